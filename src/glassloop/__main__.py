@@ -1,0 +1,5 @@
+"""`python -m glassloop` is the command `glassloop`."""
+
+from glassloop.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""From a source of texts to batches: sources -> examples -> encoding -> batches."""

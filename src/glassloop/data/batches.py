@@ -1,0 +1,178 @@
+"""Which examples go into which batch, a pure function of seed, epoch and data; and how a batch is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glassloop.data.encoding import lengths_of
+from glassloop.errors import ModelError, SettingsError, listed
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from torch import Tensor
+
+POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
+LABEL_KEYS = ("labels", "label", "label_ids")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows of one forward pass: this process's share, which examples they are, and how many all processes hold."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor | None
+    numbers: np.ndarray
+    size: int
+
+
+def plan_epoch(
+    num_examples: int,
+    batch_size: int,
+    *,
+    seed: int | None,
+    epoch: int = 0,
+    lengths: np.ndarray | None = None,
+    drop_last: bool = False,
+) -> list[np.ndarray]:
+    """The batches of an epoch as arrays of example numbers, the same whenever it is asked.
+
+    `seed` None: in the order of the data. With `lengths`, rows of like length share a batch: the shuffled rows are sorted
+    by length within pools of 50 batches, then whole batches are shuffled; a short batch stays the last one.
+    """
+    if batch_size < 1:
+        raise SettingsError(f"the batch size is {batch_size}", "use a whole number of 1 or more")
+    order = np.arange(num_examples)
+    random = None if seed is None else np.random.default_rng((seed, epoch))
+    if random is not None:
+        order = random.permutation(num_examples)
+    if lengths is not None:
+        pool = batch_size * POOL_BATCHES if random is not None else max(num_examples, 1)
+        pools = [order[start : start + pool] for start in range(0, num_examples, pool)]
+        order = np.concatenate([rows[np.argsort(-lengths[rows], kind="stable")] for rows in pools] or [order])
+    batches = [order[start : start + batch_size] for start in range(0, num_examples, batch_size)]
+    short = [batches.pop()] if num_examples % batch_size else []
+    if lengths is not None and random is not None:
+        batches = [batches[place] for place in random.permutation(len(batches))]
+    return batches if drop_last else batches + short
+
+
+def padding_waste(lengths: np.ndarray, plan: Sequence[np.ndarray], multiple: int = 1) -> float:
+    """The share of a plan's padded tokens that are padding, between 0 and 1."""
+    padded = sum(len(rows) * padded_width(int(lengths[rows].max()), multiple) for rows in plan)
+    real = sum(int(lengths[rows].sum()) for rows in plan)
+    return 1 - real / padded if padded else 0.0
+
+
+def padded_width(longest: int, multiple: int) -> int:
+    return -(-longest // multiple) * multiple
+
+
+class PaddingCollator:
+    """Rows to tensors, padded to the longest of them and no further (or up to the next multiple).
+
+    Gives what transformers' `DataCollatorWithPadding` gives, and like it takes a list of dicts or a dict of lists.
+    """
+
+    def __init__(self, tokenizer: Any, pad_to_multiple_of: int | None = None) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ModelError("the tokenizer has no padding token", "set one: tokenizer.pad_token = tokenizer.eos_token")
+        self.fills = {
+            "input_ids": tokenizer.pad_token_id,
+            "token_type_ids": tokenizer.pad_token_type_id,
+            "attention_mask": 0,
+        }
+        self.on_left = tokenizer.padding_side == "left"
+        self.multiple = pad_to_multiple_of or 1
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
+        """The padded batch: input_ids, token_type_ids where there are any, attention_mask, labels where there are any."""
+        import torch
+
+        columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
+        known = [*self.fills, *LABEL_KEYS]
+        if strange := [key for key in columns if key not in known]:
+            raise SettingsError(
+                f"a batch cannot hold {listed(strange)}", "remove these columns first: dataset.remove_columns([…])"
+            )
+        ids = columns["input_ids"]
+        width = padded_width(max(len(row) for row in ids), self.multiple)
+        masks = columns.get("attention_mask") or [np.ones(len(row), dtype=np.int64) for row in ids]
+        columns = {**columns, "attention_mask": masks}
+        batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
+        for key in LABEL_KEYS:
+            if key in columns:
+                labels = np.asarray(columns[key])
+                batch["labels"] = torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+        return batch
+
+    def pad(self, rows: Sequence[Any], width: int, fill: int) -> Tensor:
+        import torch
+
+        padded = np.full((len(rows), width), fill, dtype=np.int64)
+        for place, row in enumerate(rows):
+            if self.on_left:
+                padded[place, width - len(row) :] = row
+            else:
+                padded[place, : len(row)] = row
+        return torch.from_numpy(padded)
+
+
+class Batches:
+    """The batches of an encoded `Dataset`, epoch by epoch; with several processes, this one's share of each."""
+
+    def __init__(
+        self,
+        rows: Dataset,
+        collate: PaddingCollator,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        group_by_length: bool = False,
+        drop_last: bool = False,
+        rank: int = 0,
+        num_processes: int = 1,
+    ) -> None:
+        self.rows, self.collate, self.batch_size, self.seed = rows.with_format("arrow"), collate, batch_size, seed
+        self.lengths = lengths_of(rows) if group_by_length else None
+        self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes
+
+    def plan(self, epoch: int = 0) -> list[np.ndarray]:
+        """Which examples each batch of an epoch holds, over all processes."""
+        return plan_epoch(
+            len(self.rows),
+            self.batch_size,
+            seed=self.seed,
+            epoch=epoch,
+            lengths=self.lengths,
+            drop_last=self.drop_last,
+        )
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.rows), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `skip` on: resuming is skipping part of a list."""
+        for numbers in self.plan(epoch)[skip:]:
+            mine = numbers[self.rank :: self.num_processes]
+            inputs = self.collate(self.columns(mine if len(mine) else numbers[:1]))
+            labels = inputs.pop("labels", None)
+            yield Batch(inputs, labels, mine, len(numbers))
+
+    def columns(self, numbers: np.ndarray) -> dict[str, Any]:
+        """The chosen rows as arrays, straight from the memory-mapped file."""
+        table = self.rows[numbers.tolist()]
+        columns: dict[str, Any] = {}
+        for name in table.column_names:
+            cells = table[name].combine_chunks()
+            if name in LABEL_KEYS and not hasattr(cells, "offsets"):
+                columns[name] = cells.to_numpy(zero_copy_only=False)
+            else:
+                values, offsets = cells.values.to_numpy(zero_copy_only=False), cells.offsets.to_numpy()
+                columns[name] = [values[start:stop] for start, stop in pairwise(offsets)]
+        return columns

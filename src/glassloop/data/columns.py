@@ -1,0 +1,124 @@
+"""Which columns hold the texts and the label: found where there is no doubt, asked for where there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from glassloop.config import DataSettings
+from glassloop.errors import DataError, did_you_mean, listed, visible
+
+LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
+TEXT_NAMES = ("text", "sentence")
+PAIR_NAMES = (
+    ("sentence1", "sentence2"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("query", "passage"),
+)
+NUMBERS_SAMPLED = 1000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns that matter. Several label columns hold 0 or 1 each."""
+
+    text: str
+    text_pair: str | None
+    label: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text, self.text_pair) if self.text_pair else (self.text,)
+
+    @property
+    def label_name(self) -> str:
+        """The column that holds the label once the examples are prepared."""
+        return self.label[0] if len(self.label) == 1 else "labels"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a source says about itself: a public task knows its columns, task and label names."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    label_names: tuple[str, ...] | None = None
+    task: str | None = None
+
+
+def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
+    """The columns named by the user, else those the source knows, else those that cannot be mistaken."""
+    label = settings.label_columns or ((known.label,) if known.label else ()) or (find_label(head, source),)
+    if settings.text:
+        text, pair = settings.text, settings.text_pair
+    elif known.text:
+        text, pair = known.text, known.text_pair
+    else:
+        text, pair = find_texts(head, source, label)
+    for name in filter(None, (text, pair, *label)):
+        if name not in head.column_names:
+            raise DataError(
+                f"{source}: there is no column {visible(name)}; found {listed(head.column_names)}"
+                + did_you_mean(name, head.column_names),
+                "name the columns with --text, --text_pair and --label",
+            )
+    for name in filter(None, (text, pair)):
+        if name in label:
+            raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
+    return Columns(text, pair, tuple(label))
+
+
+def find_label(head: pa.Table, source: str) -> str:
+    found = [name for name in head.column_names if name.lower() in LABEL_NAMES]
+    if len(found) == 1:
+        return str(found[0])
+    what = f"several could be the label: {listed(found)}" if found else "no column is called label"
+    near = next((near for name in LABEL_NAMES[:2] if (near := did_you_mean(name, head.column_names))), "")
+    raise DataError(f"{source}: {what}; found {listed(head.column_names)}{near}", "name the label column with --label")
+
+
+def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str, str | None]:
+    """One text column, or a pair by its usual names; anything else is a doubt."""
+    candidates = [name for name in head.column_names if name not in label and is_text(head[name])]
+    lowered = {name.lower(): name for name in candidates}
+    pairs = [pair for pair in PAIR_NAMES if all(name in lowered for name in pair)]
+    if len(pairs) == 1:
+        return lowered[pairs[0][0]], lowered[pairs[0][1]]
+    if len(candidates) == 1:
+        return candidates[0], None
+    named = [name for name in TEXT_NAMES if name in lowered]
+    if not pairs and len(candidates) > 1 and len(named) == 1 and all(is_mark(head[n]) for n in candidates if n != named[0]):
+        return lowered[named[0]], None
+    what = f"several columns hold text: {listed(candidates)}" if candidates else "no column holds text"
+    raise DataError(
+        f"{source}: {what}; found {listed(head.column_names)}",
+        "name the text column with --text (and --text_pair for pairs)",
+    )
+
+
+def is_text(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds text rather than numbers."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return False
+    cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
+    return not (cells and all(is_number(cell) for cell in cells))
+
+
+def is_mark(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds marks such as names of sources or identifiers: no cell has a blank in it."""
+    return not any(" " in cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None)
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""From texts to token ids: in batches on all cores, truncation counted, kept on disk by content so that it is done once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glassloop.data.examples import Examples
+from glassloop.data.labels import SEVERAL
+from glassloop.errors import SettingsError
+from glassloop.files import cache_dir, replacing_dir
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+FORMAT = 1
+ROWS_NAME, TRUNCATION_NAME = "rows.arrow", "truncation.json"
+ENCODED_ROWS = 10_000
+LEAST_LENGTH = 8
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How many rows lost tokens, and on which side of the pair."""
+
+    num_rows: int = 0
+    num_first: int = 0
+    num_second: int = 0
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One encoded split: rows of input_ids (token_type_ids) and labels, memory-mapped; lengths; what truncation cut."""
+
+    rows: Dataset
+    lengths: np.ndarray
+    truncation: Truncation
+
+
+def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Encoding]:
+    """Every split encoded. The same texts, tokenizer and length are found in the cache, whatever they were loaded from."""
+    if not isinstance(max_length, int) or max_length < LEAST_LENGTH:
+        raise SettingsError(f"max_length is {max_length!r}", f"use a whole number of {LEAST_LENGTH} or more")
+    tokens_key = tokenizer_key(tokenizer)
+    encoded = {}
+    for name, fact in examples.facts.items():
+        parts = [FORMAT, fact.fingerprint, tokens_key, max_length, examples.task, examples.num_labels, fact.unlabelled]
+        folder = cache_dir() / "encodings" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        if not folder.is_dir():
+            with replacing_dir(folder) as writing:
+                truncation = write_encoding(writing / ROWS_NAME, examples, name, tokenizer, max_length)
+                (writing / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
+        encoded[name] = load_encoding(folder, name)
+    return encoded
+
+
+def load_encoding(folder: Path, split: str) -> Encoding:
+    """An encoded split from the cache, memory-mapped."""
+    from datasets import Dataset
+
+    rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)
+    truncation = Truncation(**json.loads((folder / TRUNCATION_NAME).read_text(encoding="utf-8")))
+    return Encoding(rows, lengths_of(rows), truncation)
+
+
+def lengths_of(rows: Dataset) -> np.ndarray:
+    """The number of tokens of each row of any encoded `Dataset`, without reading the tokens."""
+    tables = rows.with_format("arrow").select_columns("input_ids").iter(ENCODED_ROWS)
+    parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+def write_encoding(path: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> Truncation:
+    """Tokenize one split into an Arrow file; return what truncation cut."""
+    label = None if examples.facts[name].unlabelled else examples.columns.label_name
+    counted, writer = np.zeros(4, dtype=np.int64), None
+    for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
+        texts = [table[column].to_pylist() for column in examples.columns.texts]
+        encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
+        counted += cut_by_truncation(encoded, texts, tokenizer, max_length)
+        columns = {"input_ids": id_lists(encoded["input_ids"], np.int32)}
+        if "token_type_ids" in encoded:
+            columns["token_type_ids"] = id_lists(encoded["token_type_ids"], np.int8)
+        if label:
+            columns["labels"] = model_labels(table[label].combine_chunks(), examples.task, examples.num_labels)
+        written = pa.table(columns)
+        if writer is None:
+            writer = pa.ipc.new_stream(str(path), written.schema)
+        writer.write_table(written)
+    if writer is not None:
+        writer.close()
+    return Truncation(*counted.tolist())
+
+
+def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_length: int) -> np.ndarray:
+    """Rows cut, rows cut in the first text, in the second, and tokens lost. Only full rows are looked at again."""
+    counted = np.zeros(4, dtype=np.int64)
+    for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
+        whole = [len(tokenizer(column[row], add_special_tokens=False)["input_ids"]) for column in texts]
+        sides = encoded.sequence_ids(row)
+        lost = [length - sides.count(side) for side, length in enumerate(whole)]
+        counted += [any(lost), lost[0] > 0, sum(lost[1:]) > 0, sum(lost)]
+    return counted
+
+
+def id_lists(rows: list[list[int]], kind: type) -> pa.Array:
+    """Lists of small whole numbers as one Arrow array."""
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    values: np.ndarray = np.fromiter(chain.from_iterable(rows), dtype=kind, count=int(offsets[-1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+
+
+def model_labels(cells: pa.Array, task: str, num_labels: int) -> pa.Array:
+    """The labels as a model's loss wants them: a number, a score, or one 0/1 a label."""
+    if task != SEVERAL:
+        return cells
+    rows = np.zeros((len(cells), num_labels), dtype=np.float32)
+    for row, numbers in enumerate(cells.to_pylist()):
+        rows[row, numbers] = 1.0
+    offsets = np.arange(0, rows.size + 1, num_labels, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ravel()))
+
+
+def tokenizer_key(tokenizer: Any) -> str:
+    """Changes with anything that changes the ids: vocabulary, normalisation, special tokens, side of truncation."""
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+        state = json.loads(backend.to_str())
+        state.pop("truncation", None)  # what the last call asked for, not what the tokenizer is
+        state.pop("padding", None)
+    else:
+        state = sorted(tokenizer.get_vocab().items())
+    described = [state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

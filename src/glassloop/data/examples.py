@@ -1,0 +1,282 @@
+"""From raw tables to checked examples: every text and label looked at once, every fault named with its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glassloop.config import DataSettings
+from glassloop.data.columns import Columns, Known, find_columns
+from glassloop.data.facts import SplitFacts, facts_of, notes_on, text_keys
+from glassloop.data.labels import (
+    CLASSES,
+    SEVERAL,
+    LabelCells,
+    LabelSet,
+    label_cells,
+    label_column,
+    no_labels,
+    parts_of,
+    refuse_unknown,
+    settle_labels,
+)
+from glassloop.errors import DataError, listed, visible
+from glassloop.files import replacing_dir
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict
+
+DESCRIPTION_NAME = "examples.json"
+
+
+@dataclass(frozen=True)
+class RawSplit:
+    """One split as it was found: its rows, as often as asked for, and what a person calls each of them."""
+
+    tables: Callable[[], Iterator[pa.Table]]
+    row_name: Callable[[int], str]
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The checked splits of a data set: memory-mapped rows, the columns that matter, the task, and what was noticed."""
+
+    splits: DatasetDict
+    columns: Columns
+    task: str
+    labels: LabelSet | None
+    facts: dict[str, SplitFacts]
+    notes: list[str]
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.labels.names) if self.labels else 1
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass over a split's rows found: 12 bytes a row, whatever the length of the texts."""
+
+    found: LabelCells
+    keys: np.ndarray
+    num_empty: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a raw split that become a split of their own."""
+
+    raw: RawSplit
+    survey: Survey
+    rows: np.ndarray  # one bool a row
+
+    @property
+    def keys(self) -> np.ndarray:
+        return np.asarray(self.survey.keys[self.rows])
+
+    def where(self, value: str | None) -> str:
+        """What a person calls the first row with this label cell (None: missing)."""
+        row = self.survey.found.first_row(value)
+        return self.raw.source if row is None else self.raw.row_name(row)
+
+
+def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, folder: Path) -> None:
+    """Check all rows, give labels their numbers, cut off a validation split where there is none; write `folder`.
+
+    Two passes over the rows: one looks, one writes. Raises `DataError` for the first row that cannot be meant.
+    """
+    heads = {name: next(split.tables(), None) for name, split in raw.items()}
+    for name, head in heads.items():
+        if head is None or head.num_rows == 0:
+            raise DataError(f"{raw[name].source}: there are no rows", "add at least one row")
+    fitted = "train" if "train" in raw else next(iter(raw))
+    columns = find_columns(heads[fitted], raw[fitted].source, settings, known)
+    if columns.label != (known.label,):
+        known = Known()  # what the source knows is about another column
+    parts = {name: whole_part(name, split, heads[name], columns, settings) for name, split in raw.items()}
+    if known.task and settings.task == "auto":
+        task, labels = known.task, LabelSet(known.label_names) if known.label_names else None
+    else:
+        task, labels = settle_labels(parts[fitted].survey.found, settings, known.label_names, parts[fitted].where)
+    skipped = dict.fromkeys(parts, 0)
+    if labels:
+        for name, part in parts.items():
+            parts[name] = with_known_labels(part, labels, skip=settings.unknown_labels == "skip" and name != fitted)
+            skipped[name] = len(part.rows) - int(parts[name].rows.sum())
+    notes = [note for split in raw.values() for note in split.notes]
+    if "train" in parts and not any(name.startswith("validation") for name in parts):
+        parts = cut_validation(parts, task, settings, notes)
+    with replacing_dir(folder) as writing:
+        facts = {}
+        for name, part in parts.items():
+            fingerprint = write_part(writing / f"{name}.arrow", part, columns, task, labels, settings)
+            train_keys = parts["train"].keys if name != "train" and "train" in parts else None
+            counted = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
+            facts[name] = replace(
+                counted, fingerprint=fingerprint, num_empty=part.survey.num_empty, num_skipped=skipped.get(name, 0)
+            )
+        described = {
+            "columns": asdict(columns),
+            "task": task,
+            "labels": labels.names if labels else None,
+            "facts": {name: asdict(fact) for name, fact in facts.items()},
+            "notes": notes + notes_on(facts, labels),
+        }
+        (writing / DESCRIPTION_NAME).write_text(json.dumps(described, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def load_prepared(folder: Path) -> Examples:
+    """The examples that `prepare` wrote, memory-mapped."""
+    from datasets import ClassLabel, Dataset, DatasetDict, DatasetInfo, Features, List, Value
+
+    described = json.loads((folder / DESCRIPTION_NAME).read_text(encoding="utf-8"))
+    columns = Columns(**{**described["columns"], "label": tuple(described["columns"]["label"])})
+    labels = LabelSet(tuple(described["labels"])) if described["labels"] else None
+    splits = {}
+    for name in described["facts"]:
+        path = folder / f"{name}.arrow"
+        with pa.OSFile(str(path)) as opened:
+            features = Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
+        named = ClassLabel(names=list(labels.names)) if labels else Value("float32")
+        features[columns.label_name] = List(named) if described["task"] == SEVERAL else named
+        splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
+    facts = {name: SplitFacts(**fact) for name, fact in described["facts"].items()}
+    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, described["notes"])
+
+
+def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
+    """The first pass over a split: all its texts checked, its label cells told apart."""
+    absent = [column for column in columns.texts if column not in head.column_names]
+    labelled = all(column in head.column_names for column in columns.label)
+    if not labelled and not name.startswith("test"):
+        absent += [column for column in columns.label if column not in head.column_names]
+    if absent:
+        raise DataError(
+            f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
+            "give every split the columns of the training rows (only test may come without labels)",
+        )
+    found, keys, index, num_empty = LabelCells(), [], 0, 0
+    for table in split.tables():
+        texts = [table[column].combine_chunks() for column in columns.texts]
+        for column, text in zip(columns.texts, texts, strict=True):
+            num_empty += check_text(text, column, split, index, settings.empty == "keep")
+        keys.append(text_keys([text.to_pylist() for text in texts]))
+        if labelled:
+            found.add(label_cells(table, columns.label, settings.label_separator))
+        index += table.num_rows
+    return Part(split, Survey(found, np.concatenate(keys), num_empty), np.ones(index, dtype=bool))
+
+
+def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> int:
+    """How many cells are empty; raises where that is not wanted, or where a cell is no text at all."""
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        raise DataError(
+            f"{split.source}: column {visible(column)} holds {text.type}, not text", "name the text column with --text"
+        )
+    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
+    if with_nul.any():
+        name = split.row_name(first + int(np.argmax(with_nul)))
+        raise DataError(
+            f"{name}: {visible(column)} holds a NUL byte", "remove the byte: the file may be damaged or not be text"
+        )
+    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
+    if empty.any() and not keep_empty:
+        rows = [split.row_name(first + int(row)) for row in np.flatnonzero(empty)]
+        raise DataError(
+            f"{rows[0]}: {visible(column)} is empty" + also(rows[1:]),
+            "fill or remove the rows, or keep them with --empty keep",
+        )
+    return int(empty.sum())
+
+
+def also(rows: list[str]) -> str:
+    """`; so are rows 5, 9 and 20 more`, or nothing."""
+    return f"; so are {listed((name.rpartition(', ')[2] for name in rows), 5)}" if rows else ""
+
+
+def with_known_labels(part: Part, labels: LabelSet, *, skip: bool) -> Part:
+    """The part without rows whose label is missing or unknown; unless they may be skipped, they are an error."""
+    found = part.survey.found
+    if not part.survey.found.labelled:
+        return part
+    if not skip:
+        if None in found.cells:
+            raise DataError(f"{part.where(None)}: the label is missing", "give a label in every row, or remove the row")
+        refuse_unknown(found.values(), labels, part.where)
+    numbers = labels.numbers_of(found.values())
+    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    return replace(part, rows=np.array(known)[found.codes])
+
+
+def cut_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Cut a share of the training rows off as validation: stratified by class, equal texts always on one side."""
+    train = parts["train"]
+    keys, codes = train.survey.keys, train.survey.found.codes
+    _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
+    strata = codes[firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    random, chosen = np.random.default_rng(settings.seed), np.zeros(len(firsts), dtype=bool)
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        members = members[np.argsort(firsts[members])]  # in the order of the rows
+        size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
+        chosen[random.permutation(members)[:size]] = True
+    cut = chosen[groups]
+    if not cut.any() or cut.all():
+        raise DataError(
+            f"{train.raw.source}: too few rows to cut a validation split from", "add rows, or give a validation split"
+        )
+    how = "stratified, " if task == CLASSES else ""
+    notes.append(
+        f"no validation split: {cut.sum():,} of {len(cut):,} training rows were cut off for it ({how}seed {settings.seed})"
+    )
+    rest = {name: part for name, part in parts.items() if name != "train"}
+    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}
+
+
+def write_part(path: Path, part: Part, columns: Columns, task: str, labels: LabelSet | None, settings: DataSettings) -> str:
+    """The second pass: write the part's rows with their label numbers; return the fingerprint of what was written."""
+    hasher, index, writer = blake2b(part.keys.tobytes(), digest_size=16), 0, None
+    numbers = labels.numbers_of(part.survey.found.values()) if labels else {}
+    for table in part.raw.tables():
+        rows = slice(index, index + table.num_rows)
+        if part.survey.found.labelled:
+            cells = label_cells(table, columns.label, settings.label_separator)
+            label = label_column(part.survey.found, rows, cells, task, numbers)
+        else:
+            label = no_labels(table.num_rows, task)
+        chosen = pa.array(part.rows[rows])
+        if (label := label.filter(chosen)).null_count:
+            row = index + int(np.flatnonzero(part.rows[rows])[np.argmax(label.is_null().to_numpy(zero_copy_only=False))])
+            raise DataError(f"{part.raw.row_name(row)}: the label is not a finite number", "fix or remove the row")
+        table = written_columns(table.filter(chosen), columns, label)
+        hasher.update(repr(label.to_pylist()).encode())
+        if writer is None:
+            writer = pa.ipc.new_stream(str(path), table.schema)
+        writer.write_table(table)
+        index = rows.stop
+    if writer is not None:
+        writer.close()
+    return hasher.hexdigest()
+
+
+def written_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
+    """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came."""
+    for column in columns.texts:
+        text = pc.fill_null(pc.cast(table[column], pa.string()), "")
+        table = table.set_column(table.column_names.index(column), column, text)
+    name = columns.label_name
+    if name in table.column_names:
+        table = table.set_column(table.column_names.index(name), name, label)
+    else:
+        table = table.append_column(name, label)
+    return table.replace_schema_metadata(None)

@@ -1,0 +1,161 @@
+"""The GLUE tasks as they were published: folders, files, columns and label names, read from the original files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from glassloop.data.columns import Known
+from glassloop.data.labels import CLASSES, SCORE, UNLABELLED
+from glassloop.data.readers import read_delimited
+from glassloop.errors import DataError, did_you_mean, listed, visible
+
+USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+BOTH_MNLI = {
+    "train": "train.tsv",
+    "validation_matched": "dev_matched.tsv",
+    "validation_mismatched": "dev_mismatched.tsv",
+    "test_matched": "test_matched.tsv",
+    "test_mismatched": "test_mismatched.tsv",
+}
+MSR_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv")
+INFERENCE = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task: where its files are, which of their columns hold texts and label, what the labels are called."""
+
+    folder: str
+    texts: dict[str, str]  # our column -> the column of the files
+    label: str
+    label_names: tuple[str, ...] | None
+    files: dict[str, str]
+
+    @property
+    def known(self) -> Known:
+        text, pair = [*self.texts, None][:2]
+        return Known(text, pair, "label", self.label_names, CLASSES if self.label_names else SCORE)
+
+
+def sentence_pair(folder: str, label: str, names: tuple[str, ...] | None) -> GlueTask:
+    return GlueTask(folder, {"sentence1": "sentence1", "sentence2": "sentence2"}, label, names, USUAL_FILES)
+
+
+def mnli(files: dict[str, str]) -> GlueTask:
+    return GlueTask("MNLI", {"premise": "sentence1", "hypothesis": "sentence2"}, "gold_label", INFERENCE, files)
+
+
+GLUE_TASKS = {
+    "cola": GlueTask("CoLA", {"sentence": "sentence"}, "is_acceptable", ("unacceptable", "acceptable"), USUAL_FILES),
+    "sst2": GlueTask("SST-2", {"sentence": "sentence"}, "label", ("negative", "positive"), USUAL_FILES),
+    "mrpc": GlueTask(
+        "MRPC",
+        {"sentence1": "#1 String", "sentence2": "#2 String"},
+        "Quality",
+        ("not_equivalent", "equivalent"),
+        USUAL_FILES,
+    ),
+    "stsb": sentence_pair("STS-B", "score", None),
+    "qqp": GlueTask(
+        "QQP",
+        {"question1": "question1", "question2": "question2"},
+        "is_duplicate",
+        ("not_duplicate", "duplicate"),
+        USUAL_FILES,
+    ),
+    "mnli": mnli(BOTH_MNLI),
+    "mnli_matched": mnli({"validation": "dev_matched.tsv", "test": "test_matched.tsv"}),
+    "mnli_mismatched": mnli({"validation": "dev_mismatched.tsv", "test": "test_mismatched.tsv"}),
+    "qnli": GlueTask(
+        "QNLI", {"question": "question", "sentence": "sentence"}, "label", ("entailment", "not_entailment"), USUAL_FILES
+    ),
+    "rte": sentence_pair("RTE", "label", ("entailment", "not_entailment")),
+    "wnli": sentence_pair("WNLI", "label", ("not_entailment", "entailment")),
+    "ax": GlueTask("AX", {"premise": "sentence1", "hypothesis": "sentence2"}, "", INFERENCE, {"test": "AX.tsv"}),
+}
+OTHER_PLACES = {"ax": (("diagnostic", "diagnostic.tsv"), ("AX", "test.tsv"))}
+
+
+def glue_task(name: str) -> GlueTask:
+    """The task called `name`, or an error that offers the nearest one."""
+    if name not in GLUE_TASKS:
+        raise DataError(
+            f"GLUE has no task {visible(name)}{did_you_mean(name, GLUE_TASKS)}", f"use one of {listed(GLUE_TASKS, 20)}"
+        )
+    return GLUE_TASKS[name]
+
+
+def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
+    """The files of a task by split, from `data_dir` or `GLASSLOOP_DATA`; None where neither has been named or holds them.
+
+    A `data_dir` that does not hold the task is an error: it was named for this.
+    """
+    task = glue_task(name)
+    if data_dir:
+        base = Path(data_dir).expanduser()
+        places = [base / task.folder, base]
+    elif os.environ.get("GLASSLOOP_DATA"):
+        base = Path(os.environ["GLASSLOOP_DATA"]).expanduser() / "glue"
+        places = [base / task.folder]
+    else:
+        return None
+    for place in places:
+        if name == "mrpc" and all((place / file).is_file() for file in MSR_FILES):
+            return {"train": place / MSR_FILES[0], "validation": place / MSR_FILES[0], "test": place / MSR_FILES[1]}
+        if all((place / file).is_file() for file in task.files.values()):
+            return {split: place / file for split, file in task.files.items()}
+    for folder, file in OTHER_PLACES.get(name, ()):
+        if (base / folder / file).is_file():
+            return {"test": base / folder / file}
+    if not data_dir:
+        return None
+    wanted = listed(task.files.values()) + (f" (or {listed(MSR_FILES)})" if name == "mrpc" else "")
+    raise DataError(
+        f"{base}: holds no files of GLUE {name}: looked for {wanted} in {listed(places)}",
+        f"name the folder that holds {task.folder}/, or that folder itself, with --data_dir",
+    )
+
+
+def has_no_header(name: str, split: str) -> bool:
+    return name == "cola" and split != "test"
+
+
+def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator[pa.Table]:
+    """The rows of one split with the columns the task is known by: texts, label, idx (the row in the file).
+
+    QQP was published with a few broken rows: they are left out, as everywhere, and noted in `skipped`.
+    """
+    task = glue_task(name)
+    headless = ["source", "is_acceptable", "mark", "sentence"] if has_no_header(name, split) else None
+    number, left_out = 0, 0
+    for table in read_delimited(path, "\t", quoted=False, names=headless, skipped=skipped if name == "qqp" else None):
+        absent = [column for column in task.texts.values() if column not in table.column_names]
+        if absent:
+            raise DataError(
+                f"{path.name}: there is no column {listed(absent)}; found {listed(table.column_names)}",
+                f"this is not the original {split} file of GLUE {name}",
+            )
+        unknown = pa.array([str(UNLABELLED)] * table.num_rows, pa.string())
+        label = table[task.label] if task.label in table.column_names else unknown
+        missing, left_out = {row - 2 for row in skipped[left_out:]}, len(skipped)
+        end = number + table.num_rows + len(missing)
+        index = pa.array([row for row in range(number, end) if row not in missing], pa.int32())
+        texts = [table[column] for column in task.texts.values()]
+        found = pa.table([*texts, label, index], names=[*task.texts, "label", "idx"])
+        number = end
+        if path.name == MSR_FILES[0]:
+            found = found.filter(pa.array(msr_rows(path, table, split == "validation")))
+        yield found
+
+
+def msr_rows(path: Path, table: pa.Table, is_validation: bool) -> list[bool]:
+    """Which rows of the original MRPC file belong to the validation split (or to the rest): `dev_ids.tsv` lists them."""
+    lines = (path.parent / MSR_FILES[2]).read_text(encoding="utf-8-sig").split("\n")
+    chosen = {tuple(line.rstrip("\r").split("\t")[:2]) for line in lines if line}
+    ids = zip(table["#1 ID"].to_pylist(), table["#2 ID"].to_pylist(), strict=True)
+    return [(pair in chosen) == is_validation for pair in ids]

@@ -1,0 +1,99 @@
+"""Python objects as tables: `datasets`, pandas frames, lists of dicts, and what the hub gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glassloop.data.columns import Known
+from glassloop.data.labels import UNLABELLED
+from glassloop.data.readers import CHUNK_ROWS, tables_of
+from glassloop.errors import DataError
+from glassloop.hub import hub_unreachable
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+
+def object_tables(split: str, data: Any) -> tuple[Known, Callable[[], Iterator[pa.Table]]]:
+    """The rows of one object as tables, and what its features say about the label."""
+    from datasets import Dataset
+
+    if isinstance(data, list):
+        return Known(), lambda: tables_of(Path(split), enumerate(data, 1))
+    if type(data).__name__ == "DataFrame" and hasattr(data, "iloc"):
+        data = Dataset.from_pandas(data, preserve_index=False)
+    if not isinstance(data, Dataset):
+        raise DataError(
+            f"data of the kind {type(data).__name__} cannot be read",
+            "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
+        )
+    return named_label(data), partial(dataset_tables, data)
+
+
+def named_label(data: Dataset) -> Known:
+    """The one column of label names, where the features have one."""
+    from datasets import ClassLabel
+
+    kinds = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
+    named = [name for name, kind in kinds.items() if isinstance(kind, ClassLabel)]
+    return Known(label=named[0], label_names=tuple(kinds[named[0]].names)) if len(named) == 1 else Known()
+
+
+def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
+    """The rows of a `Dataset`, label numbers replaced by their names so that no order can be mistaken for another."""
+    from datasets import ClassLabel
+
+    named = {}
+    for name, feature in data.features.items():
+        if isinstance(kind := getattr(feature, "feature", feature), ClassLabel):
+            named[name] = pa.array([*kind.names, str(UNLABELLED)])
+    for table in data.with_format("arrow").iter(CHUNK_ROWS):
+        for column, names in named.items():
+            cells = table[column].combine_chunks()
+            numbers = cells.values if pa.types.is_list(cells.type) else cells
+            texts = names.take(pc.if_else(pc.less(numbers, 0), len(names) - 1, numbers))
+            if pa.types.is_list(cells.type):
+                texts = pa.ListArray.from_arrays(cells.offsets, texts)
+            table = table.set_column(table.column_names.index(column), column, texts)
+        yield table
+
+
+def hub_splits(name: str, config: str | None) -> DatasetDict:
+    """A data set of the hub, or its copy in the hub's own cache where the hub cannot be reached."""
+    import datasets
+
+    reason = hub_unreachable()
+    cached = Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")
+    if reason and not cached.is_dir():
+        local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
+        raise DataError(
+            f"{name}: the hub cannot be reached ({reason}) and its cache holds no copy",
+            f"work offline with a local file or folder{local}, or with quickstart",
+        )
+    try:
+        with offline(bool(reason)):
+            found = datasets.load_dataset(name, config)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise DataError(f"{name}: {first_line}", "check the name on the hub; --name chooses a configuration") from error
+    return found
+
+
+@contextmanager
+def offline(wanted: bool) -> Iterator[None]:
+    """Lets `datasets` use its cache at once instead of trying to reach the hub for half a minute."""
+    from datasets import config
+
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = wanted or before
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before

@@ -1,0 +1,252 @@
+"""One file on disk as a stream of Arrow tables: every cell kept as it is written, every fault named with its row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import pyarrow as pa
+
+from glassloop.config import name_problem
+from glassloop.errors import DataError, listed, visible
+
+CHUNK_ROWS = 10_000
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+
+
+def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
+    """The rows of a data file, by its ending. In a .tsv file a quote is a character like any other."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return read_parquet(path)
+    if suffix in (".json", ".jsonl", ".ndjson"):
+        return read_json(path)
+    if suffix == ".tsv":
+        return read_delimited(path, delimiter or "\t", quoted=False)
+    return read_delimited(path, delimiter or ",", quoted=True)
+
+
+def first_row_number(path: Path) -> int:
+    """The number of the first row of data, as a person counts rows in the file: a header is row 1."""
+    return 2 if path.suffix.lower() in (".csv", ".tsv", ".txt") else 1
+
+
+def read_delimited(
+    path: Path, delimiter: str, *, quoted: bool, names: list[str] | None = None, skipped: list[int] | None = None
+) -> Iterator[pa.Table]:
+    """All cells as text. `names` stands in for a header; ragged rows are refused, or noted in `skipped` and left out."""
+    with opened_text(path) as lines, unlimited_fields():
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
+        rows = without_blank_end(reader)
+        try:
+            if (header := names or next(rows, None)) is None:
+                raise DataError(f"{path.name}: the file is empty", "check the path; a header and at least one row are needed")
+            columns = names or checked_header(path, header, delimiter)
+            number = 1 if names else 2
+            while chunk := list(islice(rows, CHUNK_ROWS)):
+                if any(len(row) != len(columns) for row in chunk):
+                    if skipped is None:
+                        refuse_ragged(path, chunk, columns, number)
+                    skipped += [place for place, row in enumerate(chunk, number) if len(row) != len(columns)]
+                number += len(chunk)
+                cells = zip(*(row for row in chunk if len(row) == len(columns)), strict=True)
+                yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
+        except csv.Error as error:
+            where = f"{path.name}, line {reader.line_num:,}"
+            raise DataError(f"{where}: {error}", 'a text that holds " must be quoted and its quotes doubled ("")') from error
+
+
+def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """`rows` without the blank lines after the last one; a blank line between rows stays, as an empty row."""
+    blank = 0
+    for row in rows:
+        if row:
+            yield from ([] for _ in range(blank))
+            blank = 0
+            yield row
+        else:
+            blank += 1
+
+
+def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
+    """The column names, or why they cannot be meant: twice the same, a foreign delimiter, no name at all."""
+    other = next((sign for sign in DELIMITERS if len(header) == 1 and sign != delimiter and sign in header[0]), None)
+    if other:
+        raise DataError(
+            f"{path.name}: only one column was found: {visible(header[0])}",
+            f'the columns seem to be separated by a {DELIMITERS[other]}: --delimiter "{other if other != chr(9) else "tab"}"',
+        )
+    columns = [name.strip() or f"column_{place}" for place, name in enumerate(header, 1)]
+    refuse_names(path, columns)
+    return columns
+
+
+def refuse_names(path: Path, columns: list[str]) -> None:
+    """Raise where a column name is there twice or cannot be a name."""
+    for name in columns:
+        if columns.count(name) > 1:
+            raise DataError(f"{path.name}: column {visible(name)} is there twice: {listed(columns)}", "rename one of them")
+        if problem := name_problem(name):
+            raise DataError(f"{path.name}: {problem}", "rename the column")
+
+
+def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first: int) -> NoReturn:
+    """Name the first row of the wrong length."""
+    number, row = next((number, row) for number, row in enumerate(chunk, first) if len(row) != len(columns))
+    found = f"has {len(row)} fields where the header has {len(columns)}" if row else "is blank"
+    raise DataError(
+        f"{path.name}, row {number:,}: the row {found} ({listed(columns)})",
+        "quote a field that holds the delimiter, remove the row, or name the sign with --delimiter",
+    )
+
+
+def read_json(path: Path) -> Iterator[pa.Table]:
+    """JSON lines, one array of objects, or one object of equally long columns."""
+    with opened_text(path) as lines:
+        start = next((line for line in lines if line.strip()), None)
+        if start is None:
+            raise DataError(f"{path.name}: the file is empty", "check the path; at least one row is needed")
+        if start.lstrip().startswith("{") and (first := json_object(start)) is not None and not column_lists(first):
+            yield from tables_of(path, parsed_lines(path, chain([start], lines)))
+            return
+        try:
+            whole = json.loads(start + "".join(lines), parse_constant=refuse_constant)
+        except ValueError as error:
+            raise DataError(f"{path.name}: not JSON: {error}", "write one object a line, or one array of objects") from error
+        if isinstance(whole, dict) and column_lists(whole):
+            if len({len(column) for column in whole.values()}) > 1:
+                lengths = listed(f"{name}: {len(column)}" for name, column in whole.items())
+                raise DataError(f"{path.name}: the columns are of unequal length ({lengths})", "give every column as many rows")
+            whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
+        if not isinstance(whole, list):
+            raise DataError(f"{path.name}: holds no rows", "write one object a line, or one array of objects")
+        yield from tables_of(path, enumerate(whole, 1))
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """The object on this line, None where the line alone is no object."""
+    try:
+        found = json.loads(line, parse_constant=refuse_constant)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def column_lists(found: dict[str, Any]) -> bool:
+    """Whether an object holds columns (lists of cells) rather than one row."""
+    return bool(found) and all(isinstance(value, list) for value in found.values())
+
+
+def refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed in JSON")
+
+
+def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line, parse_constant=refuse_constant)
+            except ValueError as error:
+                raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object a line") from error
+
+
+def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]:
+    """Rows as tables of text (or lists of text); the keys of the first row are the columns."""
+    rows, expected = iter(rows), 1
+    columns: list[str] = []
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        columns = columns or (list(chunk[0][1]) if isinstance(chunk[0][1], dict) else [])
+        refuse_names(path, columns)
+        for number, row in chunk:
+            if number != expected:
+                raise DataError(f"{path.name}, row {expected:,}: the row is blank", "remove the blank line")
+            expected += 1
+            if not isinstance(row, dict) or not row:
+                raise DataError(f"{path.name}, row {number:,}: not an object: {visible(row)}", 'write {"text": …, "label": …}')
+            if strange := [name for name in row if name not in columns]:
+                raise DataError(
+                    f"{path.name}, row {number:,}: key {visible(strange[0])} is not in the first row ({listed(columns)})",
+                    "give every row the same keys",
+                )
+        cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in chunk] for name in columns}
+        yield pa.table({name: column_array(path, name, column) for name, column in cells.items()})
+
+
+def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
+    """A JSON value as the text a CSV cell would hold; a list as a list of such texts."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, list):
+        return [cell_text(path, number, name, part) for part in cell]
+    if isinstance(cell, dict):
+        raise DataError(f"{path.name}, row {number:,}: {visible(name)} holds an object", "give text, a number or a list")
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def column_array(path: Path, name: str, cells: list[Any]) -> pa.Array:
+    kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
+    try:
+        return pa.array(cells, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(
+            f"{path.name}: column {visible(name)} mixes lists and single values", "use one kind of value"
+        ) from error
+
+
+def read_parquet(path: Path) -> Iterator[pa.Table]:
+    """The rows of a Parquet file with their own types."""
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as parquet:
+            refuse_names(path, parquet.schema_arrow.names)
+            for batch in parquet.iter_batches(CHUNK_ROWS):
+                yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path.name}: not a readable Parquet file: {error}", "write the file again") from error
+
+
+@contextmanager
+def opened_text(path: Path) -> Iterator[TextIO]:
+    """The file as text in UTF-8, with or without a byte order mark; the first invalid byte is named with its offset."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as opened:
+            yield opened
+    except UnicodeDecodeError as error:
+        offset, line = invalid_byte(path)
+        raise DataError(
+            f"{path.name}, line {line:,}: byte {offset:,} is not UTF-8",
+            "save the file as UTF-8 (for example with iconv)",
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}", "check the path and its permissions") from error
+
+
+def invalid_byte(path: Path) -> tuple[int, int]:
+    """Offset and line of the first byte that is not UTF-8."""
+    offset = 0
+    with path.open("rb") as opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return offset + error.start, number
+            offset += len(line)
+    return offset, 0
+
+
+@contextmanager
+def unlimited_fields() -> Iterator[None]:
+    """Lets a text be longer than the csv module's 128 KiB while a file is read."""
+    before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)

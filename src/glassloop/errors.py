@@ -1,0 +1,73 @@
+"""Everything Glassloop raises on purpose: what is wrong, where, what to do, and the exit code that says so."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+
+class GlassloopError(Exception):
+    """Something a person can put right: `problem` says what is wrong and where, `remedy` what to do."""
+
+    area = "error"
+    exit_code = 1
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{self.area}: {problem}\ntry:  {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+class SettingsError(GlassloopError):
+    """A setting, an argument or a combination of them that cannot be meant."""
+
+    area = "settings"
+    exit_code = 2
+
+
+class DataError(GlassloopError):
+    """Data that is refused."""
+
+    area = "data"
+    exit_code = 3
+
+
+class ModelError(GlassloopError):
+    """A model, tokenizer or checkpoint that is refused."""
+
+    area = "model"
+    exit_code = 4
+
+
+class ResourceError(GlassloopError):
+    """Disk, memory or permission that a run needs and does not have."""
+
+    area = "resources"
+    exit_code = 6
+
+
+def visible(value: object, limit: int = 80) -> str:
+    """`value` in double quotes on one line: control characters shown as escapes, long text cut with an ellipsis."""
+    text = value if isinstance(value, str) else str(value)
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return '"' + printable(text) + '"'
+
+
+def printable(text: str) -> str:
+    """`text` with every control character (line ends, terminal escapes) written as a visible escape."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", lambda match: repr(match[0])[1:-1], text)
+
+
+def listed(names: Iterable[object], limit: int = 12) -> str:
+    """`a, b, c`, and how many more there are beyond `limit`."""
+    every = [printable(str(name)) for name in names]
+    rest = len(every) - limit
+    return ", ".join(every[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "nearest"?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""

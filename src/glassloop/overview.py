@@ -1,0 +1,209 @@
+"""A data set at a glance, as the model will see it: what `glassloop data` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
+from glassloop.data.encoding import Encoding, encode
+from glassloop.data.examples import Examples
+from glassloop.data.facts import SplitFacts
+from glassloop.errors import printable
+
+HISTOGRAM_BINS = 10
+BAR_WIDTH = 40
+SHOWN_PADDING = 4
+BLOCKS = "▏▎▍▌▋▊▉█"
+
+
+def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: int, seed: int, names: tuple[str, str]) -> None:
+    """Print the whole overview for `names` (of the data and of the model)."""
+    console = Console()
+    encoded = encode(examples, tokenizer, max_length)
+    fitted = "train" if "train" in encoded else next(iter(encoded))
+    parts: list[RenderableType | None] = [
+        headline(examples, names, max_length),
+        splits_table(examples, encoded),
+        features_table(examples, fitted),
+        labels_table(examples),
+        Text(f"Tokens in a row of {fitted}", style="bold"),
+        histogram(encoded[fitted].lengths),
+        padding_table(encoded[fitted].lengths, batch_size, seed, fitted),
+        Text(
+            f"The first row of {fitted}, in a batch of the first {min(batch_size, len(encoded[fitted].rows))}",
+            style="bold",
+        ),
+        example_table(encoded[fitted], tokenizer, batch_size, console.width),
+    ]
+    if examples.notes:
+        parts += [
+            Text("Worth knowing", style="bold"),
+            Group(*(Text(f"• {printable(note)}") for note in examples.notes)),
+        ]
+    for part in parts:
+        if part is not None:
+            console.print(Padding(part, (0, 0, 0 if isinstance(part, Text) and part.style == "bold" else 1, 0)))
+
+
+def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Table:
+    """What was found: task, columns, labels, tokenizer."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    columns = examples.columns
+    texts = columns.text + (f" + {columns.text_pair}" if columns.text_pair else "")
+    rows = {
+        "data": names[0],
+        "task": examples.task.replace("_", " "),
+        "text": texts,
+        "label": ", ".join(columns.label),
+        "model": f"{names[1]}, at most {max_length} tokens",
+    }
+    for name, value in rows.items():
+        table.add_row(name, Text(printable(value)))
+    return table
+
+
+def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
+    table = Table(title="Splits", title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
+    for name in ("split", "rows", "mean tokens", "longest", "cut by truncation", "repeated", "also in train"):
+        table.add_column(name, justify="left" if name == "split" else "right")
+    for name, fact in examples.facts.items():
+        lengths, truncation = encoded[name].lengths, encoded[name].truncation
+        cut = "0"
+        if truncation.num_rows:
+            sides = f" ({truncation.num_first:,} first, {truncation.num_second:,} second)" if examples.columns.text_pair else ""
+            cut = f"{truncation.num_rows:,}{sides}"
+        table.add_row(
+            Text(printable(name)),
+            f"{fact.num_rows:,}",
+            f"{lengths.mean():.1f}",
+            f"{lengths.max():,}",
+            cut,
+            f"{fact.num_duplicates:,}",
+            "" if name == "train" else f"{fact.num_in_train:,}",
+        )
+    return table
+
+
+def features_table(examples: Examples, split: str) -> Table:
+    """The columns and their kinds, as `datasets` knows them."""
+    table = Table(title="Columns", title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    for name, feature in examples.splits[split].features.items():
+        kind = getattr(feature, "dtype", None) or type(feature).__name__
+        names = getattr(getattr(feature, "feature", feature), "names", None)
+        described = f"{type(feature).__name__}({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else str(kind)
+        table.add_row(Text(printable(name)), Text(printable(described), style="dim"))
+    return table
+
+
+def labels_table(examples: Examples) -> Table | None:
+    """How the labels are spread, split by split."""
+    if not examples.labels:
+        return None
+    labelled = {name: fact for name, fact in examples.facts.items() if not fact.unlabelled}
+    table = Table(title="Labels", title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
+    table.add_column("label")
+    for name in labelled:
+        table.add_column(Text(printable(name)), justify="right")
+    for number, name in enumerate(examples.labels.names):
+        shares = [share_of(fact, name) for fact in labelled.values()]
+        table.add_row(Text(f"{number}  {printable(name)}"), *shares)
+    return table
+
+
+def share_of(fact: SplitFacts, name: str) -> str:
+    count = fact.label_counts.get(name, 0)
+    return f"{count:,}  {count / max(fact.num_rows, 1):>4.0%}"
+
+
+def histogram(lengths: np.ndarray) -> Table:
+    """How long the rows are, in about ten bars."""
+    step = max(1, -(-int(lengths.max() - lengths.min() + 1) // HISTOGRAM_BINS))
+    start = int(lengths.min())
+    counts = np.bincount((lengths - start) // step)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_column(justify="right", style="dim")
+    for place, count in enumerate(counts):
+        low = start + place * step
+        table.add_row(
+            f"{low}–{low + step - 1}" if step > 1 else str(low),
+            Text(bar(count / counts.max()), style="cyan"),
+            f"{count:,}",
+        )
+    return table
+
+
+def bar(share: float) -> str:
+    eighths = round(share * BAR_WIDTH * 8)
+    return "█" * (eighths // 8) + (BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
+    """The share of each batch that is padding, shuffled and grouped by length."""
+    table = Table(
+        title=f"Padding in batches of {batch_size} of {split}",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        show_header=False,
+        pad_edge=False,
+    )
+    plain = plan_epoch(len(lengths), batch_size, seed=seed)
+    grouped = plan_epoch(len(lengths), batch_size, seed=seed, lengths=lengths)
+    longest = 1 - float(lengths.mean()) / float(lengths.max())
+    wastes = {
+        "all rows padded to the longest": longest,
+        "each batch to its longest row": padding_waste(lengths, plain),
+        "each batch to its longest row, grouped by length": padding_waste(lengths, grouped),
+    }
+    for name, waste in wastes.items():
+        table.add_row(name, Text(f"{waste:6.1%}", style="green" if waste < 0.1 else "yellow"))
+    return table
+
+
+def example_table(encoding: Encoding, tokenizer: Any, batch_size: int, width: int) -> Table:
+    """One row as the model gets it: tokens, ids, token types and attention mask, one under the other."""
+    numbers = list(range(min(batch_size, len(encoding.rows))))
+    columns = {key: encoding.rows[numbers][key] for key in encoding.rows.column_names if key != "labels"}
+    batch = {key: values[0].tolist() for key, values in PaddingCollator(tokenizer)(columns).items()}
+    lines = {"token": tokenizer.convert_ids_to_tokens(batch["input_ids"]), "id": batch["input_ids"]}
+    lines |= {"type": batch["token_type_ids"]} if "token_type_ids" in batch else {}
+    lines["mask"] = batch["attention_mask"]
+    cells = list(zip(*([printable(str(cell)) for cell in line] for line in lines.values()), strict=True))
+    hidden = len(cells) - int(encoding.lengths[0]) - SHOWN_PADDING
+    cells = cells[: len(cells) - hidden] if hidden > 0 else cells
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column()
+    for block in blocks_of(cells, width - 6):
+        for place, name in enumerate(lines):
+            row = Text(f"{name:<6}", style="dim")
+            for cell in block:
+                row.append(f"{cell[place]:>{max(map(len, cell))}} ", style="bold cyan" if name == "token" else "")
+            table.add_row(row)
+        table.add_row("")
+    if hidden > 0:
+        table.add_row(Text(f"… and {hidden} more {tokenizer.pad_token}", style="dim"))
+    return table
+
+
+def blocks_of(cells: list[tuple[str, ...]], width: int) -> list[list[tuple[str, ...]]]:
+    """Columns of cells in blocks that fit into `width` characters each."""
+    blocks: list[list[tuple[str, ...]]] = [[]]
+    used = 0
+    for cell in cells:
+        needed = max(map(len, cell)) + 1
+        if used + needed > width and blocks[-1]:
+            blocks.append([])
+            used = 0
+        blocks[-1].append(cell)
+        used += needed
+    return blocks

@@ -1,0 +1,90 @@
+"""What all tests share: a cache of their own, the real MRPC where it is, and tiny models made on the spot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's cache, or depends on where the user keeps data."""
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    monkeypatch.delenv("GLASSLOOP_DATA", raising=False)
+    return session_cache
+
+
+def data_place() -> Path | None:
+    chosen = os.environ.get("GLASSLOOP_DATA")
+    places = [Path(chosen)] if chosen else [ROOT.parent / "shared" / "data"]
+    return next((place for place in places if (place / "glue" / "MRPC" / "train.tsv").is_file()), None)
+
+
+DATA_PLACE = data_place()
+
+
+@pytest.fixture
+def glue_dir() -> Path:
+    """The folder that holds MRPC/; the test is skipped where the real data are not there."""
+    if DATA_PLACE is None:
+        pytest.skip("the real MRPC is not here: set GLASSLOOP_DATA to a folder that holds glue/MRPC/")
+    return DATA_PLACE / "glue"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Writes a file into the test's own folder and returns its path."""
+
+    def write_file(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file
+
+
+@pytest.fixture(scope="session")
+def tiny_words() -> list[str]:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    marks = list(".,!?'\"-0123456789")
+    words = "the a is was good bad film story very not and of to in on it this that first second sentence one two".split()
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *letters, *marks, *(f"##{sign}" for sign in letters)]
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_words: list[str]):
+    """A real BERT tokenizer over a hundred words."""
+    from transformers import BertTokenizerFast
+
+    return BertTokenizerFast(vocab={word: number for number, word in enumerate(tiny_words)}, model_max_length=64)
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tiny_words: list[str], tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved encoder of two layers, 32 wide, without a classification head, and its tokenizer."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tiny_words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    return folder
