@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
+
+import families
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -54,37 +58,15 @@ def write(tmp_path: Path):
 
 
 @pytest.fixture(scope="session")
-def tiny_words() -> list[str]:
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    marks = list(".,!?'\"-0123456789")
-    words = "the a is was good bad film story very not and of to in on it this that first second sentence one two".split()
-    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *letters, *marks, *(f"##{sign}" for sign in letters)]
-
-
-@pytest.fixture(scope="session")
-def tiny_tokenizer(tiny_words: list[str]):
+def tiny_tokenizer():
     """A real BERT tokenizer over a hundred words."""
-    from transformers import BertTokenizerFast
-
-    return BertTokenizerFast(vocab={word: number for number, word in enumerate(tiny_words)}, model_max_length=64)
+    return families.tiny_tokenizer()
 
 
 @pytest.fixture(scope="session")
-def tiny_model_dir(tiny_words: list[str], tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model_dir(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved encoder of two layers, 32 wide, without a classification head, and its tokenizer."""
-    import torch
-    from transformers import BertConfig, BertModel
-
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tiny_words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    BertModel(config).save_pretrained(folder)
+    families.tiny_model(max_position_embeddings=64).base_model.save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder

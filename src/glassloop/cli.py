@@ -6,17 +6,17 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from glassloop import __version__
-from glassloop.config import DataSettings
-from glassloop.errors import GlassloopError
+from glassloop.arguments import TrainingArguments
+from glassloop.config import DataSettings, data_settings
+from glassloop.errors import GlassloopError, printable
 
 app = typer.Typer(
-    help="Fine-tune pretrained transformer encoders on texts and pairs of texts.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,7 +38,10 @@ def main() -> None:
 
 
 def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a flag for every field of the dataclasses `kinds`: name, type, default and help are the field's."""
+    """Give a command a flag for every field of the dataclasses `kinds`: name, type, default and help are the field's.
+
+    The command gets only what was given on the command line, so that a file of settings can fill the rest.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
@@ -46,15 +49,23 @@ def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[...,
         for kind in kinds:
             hints = get_type_hints(kind)
             for entry in fields(kind):
-                option = typer.Option(f"--{entry.name}", help=entry.metadata["help"])
-                annotation: Any = Annotated[(hints[entry.name], option)]
-                keyword = inspect.Parameter.KEYWORD_ONLY
-                own.append(inspect.Parameter(entry.name, keyword, default=entry.default, annotation=annotation))
+                if all(entry.name != known.name for known in own):
+                    shown = False if entry.default is None else str(entry.default)
+                    option = typer.Option(f"--{entry.name}", help=entry.metadata["help"], show_default=shown)
+                    annotation: Any = Annotated[(hints[entry.name] | None, option)]
+                    keyword = inspect.Parameter.KEYWORD_ONLY
+                    own.append(inspect.Parameter(entry.name, keyword, default=None, annotation=annotation))
         command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in own}
         return command
 
     return decorate
+
+
+def given_for(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were given and that belong to `kind`."""
+    names = [entry.name for entry in fields(kind)]
+    return {name: value for name, value in flags.items() if name in names and value is not None}
 
 
 def say_version(wanted: bool) -> None:
@@ -84,17 +95,107 @@ def data_command(
     ] = "quickstart",
     max_length: Annotated[int | None, typer.Option("--max_length", help="Most tokens a row may have.")] = None,
     batch_size: Annotated[int, typer.Option("--batch_size", help="Rows in a batch, for the padding figures.")] = 8,
-    **settings: Any,
+    **flags: Any,
 ) -> None:
     """Show a data set as the model will see it: splits, labels, lengths, padding, one row token by token."""
     from glassloop.data.sources import load_examples
     from glassloop.modeling import load_config, load_tokenizer, longest_input
     from glassloop.overview import show_data
 
-    examples = load_examples(data, **settings)
+    settings = data_settings(given_for(DataSettings, flags))
+    examples = load_examples(data, **asdict(settings))
     tokenizer = load_tokenizer(model)
     length = longest_input(tokenizer, load_config(model)) if max_length is None else max_length
-    show_data(examples, tokenizer, length, batch_size, settings["seed"], (data, model))
+    show_data(examples, tokenizer, length, batch_size, settings.seed, (data, model))
+
+
+@app.command("train")
+@with_settings(TrainingArguments, DataSettings)
+def train_command(
+    data: Annotated[str | None, typer.Argument(help="quickstart, glue/mrpc, a file, a folder, or a hub name.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
+    config: Annotated[str | None, typer.Option("--config", help="A TOML file of settings; flags go before it.")] = None,
+    new_head: Annotated[bool, typer.Option("--new_head", help="A fresh head even where the model has one.")] = False,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
+    **flags: Any,
+) -> None:
+    """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
+    from glassloop.launch import launch, read_config
+
+    if processes > 1:
+        launch(processes)
+    written = read_config(config)
+    training = written["training"] | given_for(TrainingArguments, flags)
+    settings = written["data"] | given_for(DataSettings, flags)
+    from glassloop.runs import train_run
+
+    source, name = data or written["source"] or "quickstart", model or written["model"] or "quickstart"
+    train_run(source, name, training, settings, new_head)
+
+
+@app.command("evaluate")
+@with_settings(DataSettings)
+def evaluate_command(
+    run: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")],
+    data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Which split; by default the validation split.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
+    batch_size: Annotated[int, typer.Option("--batch_size", min=1, help="Rows in a batch.")] = 64,
+    **flags: Any,
+) -> None:
+    """Score a trained model on a split, beside the majority baseline."""
+    from glassloop.scoring import evaluate_run
+
+    evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, flags))
+
+
+@app.command("predict")
+def predict_command(
+    run: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")],
+    text: Annotated[str | None, typer.Argument(help="A text.")] = None,
+    text_pair: Annotated[str | None, typer.Argument(help="The second text of a pair.")] = None,
+    file: Annotated[str | None, typer.Option("--file", help="Predict every row of a data file instead.")] = None,
+    out: Annotated[str | None, typer.Option("--out", help="Where to: .csv, .tsv or .jsonl.")] = None,
+    text_column: Annotated[str | None, typer.Option("--text", help="Column of the text; by default the run's.")] = None,
+    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column of the second text.")] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Sign between the columns of the file.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
+) -> None:
+    """Predict one text or pair, or every row of a file."""
+    from glassloop.scoring import predict_file, predict_text
+
+    if file is not None:
+        predict_file(run, file, out, text_column, pair_column, delimiter, device)
+    else:
+        predict_text(run, text, text_pair, device)
+
+
+@app.command("init")
+@with_settings(DataSettings)
+def init_command(
+    data: Annotated[str, typer.Argument(help="The data to train on.")] = "quickstart",
+    model: Annotated[str, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = "quickstart",
+    out: Annotated[str, typer.Option("--out", help="The file to write.")] = "run.toml",
+    **flags: Any,
+) -> None:
+    """Look at the data and write a commented file of settings for glassloop train --config."""
+    from glassloop.launch import write_config
+
+    write_config(data, model, out, given_for(DataSettings, flags))
+
+
+@app.command("eject")
+def eject_command(
+    run: Annotated[str, typer.Argument(help="The folder of a run.")],
+    out: Annotated[str | None, typer.Option("--out", help="A new folder; by default RUN/ejected.")] = None,
+) -> None:
+    """Write a run as one plain PyTorch file that ends in the same weights."""
+    from pathlib import Path
+
+    from glassloop.eject import eject_run
+
+    script = eject_run(Path(run), Path(out) if out else Path(run) / "ejected")
+    print(f"wrote {script}; run it in its folder: python {script.name}")
 
 
 @app.command()
@@ -113,7 +214,9 @@ def doctor() -> None:
         table.add_column(name, overflow="fold")
     for finding in findings:
         sign, style = styles[finding.state]
-        table.add_row(Text(sign, style=style), finding.name, Text(finding.found), Text(finding.remedy, style="dim"))
+        table.add_row(
+            Text(sign, style=style), finding.name, Text(printable(finding.found)), Text(printable(finding.remedy), style="dim")
+        )
     Console().print(table)
     if any(finding.state == BAD for finding in findings):
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
@@ -49,16 +50,20 @@ class DataSettings:
             problems.append(f"validation_share is {self.validation_share!r}, not a share between 0 and 1")
         for whole, least in (("seed", 0), ("rows", 10)):
             value = getattr(self, whole)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            wanted = value is not None or whole == "seed"
+            if wanted and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 problems.append(f"{whole} is {value!r}, not a whole number of {least} or more")
-        if self.delimiter is not None and (not isinstance(self.delimiter, str) or len(self.delimiter_sign or "") != 1):
+        sign = self.delimiter_sign
+        if sign is not None and (not isinstance(sign, str) or len(sign) != 1 or sign in '"\r\n'):
             problems.append(f"delimiter is {visible(self.delimiter)}, not a single sign (write tab for a tab)")
-        if self.label_separator is not None and not self.label_separator:
-            problems.append("label_separator is empty")
+        if self.label_separator is not None and (not isinstance(self.label_separator, str) or not self.label_separator):
+            problems.append(f"label_separator is {self.label_separator!r}, not a sign")
+        if self.data_dir is not None and (not isinstance(self.data_dir, str | Path) or not str(self.data_dir)):
+            problems.append(f"data_dir is {self.data_dir!r}, not a folder")
         for named in ("text", "text_pair", "label", "labels", "name"):
             value = getattr(self, named)
-            many = isinstance(value, tuple) and named in ("label", "labels") and all(isinstance(part, str) for part in value)
-            if (value is not None and not (many or isinstance(value, str))) or value in ("", ()):
+            parts = split_names(value) if named in ("label", "labels") and isinstance(value, str | tuple) else (value,)
+            if value is not None and not (parts and all(isinstance(part, str) and part for part in parts)):
                 problems.append(f"{named} is {value!r}, not a name")
         if problems:
             raise SettingsError("; ".join(problems), SETTINGS_HELP)

@@ -36,7 +36,7 @@ def seconds(kind):
         out.float().sum().item()
         best = min(best, time.perf_counter() - began) if turn else best
     return best
-print(seconds(torch.float32) / seconds(torch.bfloat16))
+print("\\ngain", seconds(torch.float32) / seconds(torch.bfloat16))
 """
 
 
@@ -80,7 +80,7 @@ def package_found(name: str) -> Finding:
 def device_found() -> Finding:
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return Finding("device", BAD, f"torch cannot be imported: {error}", "pip install torch")
     if torch.cuda.is_available():
         names = {torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())}
@@ -108,21 +108,23 @@ def bf16_found() -> Finding:
     except (ImportError, OSError, subprocess.TimeoutExpired) as error:
         return Finding("bf16", FAIR, f"could not be tried ({type(error).__name__})", "train in fp32")
     if trial.returncode < 0:
-        name = signal.Signals(-trial.returncode).name
+        number = -trial.returncode
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         return Finding(
             "bf16",
             FAIR,
             f"kills the process ({name}), whatever the CPU advertises",
             "train in fp32: precision auto does",
         )
-    if trial.returncode:
+    said = trial.stdout.split()[-2:]
+    if trial.returncode or said[:1] != ["gain"]:
         return Finding(
             "bf16",
             FAIR,
             "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100],
             "train in fp32",
         )
-    gain = float(trial.stdout)
+    gain = float(said[1])
     if gain < 1:
         return Finding(
             "bf16",
@@ -157,11 +159,14 @@ def data_found() -> Finding:
 
 
 def disk_found() -> Finding:
-    folder = cache_dir()
+    try:
+        folder = cache_dir()
+    except GlassloopError as error:
+        return Finding("disk", BAD, error.problem, "set GLASSLOOP_CACHE to a folder that can be written to")
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
     found = f"{free / 1024**3:.0f} GiB free; the cache {folder} holds {used / 1024**2:,.0f} MiB"
-    if not os.access(existing, os.W_OK):
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
         return Finding("disk", BAD, f"{existing} cannot be written to", "set GLASSLOOP_CACHE to a folder that can")
     return Finding("disk", GOOD if free > LEAST_FREE_BYTES else FAIR, found, "" if free > LEAST_FREE_BYTES else "make room")

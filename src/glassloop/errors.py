@@ -6,17 +6,22 @@ import difflib
 import re
 from collections.abc import Iterable
 
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class GlassloopError(Exception):
-    """Something a person can put right: `problem` says what is wrong and where, `remedy` what to do."""
+    """Something a person can put right: `problem` says what is wrong and where, `remedy` what to do, on a line each."""
 
     area = "error"
     exit_code = 1
 
     def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{self.area}: {problem}\ntry:  {remedy}")
-        self.problem = problem
-        self.remedy = remedy
+        super().__init__(problem, remedy)  # the arguments, so that an error can travel between processes
+        self.problem = printable(problem)
+        self.remedy = printable(remedy)
+
+    def __str__(self) -> str:
+        return f"{self.area}: {self.problem}\ntry:  {self.remedy}"
 
 
 class SettingsError(GlassloopError):
@@ -40,6 +45,13 @@ class ModelError(GlassloopError):
     exit_code = 4
 
 
+class DivergedError(GlassloopError):
+    """A loss, gradient or weight that is not finite."""
+
+    area = "diverged"
+    exit_code = 5
+
+
 class ResourceError(GlassloopError):
     """Disk, memory or permission that a run needs and does not have."""
 
@@ -56,8 +68,8 @@ def visible(value: object, limit: int = 80) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with every control character (line ends, terminal escapes) written as a visible escape."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", lambda match: repr(match[0])[1:-1], text)
+    """`text` with every control character (line ends, terminal escapes) or half a character written as a visible escape."""
+    return UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:
@@ -70,4 +82,4 @@ def listed(names: Iterable[object], limit: int = 12) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean "nearest"?`, or nothing where no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    return f"; did you mean {visible(near[0])}?" if near else ""

@@ -10,14 +10,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassloop.errors import ResourceError
+from glassloop.errors import ResourceError, visible
 
 
 def cache_dir() -> Path:
     """The folder for what can be made again: `GLASSLOOP_CACHE`, else the user's cache folder."""
     if chosen := os.environ.get("GLASSLOOP_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "glassloop"
+        return local_path(chosen)
+    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glassloop"
+
+
+def local_path(name: str | Path) -> Path:
+    """`name` as a path, `~` expanded, whether or not there is such a file; raises where the system will not even look."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # a RuntimeError: nobody is called like that, so `~name` has no folder
+        reason = getattr(error, "strerror", None) or error
+        raise ResourceError(f"{visible(name, 200)}: {reason}", "check the path and its permissions") from error
+    return path
+
+
+def names_beside(path: Path) -> list[str]:
+    """The names in the folder that holds `path`; none where it cannot be read."""
+    try:
+        return [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return []
 
 
 @contextmanager
@@ -43,22 +62,32 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_dir(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path` to fill; on success it is synced and takes the name, unless another run was first."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
-    except OSError as error:
-        raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
-    try:
+    with scratch_dir(path) as temporary:
         yield temporary
         for written in temporary.iterdir():
             with written.open("rb") as opened:
                 os.fsync(opened.fileno())
         sync_dir(temporary)
-        if not path.exists():
+        try:
             temporary.rename(path)
-            sync_dir(path.parent)
+        except OSError:
+            if not path.is_dir():  # a filled folder is never replaced
+                raise
+        sync_dir(path.parent)
+
+
+@contextmanager
+def scratch_dir(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, removed at the end."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
+    except OSError as error:
+        raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
+    try:
+        yield scratch
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def sync_dir(path: Path) -> None:

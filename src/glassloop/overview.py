@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -32,11 +33,11 @@ def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: i
         splits_table(examples, encoded),
         features_table(examples, fitted),
         labels_table(examples),
-        Text(f"Tokens in a row of {fitted}", style="bold"),
+        Text(f"Tokens in a row of {printable(fitted)}", style="bold"),
         histogram(encoded[fitted].lengths),
         padding_table(encoded[fitted].lengths, batch_size, seed, fitted),
         Text(
-            f"The first row of {fitted}, in a batch of the first {min(batch_size, len(encoded[fitted].rows))}",
+            f"The first row of {printable(fitted)}, in a batch of the first {min(batch_size, len(encoded[fitted].rows))}",
             style="bold",
         ),
         example_table(encoded[fitted], tokenizer, batch_size, console.width),
@@ -150,7 +151,7 @@ def bar(share: float) -> str:
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
     """The share of each batch that is padding, shuffled and grouped by length."""
     table = Table(
-        title=f"Padding in batches of {batch_size} of {split}",
+        title=Text(f"Padding in batches of {batch_size} of {printable(split)}"),
         title_justify="left",
         title_style="bold",
         box=None,
@@ -187,7 +188,8 @@ def example_table(encoding: Encoding, tokenizer: Any, batch_size: int, width: in
         for place, name in enumerate(lines):
             row = Text(f"{name:<6}", style="dim")
             for cell in block:
-                row.append(f"{cell[place]:>{max(map(len, cell))}} ", style="bold cyan" if name == "token" else "")
+                blanks = " " * (max(map(cell_len, cell)) - cell_len(cell[place]))
+                row.append(f"{blanks}{cell[place]} ", style="bold cyan" if name == "token" else "")
             table.add_row(row)
         table.add_row("")
     if hidden > 0:
@@ -200,7 +202,7 @@ def blocks_of(cells: list[tuple[str, ...]], width: int) -> list[list[tuple[str, 
     blocks: list[list[tuple[str, ...]]] = [[]]
     used = 0
     for cell in cells:
-        needed = max(map(len, cell)) + 1
+        needed = max(map(cell_len, cell)) + 1
         if used + needed > width and blocks[-1]:
             blocks.append([])
             used = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -101,8 +101,7 @@ class PaddingCollator:
             )
         ids = columns["input_ids"]
         width = padded_width(max(len(row) for row in ids), self.multiple)
-        masks = columns.get("attention_mask") or [np.ones(len(row), dtype=np.int64) for row in ids]
-        columns = {**columns, "attention_mask": masks}
+        columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
         batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
         for key in LABEL_KEYS:
             if key in columns:
@@ -127,8 +126,8 @@ class Batches:
 
     def __init__(
         self,
-        rows: Dataset,
-        collate: PaddingCollator,
+        rows: Dataset | Sequence[Mapping[str, Any]],
+        collate: Callable[[Any], dict[str, Tensor]],
         batch_size: int,
         *,
         seed: int | None = None,
@@ -137,7 +136,9 @@ class Batches:
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
-        self.rows, self.collate, self.batch_size, self.seed = rows.with_format("arrow"), collate, batch_size, seed
+        self.in_arrow = isinstance(collate, PaddingCollator) and hasattr(rows, "with_format")
+        self.rows = rows.with_format("arrow") if self.in_arrow else rows  # type: ignore[union-attr]
+        self.collate, self.batch_size, self.seed = collate, batch_size, seed
         self.lengths = lengths_of(rows) if group_by_length else None
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes
 
@@ -159,10 +160,20 @@ class Batches:
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `skip` on: resuming is skipping part of a list."""
         for numbers in self.plan(epoch)[skip:]:
-            mine = numbers[self.rank :: self.num_processes]
-            inputs = self.collate(self.columns(mine if len(mine) else numbers[:1]))
-            labels = inputs.pop("labels", None)
-            yield Batch(inputs, labels, mine, len(numbers))
+            yield self.batch(numbers[self.rank :: self.num_processes], numbers)
+
+    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
+        """Every `num_processes`-th batch from number `rank` on, whole: how processes share a pass that trains nothing."""
+        for numbers in self.plan()[rank::num_processes]:
+            yield self.batch(numbers, numbers)
+
+    def batch(self, mine: np.ndarray, numbers: np.ndarray) -> Batch:
+        """The batch of `numbers`, as far as it is `mine`; an empty share holds one row that counts for nothing."""
+        chosen = mine if len(mine) else numbers[:1]
+        rows = self.columns(chosen) if self.in_arrow else [self.rows[int(number)] for number in chosen]
+        inputs = dict(self.collate(rows))
+        labels = inputs.pop("labels", None)
+        return Batch(inputs, labels, mine, len(numbers))
 
     def columns(self, numbers: np.ndarray) -> dict[str, Any]:
         """The chosen rows as arrays, straight from the memory-mapped file."""

@@ -93,9 +93,9 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
         return lowered[pairs[0][0]], lowered[pairs[0][1]]
     if len(candidates) == 1:
         return candidates[0], None
-    named = [name for name in TEXT_NAMES if name in lowered]
+    named = [lowered[name] for name in TEXT_NAMES if name in lowered]
     if not pairs and len(candidates) > 1 and len(named) == 1 and all(is_mark(head[n]) for n in candidates if n != named[0]):
-        return lowered[named[0]], None
+        return named[0], None
     what = f"several columns hold text: {listed(candidates)}" if candidates else "no column holds text"
     raise DataError(
         f"{source}: {what}; found {listed(head.column_names)}",

@@ -65,11 +65,11 @@ class Examples:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass over a split's rows found: 12 bytes a row, whatever the length of the texts."""
+    """What the first pass over a split's rows found: 13 bytes a row, whatever the length of the texts."""
 
     found: LabelCells
     keys: np.ndarray
-    num_empty: int
+    empties: np.ndarray  # how many texts of each row are empty
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,10 @@ class Part:
     @property
     def keys(self) -> np.ndarray:
         return np.asarray(self.survey.keys[self.rows])
+
+    @property
+    def num_empty(self) -> int:
+        return int(self.survey.empties[self.rows].sum())
 
     def where(self, value: str | None) -> str:
         """What a person calls the first row with this label cell (None: missing)."""
@@ -104,7 +108,7 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
     if columns.label != (known.label,):
         known = Known()  # what the source knows is about another column
     parts = {name: whole_part(name, split, heads[name], columns, settings) for name, split in raw.items()}
-    if known.task and settings.task == "auto":
+    if known.task and settings.task == "auto" and not settings.label_names:
         task, labels = known.task, LabelSet(known.label_names) if known.label_names else None
     else:
         task, labels = settle_labels(parts[fitted].survey.found, settings, known.label_names, parts[fitted].where)
@@ -122,9 +126,7 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
             fingerprint = write_part(writing / f"{name}.arrow", part, columns, task, labels, settings)
             train_keys = parts["train"].keys if name != "train" and "train" in parts else None
             counted = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
-            facts[name] = replace(
-                counted, fingerprint=fingerprint, num_empty=part.survey.num_empty, num_skipped=skipped.get(name, 0)
-            )
+            facts[name] = replace(counted, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
         described = {
             "columns": asdict(columns),
             "task": task,
@@ -165,20 +167,23 @@ def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, set
             f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
             "give every split the columns of the training rows (only test may come without labels)",
         )
-    found, keys, index, num_empty = LabelCells(), [], 0, 0
+    found, keys, empties, index = LabelCells(), [], [], 0
     for table in split.tables():
         texts = [table[column].combine_chunks() for column in columns.texts]
-        for column, text in zip(columns.texts, texts, strict=True):
-            num_empty += check_text(text, column, split, index, settings.empty == "keep")
+        checked = [
+            check_text(text, column, split, index, settings.empty == "keep")
+            for column, text in zip(columns.texts, texts, strict=True)
+        ]
+        empties.append(np.sum(checked, axis=0, dtype=np.uint8))
         keys.append(text_keys([text.to_pylist() for text in texts]))
         if labelled:
             found.add(label_cells(table, columns.label, settings.label_separator))
         index += table.num_rows
-    return Part(split, Survey(found, np.concatenate(keys), num_empty), np.ones(index, dtype=bool))
+    return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
 
 
-def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> int:
-    """How many cells are empty; raises where that is not wanted, or where a cell is no text at all."""
+def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
+    """Which cells are empty; raises where that is not wanted, or where a cell is no text at all."""
     if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
         raise DataError(
             f"{split.source}: column {visible(column)} holds {text.type}, not text", "name the text column with --text"
@@ -196,7 +201,7 @@ def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_em
             f"{rows[0]}: {visible(column)} is empty" + also(rows[1:]),
             "fill or remove the rows, or keep them with --empty keep",
         )
-    return int(empty.sum())
+    return np.asarray(empty)
 
 
 def also(rows: list[str]) -> str:
@@ -215,7 +220,12 @@ def with_known_labels(part: Part, labels: LabelSet, *, skip: bool) -> Part:
         refuse_unknown(found.values(), labels, part.where)
     numbers = labels.numbers_of(found.values())
     known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
-    return replace(part, rows=np.array(known)[found.codes])
+    rows = np.array(known)[found.codes]
+    if not rows.any():
+        raise DataError(
+            f"{part.raw.source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or leave the split away"
+        )
+    return replace(part, rows=rows)
 
 
 def cut_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:

@@ -41,8 +41,8 @@ def facts_of(
     num_texts, num_conflicts = len(np.unique(keys)), 0
     label_counts: dict[str, int] = {}
     if found.labelled:
-        pairs = np.stack([keys, found.codes[rows].astype(np.uint64)])
-        num_conflicts = np.unique(pairs, axis=1).shape[1] - num_texts
+        texts_and_labels = np.unique(np.stack([keys, found.codes[rows].astype(np.uint64)]), axis=1)
+        num_conflicts = int((np.unique(texts_and_labels[0], return_counts=True)[1] > 1).sum())
         if labels:
             numbers = labels.numbers_of(found.values())
             label_counts = dict.fromkeys(labels.names, 0)

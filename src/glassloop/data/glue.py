@@ -132,9 +132,10 @@ def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator
     """
     task = glue_task(name)
     headless = ["source", "is_acceptable", "mark", "sentence"] if has_no_header(name, split) else None
+    needed = [*task.texts.values(), *([] if split.startswith("test") else [task.label])]
     number, left_out = 0, 0
     for table in read_delimited(path, "\t", quoted=False, names=headless, skipped=skipped if name == "qqp" else None):
-        absent = [column for column in task.texts.values() if column not in table.column_names]
+        absent = [column for column in needed if column not in table.column_names]
         if absent:
             raise DataError(
                 f"{path.name}: there is no column {listed(absent)}; found {listed(table.column_names)}",

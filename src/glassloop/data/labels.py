@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classifica
 UNLABELLED = -1  # what the public data sets write where the labels are kept secret
 MAX_CLASSES = 10_000
 SCORE_VALUES = 20  # that many different fractions can only be scores
+LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 
 
@@ -38,14 +38,11 @@ class LabelSet:
         return {name: number for number, name in enumerate(self.names)}
 
     def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
-        """Cell text -> number: by name, or, where no cell is a name and all are numbers in range, by number."""
-        values = list(values)
-        by_name = self.label2id
-        if not any(value in by_name for value in values):
-            by_number = {str(number): number for number in range(len(self.names))}
-            if all(value in by_number for value in values):
-                return by_number
-        return by_name
+        """Cell text -> number: by name, or, where no name is a number and all cells are numbers in range, by number."""
+        by_number = {str(number): number for number in range(len(self.names))}
+        if all(value in by_number for value in values) and not any(number_of(name) is not None for name in self.names):
+            return by_number
+        return self.label2id
 
 
 Cell = str | tuple[str, ...] | None
@@ -62,7 +59,7 @@ class LabelCells:
     def add(self, cells: pa.Array) -> None:
         """Take the cells of the next rows. Beyond `MAX_CLASSES` different ones (scores), new ones are no longer told apart."""
         if pa.types.is_list(cells.type):
-            rows = [None if row is None else tuple(row) for row in cells.to_pylist()]
+            rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
             self.parts.append(np.array([self.code(row) for row in rows], dtype=np.int32))
         else:
             encoded = cells.dictionary_encode()
@@ -126,12 +123,12 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
         parts = [as_text(table[name].combine_chunks()) for name in columns]
         rows = zip(*(part.to_pylist() for part in parts), strict=True)
         return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
-    cells = table[columns[0]].combine_chunks()
+    cells = as_text(table[columns[0]].combine_chunks())
     if separator is not None and not pa.types.is_list(cells.type):
-        split = (None if cell is None else cell.split(separator) for cell in as_text(cells).to_pylist())
+        split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
         parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
         return pa.array(parted, pa.list_(pa.string()))
-    return as_text(cells)
+    return cells
 
 
 def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
@@ -166,11 +163,14 @@ def settle_labels(
     if None in found.cells:
         allowed = "0 or 1 in every label column" if len(settings.label_columns) > 1 else "a label in every row"
         raise DataError(f"{where(None)}: the label is missing", f"give {allowed}, or remove the row")
-    if settings.task == SCORE or (settings.task == "auto" and not several and known is None and are_scores(found)):
+    unnamed = known is None and settings.label_names is None
+    if settings.task == SCORE or (settings.task == "auto" and not several and unnamed and are_scores(found)):
         for value in values:
             if number_of(value) is None:
                 raise DataError(f"{where(value)}: label {visible(value)} is not a number", "a score must be a finite number")
         return SCORE, None
+    if not values:
+        raise DataError(f"{where(None)}: no row has a label", "give at least one label, or name the right column with --label")
     given = settings.label_names or (settings.label_columns if len(settings.label_columns) > 1 else known)
     if settings.task == SEVERAL and not found.are_lists:
         raise DataError(
@@ -237,9 +237,9 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
 
 
 def are_scores(found: LabelCells) -> bool:
-    """Whether these cells can only be scores: all numbers, and many different fractions."""
+    """Whether these cells can only be scores: all numbers, and many different fractions (codes such as 007 are none)."""
     values = found.values()
-    fractions = [value for value in values if not WHOLE.fullmatch(value)]
+    fractions = [value for value in values if not value.lstrip("-").isdigit()]
     return len(fractions) > SCORE_VALUES and all(number_of(value) is not None for value in values)
 
 
@@ -249,7 +249,8 @@ def number_of(value: str) -> float | None:
         number = float(value)
     except ValueError:
         return None
-    return number if math.isfinite(number) and value == value.strip() else None
+    written = value == value.strip() and "_" not in value  # Python would read 1_2 as 12
+    return number if written and abs(number) <= LARGEST_SCORE else None
 
 
 def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str]) -> None:
@@ -272,10 +273,11 @@ def label_column(found: LabelCells, rows: slice, cells: pa.Array, task: str, num
     if task == CLASSES:
         lookup = [numbers.get(str(cell)) if cell is not None else None for cell in found.cells]
         return pa.array(lookup, pa.int64()).take(pa.array(found.codes[rows]))
-    known = [cell is not None and all(value in numbers for value in cell) for cell in found.cells]
     lists = [
-        sorted({numbers[value] for value in cell or ()}) if fine else None
-        for cell, fine in zip(found.cells, known, strict=True)
+        None
+        if cell is None or any(value not in numbers for value in parts_of(cell))
+        else sorted({numbers[value] for value in parts_of(cell)})
+        for cell in found.cells
     ]
     return pa.array(lists, pa.list_(pa.int64())).take(pa.array(found.codes[rows]))
 

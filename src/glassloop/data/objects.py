@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.data.columns import Known
+from glassloop.data.columns import LABEL_NAMES, Known
 from glassloop.data.labels import UNLABELLED
 from glassloop.data.readers import CHUNK_ROWS, tables_of
 from glassloop.errors import DataError
@@ -21,29 +21,34 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 
-def object_tables(split: str, data: Any) -> tuple[Known, Callable[[], Iterator[pa.Table]]]:
-    """The rows of one object as tables, and what its features say about the label."""
+def object_tables(split: str, data: Any, label: tuple[str, ...] = ()) -> tuple[Known, Callable[[], Iterator[pa.Table]]]:
+    """The rows of one object as tables, and what its features say about the `label` column."""
     from datasets import Dataset
 
     if isinstance(data, list):
         return Known(), lambda: tables_of(Path(split), enumerate(data, 1))
     if type(data).__name__ == "DataFrame" and hasattr(data, "iloc"):
-        data = Dataset.from_pandas(data, preserve_index=False)
+        try:
+            data = Dataset.from_pandas(data, preserve_index=False)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            told = ": ".join(str(part) for part in reversed(error.args))
+            raise DataError(f"{split}: {told}", "give every column one kind of value and a name of its own") from error
     if not isinstance(data, Dataset):
         raise DataError(
             f"data of the kind {type(data).__name__} cannot be read",
             "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
         )
-    return named_label(data), partial(dataset_tables, data)
+    return named_label(data, label), partial(dataset_tables, data)
 
 
-def named_label(data: Dataset) -> Known:
-    """The one column of label names, where the features have one."""
+def named_label(data: Dataset, wanted: tuple[str, ...]) -> Known:
+    """The names of the label column, where the features have them: the wanted column, the usual one, or the only named one."""
     from datasets import ClassLabel
 
     kinds = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
-    named = [name for name, kind in kinds.items() if isinstance(kind, ClassLabel)]
-    return Known(label=named[0], label_names=tuple(kinds[named[0]].names)) if len(named) == 1 else Known()
+    named = {name: tuple(kind.names) for name, kind in kinds.items() if isinstance(kind, ClassLabel)}
+    likely = list(wanted or [name for name in kinds if name.lower() in LABEL_NAMES] or named)
+    return Known(label=likely[0], label_names=named[likely[0]]) if len(likely) == 1 and likely[0] in named else Known()
 
 
 def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
@@ -57,10 +62,12 @@ def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
     for table in data.with_format("arrow").iter(CHUNK_ROWS):
         for column, names in named.items():
             cells = table[column].combine_chunks()
-            numbers = cells.values if pa.types.is_list(cells.type) else cells
+            if are_lists := not pa.types.is_integer(cells.type):
+                cells = cells.cast(pa.list_(pa.int64()))
+            numbers = cells.values if are_lists else cells
             texts = names.take(pc.if_else(pc.less(numbers, 0), len(names) - 1, numbers))
-            if pa.types.is_list(cells.type):
-                texts = pa.ListArray.from_arrays(cells.offsets, texts)
+            if are_lists:
+                texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)
             table = table.set_column(table.column_names.index(column), column, texts)
         yield table
 
@@ -68,9 +75,11 @@ def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
 def hub_splits(name: str, config: str | None) -> DatasetDict:
     """A data set of the hub, or its copy in the hub's own cache where the hub cannot be reached."""
     import datasets
+    from datasets.naming import camelcase_to_snakecase
 
     reason = hub_unreachable()
-    cached = Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")
+    *owner, own_name = name.split("/")
+    cached = Path(datasets.config.HF_DATASETS_CACHE) / "___".join([*owner, camelcase_to_snakecase(own_name)])
     if reason and not cached.is_dir():
         local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
         raise DataError(

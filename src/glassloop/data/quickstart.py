@@ -44,16 +44,9 @@ _CITIES = {
     "Oslo": "Norwegian", "Ottawa": "Canadian", "Paris": "French", "Prague": "Czech", "Rome": "Italian",
     "Stockholm": "Swedish", "Tokyo": "Japanese", "Vienna": "Austrian", "Warsaw": "Polish",
 }  # fmt: skip
-_MONTHS = "January February March April May June July August September October November December".split()
-_ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
-    "sixteenth seventeenth eighteenth nineteenth twentieth"
-).split()
-_NUMBERS = (
-    "2 two 3 three 4 four 5 five 6 six 7 seven 8 eight 9 nine 10 ten 11 eleven 12 twelve 13 thirteen 14 fourteen "
-    "15 fifteen 16 sixteen 17 seventeen 18 eighteen 19 nineteen 20 twenty 30 thirty 40 forty 50 fifty 60 sixty "
-    "70 seventy 80 eighty 90 ninety"
-).split()
+_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth"]
+_NUMBERS = ["2", "two", "3", "three", "4", "four", "5", "five", "6", "six", "7", "seven", "8", "eight", "9", "nine", "10", "ten", "11", "eleven", "12", "twelve", "13", "thirteen", "14", "fourteen", "15", "fifteen", "16", "sixteen", "17", "seventeen", "18", "eighteen", "19", "nineteen", "20", "twenty", "30", "thirty", "40", "forty", "50", "fifty", "60", "sixty", "70", "seventy", "80", "eighty", "90", "ninety"]
 
 _SLOTS: dict[str, tuple[Group, ...]] = {
     "number": (_group(*(f"{a} | {b}" for a, b in zip(_NUMBERS[::2], _NUMBERS[1::2], strict=True))),),
@@ -109,18 +102,12 @@ _SLOTS: dict[str, tuple[Group, ...]] = {
 
 _NAMES: dict[str, list[str]] = {
     "cities": list(_CITIES),
-    "companies": (
-        "Brightwell Solmark Halden Lumora Tarvis Quorix Zentra Orbix Palden Novaro Amberline Ironbridge Greyfield "
-        "Oakwell Rivermark Northgate Sunfield Copperline Lakestone Westmark Highmoor Goldcrest Norvane Keltrix"
-    ).split(),
-    "teams": (
-        "Ashby Redhill Larkfield Ostley Millbrook Fairhaven Oakridge Northport Eastwick Stonebridge Brookside Kingsford "
-        "Lakemont Westhaven Greenford Highfield Marston Winslow Thornton Milford Bradwell Langley Hartfield Elmwood"
-    ).split(),
+    "companies": ["Brightwell", "Solmark", "Halden", "Lumora", "Tarvis", "Quorix", "Zentra", "Orbix", "Palden", "Novaro", "Amberline", "Ironbridge", "Greyfield", "Oakwell", "Rivermark", "Northgate", "Sunfield", "Copperline", "Lakestone", "Westmark", "Highmoor", "Goldcrest", "Norvane", "Keltrix"],
+    "teams": ["Ashby", "Redhill", "Larkfield", "Ostley", "Millbrook", "Fairhaven", "Oakridge", "Northport", "Eastwick", "Stonebridge", "Brookside", "Kingsford", "Lakemont", "Westhaven", "Greenford", "Highfield", "Marston", "Winslow", "Thornton", "Milford", "Bradwell", "Langley", "Hartfield", "Elmwood"],
     "people": [
         " ".join(name)
         for name in pairwise(
-            "".split()
+            []
         )
     ] or [
         "Nora Hale", "Peter Brandt", "Petra Novak", "Ruben Reyes", "Edith Marsh", "Simon Keller", "Tessa Walsh",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ def read_delimited(
         try:
             if (header := names or next(rows, None)) is None:
                 raise DataError(f"{path.name}: the file is empty", "check the path; a header and at least one row are needed")
+            if not header:
+                raise DataError(f"{path.name}, row 1: the row is blank", "remove the blank line: the header comes first")
             columns = names or checked_header(path, header, delimiter)
             number = 1 if names else 2
             while chunk := list(islice(rows, CHUNK_ROWS)):
@@ -56,8 +59,9 @@ def read_delimited(
                         refuse_ragged(path, chunk, columns, number)
                     skipped += [place for place, row in enumerate(chunk, number) if len(row) != len(columns)]
                 number += len(chunk)
-                cells = zip(*(row for row in chunk if len(row) == len(columns)), strict=True)
-                yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
+                if whole := [row for row in chunk if len(row) == len(columns)]:
+                    cells = zip(*whole, strict=True)
+                    yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
         except csv.Error as error:
             where = f"{path.name}, line {reader.line_num:,}"
             raise DataError(f"{where}: {error}", 'a text that holds " must be quoted and its quotes doubled ("")') from error
@@ -93,7 +97,7 @@ def refuse_names(path: Path, columns: list[str]) -> None:
     for name in columns:
         if columns.count(name) > 1:
             raise DataError(f"{path.name}: column {visible(name)} is there twice: {listed(columns)}", "rename one of them")
-        if problem := name_problem(name):
+        if problem := name_problem(name) if isinstance(name, str) else f"the name {name!r} is not text":
             raise DataError(f"{path.name}: {problem}", "rename the column")
 
 
@@ -110,15 +114,19 @@ def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first:
 def read_json(path: Path) -> Iterator[pa.Table]:
     """JSON lines, one array of objects, or one object of equally long columns."""
     with opened_text(path) as lines:
-        start = next((line for line in lines if line.strip()), None)
-        if start is None:
+        blank: list[str] = []  # before the first row: an array may start after them, rows may not
+        for start in lines:
+            if start.strip():
+                break
+            blank.append(start)
+        else:
             raise DataError(f"{path.name}: the file is empty", "check the path; at least one row is needed")
         if start.lstrip().startswith("{") and (first := json_object(start)) is not None and not column_lists(first):
-            yield from tables_of(path, parsed_lines(path, chain([start], lines)))
+            yield from tables_of(path, parsed_lines(path, chain(blank, [start], lines)))
             return
         try:
             whole = json.loads(start + "".join(lines), parse_constant=refuse_constant)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path.name}: not JSON: {error}", "write one object a line, or one array of objects") from error
         if isinstance(whole, dict) and column_lists(whole):
             if len({len(column) for column in whole.values()}) > 1:
@@ -133,8 +141,8 @@ def read_json(path: Path) -> Iterator[pa.Table]:
 def json_object(line: str) -> dict[str, Any] | None:
     """The object on this line, None where the line alone is no object."""
     try:
-        found = json.loads(line, parse_constant=refuse_constant)
-    except ValueError:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -153,7 +161,7 @@ def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         if line.strip():
             try:
                 yield number, json.loads(line, parse_constant=refuse_constant)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object a line") from error
 
 
@@ -176,28 +184,40 @@ def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]
                     "give every row the same keys",
                 )
         cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in chunk] for name in columns}
-        yield pa.table({name: column_array(path, name, column) for name, column in cells.items()})
+        yield pa.table({name: column_array(path, chunk[0][0], name, column) for name, column in cells.items()})
 
 
 def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
-    """A JSON value as the text a CSV cell would hold; a list as a list of such texts."""
-    if cell is None or isinstance(cell, str):
+    """A JSON value as the text a CSV cell would hold; a list as a list of such texts. NaN is a missing cell, as in pandas."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return None
+    if isinstance(cell, str):
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{path.name}, row {number:,}: {visible(name)} holds {cell[error.start]!r}, which is half a character",
+                "write the whole character, or remove it",
+            ) from error
         return cell
-    if isinstance(cell, list):
+    if isinstance(cell, list | tuple):
+        if any(isinstance(part, list | tuple) for part in cell):
+            raise DataError(
+                f"{path.name}, row {number:,}: {visible(name)} holds lists in a list", "give text, a number or a list"
+            )
         return [cell_text(path, number, name, part) for part in cell]
     if isinstance(cell, dict):
         raise DataError(f"{path.name}, row {number:,}: {visible(name)} holds an object", "give text, a number or a list")
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
-def column_array(path: Path, name: str, cells: list[Any]) -> pa.Array:
-    kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
-    try:
-        return pa.array(cells, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(
-            f"{path.name}: column {visible(name)} mixes lists and single values", "use one kind of value"
-        ) from error
+def column_array(path: Path, first: int, name: str, cells: list[Any]) -> pa.Array:
+    """One column of the rows from number `first` on: all texts, or all lists of texts."""
+    kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, first) if cell is not None}
+    are_lists = next(iter(kinds.values()), False)
+    if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
+        raise DataError(f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values", "use one kind of value")
+    return pa.array(cells, pa.list_(pa.string()) if are_lists else pa.string())
 
 
 def read_parquet(path: Path) -> Iterator[pa.Table]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -24,7 +23,7 @@ from glassloop.data.labels import CLASSES
 from glassloop.data.objects import hub_splits, object_tables
 from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import cache_dir, sha256_of
+from glassloop.files import cache_dir, local_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ SPLIT_NAMES = {
     "valid": "validation",
     "eval": "validation",
 }
+SPLIT_NAME = re.compile(r"\w[\w .-]*")
 SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-_.]\d.*)?", re.IGNORECASE)
 
 
@@ -68,13 +68,12 @@ def load_examples(path: Any = "quickstart", **given: Any) -> Examples:
     """Like `load_dataset`, with all that is known about the data: columns, task, labels, counts and notes."""
     settings = data_settings(given)
     source = find_source(path, settings)
-    described = {**asdict(settings), "data_dir": None, "key": source.key, "code": code_key()}
+    described = {**asdict(settings), "data_dir": None, "key": source.key, "known": asdict(source.known), "code": code_key()}
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_dir() / "data" / key
     if not (folder / DESCRIPTION_NAME).is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".reading-") as scratch:
-            prepare(source.read(Path(scratch)), settings, source.known, folder)
+        with scratch_dir(folder) as scratch:
+            prepare(source.read(scratch), settings, source.known, folder)
     return load_prepared(folder)
 
 
@@ -87,7 +86,7 @@ def code_key() -> str:
 def find_source(path: Any, settings: DataSettings) -> Source:
     """What `path` means, without looking at any row."""
     if not isinstance(path, str | Path):
-        return object_source(path)
+        return object_source(path, settings)
     text = str(path)
     if text == "quickstart":
         return quickstart_source(settings)
@@ -98,7 +97,7 @@ def find_source(path: Any, settings: DataSettings) -> Source:
         if not task:
             raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
         return glue_source(task, settings)
-    where = Path(path).expanduser()
+    where = local_path(path)
     if where.is_dir():
         return folder_source(where, settings)
     if where.is_file():
@@ -106,12 +105,12 @@ def find_source(path: Any, settings: DataSettings) -> Source:
             raise DataError(f"{where.name}: files of this kind are not read", f"give one of {listed(SUFFIXES)}")
         return files_source({"train": [where]}, settings)
     if where.suffix.lower() in SUFFIXES or not is_hub_name(text):
-        near = did_you_mean(where.name, [entry.name for entry in where.parent.iterdir()] if where.parent.is_dir() else [])
+        near = did_you_mean(where.name, names_beside(where))
         raise DataError(
             f"{visible(text, 200)}: there is no such file or folder{near}",
             "name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)",
         )
-    return object_source(hub_splits(text, settings.name))
+    return object_source(hub_splits(text, settings.name), settings)
 
 
 def quickstart_source(settings: DataSettings) -> Source:
@@ -145,7 +144,7 @@ def glue_source(task: str, settings: DataSettings) -> Source:
     known = glue_task(task).known
     files = find_glue_files(task, settings.data_dir)
     if files is None:
-        return replace(object_source(hub_splits("nyu-mll/glue", task)), known=known)
+        return replace(object_source(hub_splits("nyu-mll/glue", task), settings), known=known)
 
     def read(scratch: Path) -> dict[str, RawSplit]:
         return {split: raw_glue(task, split, file, scratch / split) for split, file in files.items()}
@@ -175,7 +174,7 @@ def folder_source(folder: Path, settings: DataSettings) -> Source:
         from datasets import load_from_disk
 
         try:
-            return object_source(load_from_disk(str(folder)))
+            return object_source(load_from_disk(str(folder)), settings)
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise DataError(f"{folder}: not a readable saved data set: {error}", "save it again with save_to_disk") from error
     found: dict[str, list[Path]] = {}
@@ -240,8 +239,9 @@ def spooled(tables: Iterator[pa.Table], path: Path) -> Callable[[], Iterator[pa.
         if sorted(table.column_names) == sorted(schema.names):
             table = table.select(schema.names)
         if table.schema != schema:
+            one, other = (listed(f"{field.name} ({field.type})" for field in each) for each in (schema, table.schema))
             raise DataError(
-                f"{path.name}: the columns are not the same in all rows: {listed(schema)} and {listed(table.schema)}",
+                f"{path.name}: the columns are not the same in all rows: {one} and {other}",
                 "give all rows the same columns and kinds of values",
             )
         writer.write_table(table)
@@ -257,10 +257,16 @@ def spooled(tables: Iterator[pa.Table], path: Path) -> Callable[[], Iterator[pa.
     return read_again
 
 
-def object_source(data: Any) -> Source:
+def object_source(data: Any, settings: DataSettings) -> Source:
     """A Python object: `Dataset`, `DatasetDict`, pandas frame, list of dicts, or a dict of those by split."""
     splits = data if isinstance(data, Mapping) else {"train": data}
-    raw = {SPLIT_NAMES.get(str(split), str(split)): object_tables(str(split), part) for split, part in splits.items()}
+    raw: dict[str, tuple[Known, Callable[[], Iterator[pa.Table]]]] = {}
+    for split, part in splits.items():
+        name = SPLIT_NAMES.get(str(split), str(split))
+        if name in raw or not SPLIT_NAME.fullmatch(name):
+            problem = f"which one is the {name} split?" if name in raw else f"{visible(name)} cannot be the name of a split;"
+            raise DataError(f"{problem} found {listed(splits)}", "name the splits train, validation and test")
+        raw[name] = object_tables(str(split), part, settings.label_columns)
     if not raw:
         raise DataError("the data set has no splits", "give at least one split")
     known = next((known for known, _ in raw.values() if known.label), Known())
@@ -268,6 +274,7 @@ def object_source(data: Any) -> Source:
     for split, (_, tables) in raw.items():
         hasher.update(split.encode())
         for table in tables():
+            hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
             for batch in table.combine_chunks().to_batches():
                 hasher.update(batch.serialize())
 

@@ -1,0 +1,200 @@
+"""`TrainingArguments`: the one set of training settings, for Python, for the command and for the TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from glassloop.config import name_problem, setting
+from glassloop.errors import SettingsError, did_you_mean, listed, visible
+
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "warmup_stable_decay",
+)
+CHOICES: dict[str, tuple[str, ...]] = {
+    "eval_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch"),
+    "lr_scheduler_type": SCHEDULES,
+    "optim": ("adamw_torch_fused", "adamw_torch"),
+    "precision": ("auto", "fp32", "bf16", "fp16"),
+    "device": ("auto", "cpu", "cuda", "mps"),
+    "backend": ("auto", "plain", "accelerate"),
+}
+TRACKERS = ("none", "tensorboard", "wandb", "trackio")
+# What the field's old code writes, and what it means today. None: it is taken and changes nothing.
+RENAMED: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "evaluation_strategy": ("eval_strategy", lambda value: {"eval_strategy": value}),
+    "no_cuda": ('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "use_cpu": ('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "fp16": ('precision="fp16"', lambda value: {"precision": "fp16"} if value else {}),
+    "bf16": ('precision="bf16"', lambda value: {"precision": "bf16"} if value else {}),
+    "warmup_ratio": ("warmup_steps (a number below 1 is a share of all steps)", lambda value: {"warmup_steps": value}),
+    "per_gpu_train_batch_size": ("per_device_train_batch_size", lambda value: {"per_device_train_batch_size": value}),
+    "per_gpu_eval_batch_size": ("per_device_eval_batch_size", lambda value: {"per_device_eval_batch_size": value}),
+    "overwrite_output_dir": ("nothing: a finished run is never overwritten", lambda value: {}),
+    "train_sampling_strategy": ("group_by_length", lambda value: {"group_by_length": value == "group_by_length"}),
+}
+# Known elsewhere, not here: what to do instead.
+REFUSED = {
+    "dataloader_num_workers": "leave it away: batches come from memory-mapped rows and need no workers",
+    "torch_compile": "leave it away: compiling costs more than a fine-tune lasts",
+    "deepspeed": "use an accelerate config file with accelerate launch",
+    "fsdp": "use an accelerate config file with accelerate launch",
+    "push_to_hub": "call trainer.save_model(), then huggingface-cli upload",
+    "auto_find_batch_size": "set per_device_train_batch_size and gradient_accumulation_steps",
+    "neftune_noise_alpha": "leave it away: it changes the maths",
+}
+
+
+@dataclass(frozen=True)
+class TrainingArguments:
+    """How a run trains. Checked when built; all problems are reported together."""
+
+    output_dir: str | None = setting(None, "Folder for everything the run leaves behind; by default the next runs/run-001.")
+    num_train_epochs: float = setting(3.0, "Passes over the training examples.")
+    max_steps: int = setting(-1, "Stop after so many steps, whatever the number of epochs; -1: never.")
+    per_device_train_batch_size: int = setting(8, "Training rows in a batch on each device.")
+    per_device_eval_batch_size: int = setting(32, "Rows in a batch of evaluation or prediction on each device.")
+    gradient_accumulation_steps: int = setting(1, "Batches whose gradients are added up before a step.")
+    learning_rate: float = setting(5e-5, "Highest learning rate of the schedule.")
+    lr_scheduler_type: str = setting("linear", "Schedule of the learning rate: " + ", ".join(SCHEDULES) + ".")
+    lr_scheduler_kwargs: str | None = setting(None, 'Further settings of the schedule, as JSON: {"num_cycles": 2}.')
+    warmup_steps: float = setting(0.0, "Steps in which the rate rises from 0; below 1: a share of all steps.")
+    weight_decay: float = setting(0.0, "Decoupled weight decay; biases and normalisation weights are left out.")
+    adam_beta1: float = setting(0.9, "AdamW's first decay rate.")
+    adam_beta2: float = setting(0.999, "AdamW's second decay rate.")
+    adam_epsilon: float = setting(1e-8, "AdamW's epsilon.")
+    optim: str = setting("adamw_torch_fused", "Optimizer: adamw_torch_fused, adamw_torch.")
+    max_grad_norm: float = setting(1.0, "Gradients are scaled down to this norm; 0: never.")
+    label_smoothing_factor: float = setting(0.0, "Share of each label spread over all classes.")
+    class_weights: str | None = setting(None, "Weight of each class: balanced, or numbers separated by commas.")
+    max_length: int | None = setting(None, "Most tokens a row may have; by default what the model takes.")
+    group_by_length: bool = setting(False, "Put rows of like length into a batch: less padding.")
+    pad_to_multiple_of: int | None = setting(None, "Pad batches up to a multiple of so many tokens.")
+    dataloader_drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
+    seed: int = setting(42, "Seed of everything random: fresh weights, dropout, order of the rows.")
+    data_seed: int | None = setting(None, "Another seed for the order of the rows alone.")
+    precision: str = setting("auto", "fp32, bf16, fp16, or auto: the fastest kind that is safe on the device.")
+    device: str = setting("auto", "cuda, mps, cpu, or auto: the first of these that is there.")
+    backend: str = setting("auto", "How a step is run: plain, accelerate, or auto.")
+    eval_strategy: str = setting("no", "When to evaluate while training: no, steps, epoch.")
+    eval_steps: int | None = setting(None, "Steps between evaluations; by default logging_steps.")
+    eval_on_start: bool = setting(False, "Evaluate before the first step too.")
+    logging_steps: int = setting(10, "Steps between two records of loss and learning rate.")
+    save_strategy: str = setting("no", "When to save while training: no, steps, epoch.")
+    save_steps: int = setting(500, "Steps between two saves.")
+    load_best_model_at_end: bool = setting(False, "End with the weights of the best evaluation.")
+    metric_for_best_model: str | None = setting(None, "The figure that decides which is best; by default the loss.")
+    greater_is_better: bool | None = setting(None, "Whether more is better; by default for all but the loss.")
+    early_stopping_patience: int | None = setting(None, "Stop after so many evaluations without a better one.")
+    early_stopping_threshold: float = setting(0.0, "A smaller gain than this is none.")
+    report_to: str = setting("none", "Trackers to report to, separated by commas: " + ", ".join(TRACKERS) + ".")
+    run_name: str | None = setting(None, "The run's name in trackers and reports.")
+    disable_tqdm: bool = setting(False, "Plain lines instead of a progress bar.")
+
+    def __init__(self, output_dir: str | None = None, **given: Any) -> None:
+        if output_dir is not None:
+            given["output_dir"] = str(output_dir)
+        values = {entry.name: entry.default for entry in fields(type(self))} | translated(given, type(self))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if problems := [*wrong_types(self), *([] if list(wrong_types(self)) else impossible(self))]:
+            raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The trackers asked for, without `none`."""
+        return tuple(name.strip() for name in self.report_to.split(",") if name.strip() not in ("", "none"))
+
+
+def translated(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The settings under today's names, each old name told in one line; unknown and unsupported ones are errors together."""
+    known = [entry.name for entry in fields(kind)]
+    settings, problems = {}, []
+    for name, value in given.items():
+        if name in known:
+            settings[name] = ",".join(value) if isinstance(value, list | tuple) else value
+        elif name in RENAMED:
+            today, translate = RENAMED[name]
+            print(f"glassloop: {name} is called {today} today", file=sys.stderr)
+            settings |= translate(value)
+        elif name in REFUSED:
+            problems.append(f"{name} is not supported: {REFUSED[name]}")
+        else:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+            problems.append(f"unknown setting {visible(name)}" + (f'; did you mean "{near[0]}"?' if near else ""))
+    if problems:
+        raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
+    return settings
+
+
+def wrong_types(args: TrainingArguments) -> list[str]:
+    """One sentence for each setting whose value is of the wrong kind. Whole numbers are taken for fractions."""
+    problems = []
+    for entry in fields(args):
+        value, kinds = getattr(args, entry.name), str(entry.type)
+        if value is None and "None" in kinds:
+            continue
+        good = (
+            ("bool" in kinds and isinstance(value, bool))
+            or ("str" in kinds and isinstance(value, str))
+            or ("int" in kinds and isinstance(value, int) and not isinstance(value, bool))
+            or ("float" in kinds and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+        )
+        if not good:
+            problems.append(f"{entry.name} is {value!r}, not {kinds.replace(' | None', '')}")
+    return problems
+
+
+def impossible(args: TrainingArguments) -> list[str]:
+    """One sentence for each value or combination that cannot be meant."""
+    problems = []
+    for name, allowed in CHOICES.items():
+        if (value := getattr(args, name)) not in allowed:
+            problems.append(f"{name} is {visible(value)}, not one of {listed(allowed)}{did_you_mean(value, allowed)}")
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "logging_steps",
+                 "save_steps", "eval_steps", "pad_to_multiple_of", "early_stopping_patience"):  # fmt: skip
+        if (value := getattr(args, name)) is not None and value < 1:
+            problems.append(f"{name} is {value}, not 1 or more")
+    for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "early_stopping_threshold"):
+        if getattr(args, name) < 0:
+            problems.append(f"{name} is {getattr(args, name)}, not 0 or more")
+    for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
+        if not 0 <= getattr(args, name) < 1:
+            problems.append(f"{name} is {getattr(args, name)}, not between 0 and 1")
+    if args.adam_epsilon <= 0:
+        problems.append(f"adam_epsilon is {args.adam_epsilon}, not above 0")
+    if args.num_train_epochs <= 0 and args.max_steps < 1:
+        problems.append(f"num_train_epochs is {args.num_train_epochs} and max_steps {args.max_steps}: nothing to train")
+    if args.max_steps != -1 and args.max_steps < 1:
+        problems.append(f"max_steps is {args.max_steps}, not 1 or more (or -1)")
+    if args.eval_strategy == "no" and args.load_best_model_at_end:
+        problems.append("load_best_model_at_end needs eval_strategy steps or epoch")
+    if args.eval_strategy == "no" and args.early_stopping_patience is not None:
+        problems.append("early_stopping_patience needs eval_strategy steps or epoch")
+    for name in args.trackers:
+        if name not in TRACKERS:
+            problems.append(f"report_to names {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}")
+    if args.run_name and (problem := name_problem(args.run_name) or ("/" in args.run_name and "run_name holds a /")):
+        problems.append(str(problem))
+    if args.output_dir is None:
+        return problems
+    if not args.output_dir.strip() or "\0" in args.output_dir or "\n" in args.output_dir:
+        problems.append(f"output_dir is {visible(args.output_dir)}, not a folder")
+    return problems

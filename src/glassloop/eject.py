@@ -1,0 +1,221 @@
+"""This very run as one plain PyTorch file, with no import of ours: to read, to edit, and to end in the same weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from glassloop.data.sources import load_examples
+from glassloop.engine.recorder import RUN_NAME
+from glassloop.errors import ModelError, SettingsError
+from glassloop.files import write_text
+from glassloop.modeling import find_model
+
+SCRIPT_NAME = "train.py"
+
+TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py"""
+
+import json
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_scheduler
+
+MODEL = __MODEL__
+LABELS = __LABELS__
+TASK = __TASK__
+TEXTS = __TEXTS__
+SEED, DATA_SEED = __SEED__, __DATA_SEED__
+BATCH_SIZE, ACCUMULATE = __BATCH_SIZE__, __ACCUMULATE__
+MAX_STEPS, WARMUP_STEPS = __MAX_STEPS__, __WARMUP_STEPS__
+LEARNING_RATE, WEIGHT_DECAY, MAX_GRAD_NORM = __LEARNING_RATE__, __WEIGHT_DECAY__, __MAX_GRAD_NORM__
+MAX_LENGTH = __MAX_LENGTH__
+DEVICE = "cuda" if torch.cuda.is_available() and __ON_CUDA__ else "cpu"
+
+# The data: one JSON object a line. Labels are numbers, scores, or lists of numbers.
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+
+
+def read_rows(path):
+    rows = [json.loads(line) for line in open(path, encoding="utf-8")]
+    texts = [[row[name] for row in rows] for name in TEXTS]
+    encoded = tokenizer(*texts, truncation=True, max_length=MAX_LENGTH)
+    return [{key: encoded[key][number] for key in encoded} | {"labels": row["label"]} for number, row in enumerate(rows)]
+
+
+def plan_epoch(rows, epoch):
+    """Which rows go into which batch: a pure function of seed and epoch."""
+    random = np.random.default_rng((DATA_SEED, epoch))
+    order = random.permutation(len(rows))
+__PLAN__
+
+
+def collate(rows):
+    """Pad to the longest row of the batch, no further."""
+    inputs = [{key: value for key, value in row.items() if key != "labels"} for row in rows]
+    batch = tokenizer.pad(inputs, return_tensors="pt"__PAD_MULTIPLE__)
+    batch["labels"] = torch.tensor([row["labels"] for row in rows]__LABEL_KIND__)
+    return {key: value.to(DEVICE) for key, value in batch.items()}
+
+
+def loss_sum(logits, labels):
+    """The sum of the rows' losses."""
+__LOSS__
+
+
+# The model: pretrained weights, a fresh head drawn from the seed.
+torch.manual_seed(SEED)
+model = AutoModelForSequenceClassification.from_pretrained(
+    MODEL, dtype=torch.float32, problem_type=TASK__HEAD__
+).to(DEVICE)
+
+# AdamW without decay for biases and normalisation weights.
+norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
+spared = {name for name, _ in model.named_parameters() if name in norms or name.endswith("bias")}
+named = list(model.named_parameters())
+groups = [
+    {"params": [p for name, p in named if name not in spared], "weight_decay": WEIGHT_DECAY},
+    {"params": [p for name, p in named if name in spared], "weight_decay": 0.0},
+]
+optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=__BETAS__, eps=__EPSILON__, fused=__FUSED__)
+scheduler = get_scheduler(
+    __SCHEDULE__, optimizer, WARMUP_STEPS, MAX_STEPS, scheduler_specific_kwargs=__SCHEDULE_OPTIONS__
+)
+
+# The loop: one turn of the inner loop is one step, one change of the weights.
+train_rows = read_rows("train.jsonl")
+torch.manual_seed(SEED)
+model.train()
+step = epoch = 0
+while step < MAX_STEPS:
+    batches = plan_epoch(train_rows, epoch)
+    for start in range(0, len(batches), ACCUMULATE):
+        group = batches[start : start + ACCUMULATE]
+        num_examples = sum(len(numbers) for numbers in group)
+        step_loss = 0.0
+        for numbers in group:
+            batch = collate([train_rows[number] for number in numbers])
+            labels = batch.pop("labels")
+            loss = loss_sum(model(**batch).logits.float(), labels) / num_examples
+            loss.backward()
+            step_loss = step_loss + loss.detach()
+        if MAX_GRAD_NORM > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad(set_to_none=True)
+        step += 1
+        if step % __LOG_EVERY__ == 0 or step == MAX_STEPS:
+            print(f"step {step}/{MAX_STEPS}  loss {float(step_loss):.4f}  lr {scheduler.get_last_lr()[0]:.2e}", flush=True)
+        if step == MAX_STEPS:
+            break
+    epoch += 1
+
+# The result: the model as any Hugging Face user expects it.
+model.eval()
+model.save_pretrained("model")
+tokenizer.save_pretrained("model")
+print("saved in model/")
+'''
+
+PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
+GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in rows]), BATCH_SIZE * 50
+    pools = [order[start : start + pool] for start in range(0, len(order), pool)]
+    order = np.concatenate([part[np.argsort(-lengths[part], kind="stable")] for part in pools])
+    batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+    short = [batches.pop()] if len(order) % BATCH_SIZE else []
+    return [batches[place] for place in random.permutation(len(batches))]__SHORT__"""
+LOSSES = {
+    "single_label_classification": "    return functional.cross_entropy(\n        logits, labels, weight=__WEIGHTS__, "
+    'label_smoothing=__SMOOTHING__, reduction="sum"\n    )',
+    "multi_label_classification": "    wanted = labels * (1 - __SMOOTHING__) + __SMOOTHING__ / 2\n"
+    "    costs = functional.binary_cross_entropy_with_logits(\n        logits, wanted, weight=__WEIGHTS__, "
+    'reduction="sum"\n    )\n    return costs / logits.shape[-1]',
+    "regression": '    return functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")',
+}
+
+
+def eject_run(run_dir: Path, target: Path) -> Path:
+    """Write `target`/train.py and the rows it reads; return the script's path."""
+    try:
+        run = json.loads((run_dir / RUN_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{run_dir}: there is no run to eject ({error})", "name the folder of a run") from error
+    if run["processes"] > 1 or run["precision"] != "fp32":
+        what = f"{run['processes']} processes" if run["processes"] > 1 else run["precision"]
+        raise SettingsError(f"the run used {what}; an ejected file trains in one process in fp32", "train that way first")
+    if target.exists() and any(target.iterdir()):
+        raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
+    stored = {name: value for name, value in run["data"]["settings"].items() if value is not None}
+    examples = load_examples(run["data"]["source"], **stored)
+    for split, fact in examples.facts.items():
+        if fact.fingerprint != run["data"]["splits"].get(split, {}).get("fingerprint"):
+            raise SettingsError(f"the data have changed since the run ({split})", "put the data back as they were")
+    target.mkdir(parents=True, exist_ok=True)
+    columns = examples.columns
+    for split in examples.splits:
+        lines = []
+        for row in examples.splits[split]:
+            texts = {name: row[name] for name in columns.texts}
+            lines.append(json.dumps({**texts, "label": label_of(row[columns.label_name], run)}, ensure_ascii=False))
+        write_text(target / f"{split}.jsonl", "\n".join(lines) + "\n")
+    write_text(target / SCRIPT_NAME, script_of(run))
+    return target / SCRIPT_NAME
+
+
+def label_of(cell: Any, run: dict[str, Any]) -> Any:
+    if run["data"]["task"] == "multi_label_classification":
+        return [1.0 if number in cell else 0.0 for number in range(len(run["data"]["labels"]))]
+    return cell
+
+
+def script_of(run: dict[str, Any]) -> str:
+    """The template with this run's numbers in it."""
+    settings, plan, data = run["settings"], run["plan"], run["data"]
+    labels, task = data["labels"], data["task"]
+    drop = settings["dataloader_drop_last"]
+    shape = GROUPED_PLAN if settings["group_by_length"] else PLAIN_PLAN
+    head = ", num_labels=1"
+    if labels:
+        head = ",\n    num_labels=len(LABELS),\n    id2label=dict(enumerate(LABELS)),\n"
+        head += "    label2id={name: number for number, name in enumerate(LABELS)},"
+    weights = run.get("class_weights")
+    values = {
+        "MODEL": repr(find_model(run["model"]["name"]).name),
+        "LABELS": pformat(labels, width=110, compact=True),
+        "TASK": repr(task),
+        "TEXTS": repr([name for name in (data["columns"]["text"], data["columns"]["text_pair"]) if name]),
+        "SEED": settings["seed"],
+        "DATA_SEED": settings["seed"] if settings["data_seed"] is None else settings["data_seed"],
+        "BATCH_SIZE": settings["per_device_train_batch_size"],
+        "ACCUMULATE": plan["accumulate"],
+        "MAX_STEPS": plan["max_steps"],
+        "WARMUP_STEPS": plan["warmup_steps"],
+        "LEARNING_RATE": settings["learning_rate"],
+        "WEIGHT_DECAY": settings["weight_decay"],
+        "MAX_GRAD_NORM": settings["max_grad_norm"],
+        "MAX_LENGTH": run["max_length"],
+        "ON_CUDA": run["device"].startswith("cuda"),
+        "PLAN": shape.replace("__LAST__", "len(order) - BATCH_SIZE + 1" if drop else "len(order)").replace(
+            "__SHORT__", "" if drop else " + short"
+        ),
+        "PAD_MULTIPLE": f", pad_to_multiple_of={settings['pad_to_multiple_of']}" if settings["pad_to_multiple_of"] else "",
+        "LABEL_KIND": ", dtype=torch.float32" if task != "single_label_classification" else "",
+        "LOSS": LOSSES[task]
+        .replace("__WEIGHTS__", f"torch.tensor({weights}, device=logits.device)" if weights else "None")
+        .replace("__SMOOTHING__", str(settings["label_smoothing_factor"])),
+        "HEAD": head,
+        "BETAS": (settings["adam_beta1"], settings["adam_beta2"]),
+        "EPSILON": settings["adam_epsilon"],
+        "FUSED": settings["optim"] == "adamw_torch_fused",
+        "SCHEDULE": repr(settings["lr_scheduler_type"]),
+        "SCHEDULE_OPTIONS": json.loads(settings["lr_scheduler_kwargs"] or "{}"),
+        "LOG_EVERY": plan["log_every"],
+    }
+    script = TEMPLATE
+    for name, value in values.items():
+        script = script.replace(f"__{name}__", str(value))
+    return script

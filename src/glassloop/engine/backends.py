@@ -1,0 +1,144 @@
+"""How a step is run: the few verbs the loop needs, said in plain torch and said to Accelerate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+AUTOCAST_KINDS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class PlainBackend:
+    """One process, one device, plain PyTorch."""
+
+    name = "plain"
+    rank = 0
+    num_processes = 1
+
+    def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
+        self.device, self.precision = torch.device(device), precision
+        self.kind = AUTOCAST_KINDS[precision]
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+
+    def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
+        return model, optimizer, scheduler
+
+    def unwrap(self, model: Any) -> Any:
+        return model
+
+    def move(self, data: Any) -> Any:
+        """Tensors on the device of this process."""
+        if isinstance(data, dict):
+            return {name: self.move(value) for name, value in data.items()}
+        return data.to(self.device, non_blocking=True)
+
+    @contextmanager
+    def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
+        """The precision of a forward pass. `is_last`: gradients are complete after its backward pass."""
+        with torch.autocast(self.device.type, self.kind, enabled=self.kind is not None):
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        scaled: Any = self.scaler.scale(loss)
+        scaled.backward()
+
+    def unscale(self, optimizer: Any) -> None:
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(optimizer)
+
+    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to `max_norm` (0: never); return the norm they had."""
+        parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        if max_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def step(self, optimizer: Any) -> None:
+        if self.scaler.is_enabled():
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        else:
+            optimizer.step()
+
+    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
+        """Losses and norms of some steps, over all processes."""
+        return figures
+
+    def gather_objects(self, rows: list[Any]) -> list[Any]:
+        """The lists of all processes, one after the other."""
+        return rows
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Let the main process do something first, so that the others find it in the cache."""
+        yield
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+
+class AccelerateBackend(PlainBackend):
+    """The same verbs, handed to an `accelerate.Accelerator`: several processes, FSDP, mixed precision of its config."""
+
+    name = "accelerate"
+
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator, self.device = accelerator, accelerator.device
+        self.precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
+        self.rank, self.num_processes = accelerator.process_index, accelerator.num_processes
+
+    def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
+        # The schedule counts our steps, not Accelerate's: it would step once a process.
+        model, optimizer = self.accelerator.prepare(model, optimizer)
+        return model, optimizer, scheduler
+
+    def unwrap(self, model: Any) -> Any:
+        return self.accelerator.unwrap_model(model)
+
+    @contextmanager
+    def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
+        with nullcontext() if is_last else self.accelerator.no_sync(model), self.accelerator.autocast():
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        # Processes average their gradients; the loss is already divided by the examples of all of them.
+        self.accelerator.backward(loss * self.num_processes)
+
+    def unscale(self, optimizer: Any) -> None:
+        self.accelerator.unscale_gradients(optimizer)
+
+    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
+        if self.accelerator.distributed_type.name in ("NO", "MULTI_CPU", "MULTI_GPU"):
+            return super().clip(model, max_norm)
+        norm = self.accelerator.clip_grad_norm_(model.parameters(), max_norm or float("inf"))
+        return torch.as_tensor(norm, device=self.device)
+
+    def step(self, optimizer: Any) -> None:
+        optimizer.step()
+
+    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
+        if self.num_processes == 1:
+            return figures
+        losses = self.accelerator.reduce(figures[:, 0].contiguous(), reduction="sum")
+        return torch.stack([losses, figures[:, 1]], dim=1)
+
+    def gather_objects(self, rows: list[Any]) -> list[Any]:
+        from accelerate.utils import gather_object
+
+        return list(gather_object(rows)) if self.num_processes > 1 else rows
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        with self.accelerator.main_process_first():
+            yield

@@ -1,0 +1,103 @@
+"""What a run writes down while it goes: its history line by line, its description, and what trackers are told."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.state import State
+from glassloop.errors import SettingsError
+from glassloop.files import write_text
+
+RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+PACKAGES = ("glassloop", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy")
+
+
+class History(Callback):
+    """Keeps every logged figure and every evaluation, in `state.history` and, where there is a path, line by line in a file."""
+
+    def __init__(self, path: Path | None, rate: Any, batches_per_epoch: int) -> None:
+        self.path, self.rate, self.batches_per_epoch = path, rate, batches_per_epoch
+
+    def on_fit_start(self, state: State) -> None:
+        if self.path is not None:
+            lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in state.history)
+            write_text(self.path, lines)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        losses = [loss for loss, _ in figures]
+        entry = {
+            "step": state.step,
+            "epoch": self.epoch(state),
+            "loss": sum(losses) / len(losses),
+            "grad_norm": figures[-1][1],
+            "learning_rate": self.rate(),
+        }
+        self.record(state, entry)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        self.record(state, {"step": state.step, "epoch": self.epoch(state), **metrics})
+
+    def epoch(self, state: State) -> float:
+        return round(state.epoch + state.batch / self.batches_per_epoch, 4)
+
+    def record(self, state: State, entry: dict[str, Any]) -> None:
+        state.history.append(entry)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as opened:
+                opened.write(json.dumps(entry, allow_nan=False) + "\n")
+
+
+class Trackers(Callback):
+    """Tells accelerate's trackers what the history is told. Never asks for an account: offline where a tracker can be."""
+
+    def __init__(self, names: tuple[str, ...], folder: Path, run_name: str, settings: dict[str, Any], history: History) -> None:
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        self.trackers, self.history = [], history
+        for name in names:
+            kind = LOGGER_TYPE_TO_CLASS.get(name)
+            if kind is None or not package_version(name):
+                raise SettingsError(f"report_to names {name}, which is not installed", f"pip install {name}")
+            plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
+            tracker = kind(run_name, logging_dir=str(folder)) if kind.requires_logging_directory else kind(run_name)
+            tracker.start()
+            tracker.store_init_configuration(plain)
+            self.trackers.append(tracker)
+
+    def tell(self, state: State) -> None:
+        figures = {name: value for name, value in state.history[-1].items() if name != "step"}
+        for tracker in self.trackers:
+            tracker.log(figures, step=state.step)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        self.tell(state)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        self.tell(state)
+
+    def on_fit_end(self, state: State) -> None:
+        for tracker in self.trackers:
+            tracker.finish()
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """The versions a run's numbers depend on."""
+    found = {name: package_version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **{name: text for name, text in found.items() if text}}
+
+
+def write_run(folder: Path, description: dict[str, Any]) -> None:
+    """Replace the run's description. `status` finished is written last of all."""
+    write_text(folder / RUN_NAME, json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,72 @@
+"""What a run intends (the plan) and where it is (the state), as plain numbers that can be saved and shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything "auto", every ratio and every epoch turned into plain numbers, before the loop starts."""
+
+    max_steps: int
+    steps_per_epoch: int
+    batches_per_epoch: int
+    accumulate: int
+    warmup_steps: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    eval_on_start: bool = False
+    best_metric: str = "eval_loss"
+    greater_is_better: bool = False
+    patience: int | None = None
+    least_gain: float = 0.0
+
+
+@dataclass
+class State:
+    """Counters of a run. A step is one change of the weights; `batch` counts the batches taken in this epoch."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    loss_sum: float = 0.0
+    losses_read: int = 0
+    last_loss: float | None = None
+    best_score: float | None = None
+    best_step: int | None = None
+    evaluations_without_gain: int = 0
+    stop_reason: str | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, figures: list[list[float]]) -> None:
+        """Take the losses and gradient norms of the steps since the last reading."""
+        for offset, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+                raise FloatingPointError(f"step {offset:,}: {what}", offset)
+            self.loss_sum += loss
+            self.losses_read += 1
+            self.last_loss = loss
+
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss of all steps read so far."""
+        return self.loss_sum / self.losses_read if self.losses_read else 0.0
+
+    def judge(self, metrics: dict[str, float], plan: Plan) -> None:
+        """Compare an evaluation with the best one so far; ask to stop where patience has run out."""
+        score = metrics[plan.best_metric]
+        gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)
+        if gain > plan.least_gain:
+            self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
+        else:
+            self.evaluations_without_gain += 1
+            if plan.patience is not None and self.evaluations_without_gain >= plan.patience:
+                self.stop_reason = f"no better {plan.best_metric} in {plan.patience} evaluations"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

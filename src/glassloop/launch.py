@@ -1,0 +1,95 @@
+"""How a run is started: settings from a TOML file, a commented file to start from, several processes on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from glassloop.arguments import TrainingArguments
+from glassloop.config import DataSettings, data_settings
+from glassloop.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.files import write_text
+
+SECTIONS = ("data", "training")
+TOP = ("source", "model")
+
+
+def launch(num_processes: int) -> None:
+    """Start this very command in `num_processes` processes with torch's launcher, and leave with its exit code."""
+    kept = sys.argv[1:]
+    if "--processes" in kept:
+        place = kept.index("--processes")
+        kept = kept[:place] + kept[place + 2 :]
+    kept = [argument for argument in kept if not argument.startswith("--processes=")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
+    done = subprocess.run([*launcher, "-m", "glassloop", *kept], check=False)
+    sys.exit(done.returncode)
+
+
+def read_config(path: str | None) -> dict[str, Any]:
+    """The settings of a TOML file: source, model, [data] and [training]; all unknown names at once."""
+    empty: dict[str, Any] = {"source": None, "model": None, "data": {}, "training": {}}
+    if path is None:
+        return empty
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"config {path}: {error.strerror}", "glassloop init DATA writes one") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"config {path}: not TOML: {error}", "glassloop init DATA writes one to start from") from error
+    problems = [f"unknown entry {visible(name)}{did_you_mean(name, empty)}" for name in found if name not in empty]
+    for section in SECTIONS:
+        if not isinstance(found.get(section, {}), dict):
+            problems.append(f"{section} is not a section: write [{section}]")
+    for name in TOP:
+        if not isinstance(found.get(name, ""), str):
+            problems.append(f"{name} is not a name")
+    if problems:
+        raise SettingsError(f"config {path}: " + "; ".join(problems), f"the entries are {listed(empty)}")
+    return empty | found
+
+
+def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None:
+    """Look at the data, then write every setting with its sentence; only what differs from the default is in force."""
+    from glassloop.data.sources import load_examples
+
+    path = Path(out)
+    if path.exists():
+        raise SettingsError(f"{path} is there already", "choose another name with --out")
+    settings = data_settings(given)
+    examples = load_examples(data, **asdict(settings))
+    found = {"text": examples.columns.text, "text_pair": examples.columns.text_pair, "label": ",".join(examples.columns.label)}
+    known = {**given, **{name: value for name, value in found.items() if value}, "task": examples.task}
+    if data == "quickstart" or data.startswith("glue"):
+        known = given
+    lines = [
+        "# Settings of a run: glassloop train --config " + path.name,
+        *(f"# {name}: {fact.num_rows:,} rows" for name, fact in examples.facts.items()),
+        *(f"# {note}" for note in examples.notes),
+        "",
+        f"source = {toml(data)}",
+        f"model = {toml(model)}",
+    ]
+    for section, kind, values in (("data", DataSettings, known), ("training", TrainingArguments, {})):
+        lines += ["", f"[{section}]"]
+        for entry in fields(kind):
+            lines.append(f"# {entry.metadata['help']}")
+            chosen = values.get(entry.name)
+            default = entry.default if entry.default is not None else ""
+            lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}")
+    write_text(path, "\n".join(lines) + "\n")
+    print(f"wrote {path}: glassloop train --config {path}")
+
+
+def toml(value: Any) -> str:
+    """A plain value as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in escaped) + '"'

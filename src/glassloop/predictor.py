@@ -1,0 +1,162 @@
+"""A trained model put to use: labels and scores for texts, for rows of a file, for a split of a data set."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassloop.arguments import TrainingArguments
+from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.readers import SUFFIXES, first_row_number, read_file
+from glassloop.devices import choose_backend
+from glassloop.engine.evaluate import run_over
+from glassloop.engine.recorder import RUN_NAME
+from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
+from glassloop.files import replacing
+from glassloop.metrics import decide
+from glassloop.modeling import load_model, load_tokenizer, longest_input
+
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer for one text or pair: a label, several labels, or a score; and the probability of each label."""
+
+    label: str | list[str] | float
+    scores: dict[str, float]
+    logits: list[float]
+
+
+class Predictor:
+    """Loads the model of a run folder (or any model folder) and predicts with it."""
+
+    def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
+        self.model_dir, self.run = model_of_run(Path(folder))
+        settings = self.run.get("settings", {})
+        self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
+        self.tokenizer = load_tokenizer(self.model_dir)
+        self.model = load_model(self.model_dir).to(self.backend.device).eval()
+        config = self.model.config
+        self.max_length = settings.get("max_length") or longest_input(self.tokenizer, config)
+        self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
+        self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
+        self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+
+    def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
+        """A prediction for every text (or pair of texts), in their order."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        pairs = [pairs] if isinstance(pairs, str) else pairs
+        if pairs is not None and len(pairs) != len(texts):
+            raise SettingsError(f"{len(texts):,} texts came with {len(pairs):,} second texts", "give one for each")
+        if not texts:
+            return []
+        return [self.described(row) for row in self.logits(texts, pairs)]
+
+    def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
+        """The model's logits, one row a text."""
+        for row, text in enumerate(texts if pairs is None else [*texts, *pairs]):
+            if not isinstance(text, str):
+                raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give text")
+        columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
+        encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length, return_attention_mask=False)
+        rows = [{key: encoded[key][row] for key in encoded} for row in range(len(texts))]
+        batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
+        return run_over(self.model, batches, self.backend).logits
+
+    def described(self, logits: np.ndarray) -> Prediction:
+        """Logits as a label and probabilities."""
+        values = logits.astype(np.float64)
+        if self.task == "regression":
+            return Prediction(float(values[0]), {}, values.tolist())
+        if self.task == "multi_label_classification":
+            scores = 1 / (1 + np.exp(-values))
+            chosen = decide(values[None], self.task)[0]
+            label: Any = [name for name, there in zip(self.names, chosen, strict=True) if there]
+        else:
+            shifted = np.exp(values - values.max())
+            scores = shifted / shifted.sum()
+            label = self.names[int(values.argmax())]
+        return Prediction(label, dict(zip(self.names, scores.tolist(), strict=True)), values.tolist())
+
+    def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
+        """Predict every row of a file and write the rows with their predictions, in order; memory does not grow with rows."""
+        if target.suffix.lower() not in (".csv", ".tsv", ".jsonl"):
+            raise SettingsError(f"{target.name}: predictions are written as .csv, .tsv or .jsonl", "choose such a name")
+        number = 0
+        with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
+            write: Any = None
+            for row in self.rows_of(source, text, pair, delimiter):
+                if write is None:
+                    write = row_writer(opened, target.suffix.lower(), list(row))
+                write(row)
+                number += 1
+        return number
+
+    def rows_of(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[dict[str, Any]]:
+        if source.suffix.lower() not in SUFFIXES or not source.is_file():
+            raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
+        columns = (self.run.get("data") or {}).get("columns") or {}
+        text, pair = text or columns.get("text"), pair if text else (pair or columns.get("text_pair"))
+        row_number = first_row_number(source)
+        for table in read_file(source, delimiter):
+            if text is None:
+                found = listed(table.column_names)
+                raise SettingsError(f"{source.name}: which column holds the text? found {found}", "name it with --text")
+            for name in filter(None, (text, pair)):
+                if name not in table.column_names:
+                    there = f"found {listed(table.column_names)}{did_you_mean(name, table.column_names)}"
+                    remedy = "name the columns with --text and --text_pair"
+                    raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
+            rows = table.to_pylist()
+            for place, row in enumerate(rows):
+                if any(not row[name] for name in (text, *filter(None, (pair,)))):
+                    raise DataError(f"{source.name}, row {row_number + place:,}: the text is empty", "fill or remove the row")
+            logits = self.logits([row[text] for row in rows], [row[pair] for row in rows] if pair else None)
+            for row, values in zip(rows, logits, strict=True):
+                answer = self.described(values)
+                scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
+                yield {**row, "prediction": answer.label, **scores}
+            row_number += len(rows)
+
+
+def model_of_run(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The model's folder and the run's description; a bare model folder has none."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such run", "name the folder of a finished run, or of a model")
+    path = folder / RUN_NAME
+    if not path.is_file():
+        return folder, {}
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: not readable: {error}", "the run's description is damaged") from error
+    if not (folder / "model").is_dir():
+        raise ModelError(
+            f"{folder}: the run is {run.get('status', 'not finished')} and has no model yet", "train it to the end"
+        )
+    return folder / "model", run
+
+
+def row_writer(opened: Any, suffix: str, columns: list[str]) -> Any:
+    """A function that writes one row: JSON lines, or a table in which no cell can be taken for a formula."""
+    if suffix == ".jsonl":
+        return lambda row: opened.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+    writer = csv.writer(opened, delimiter="\t" if suffix == ".tsv" else ",")
+    writer.writerow([harmless(name) for name in columns])
+    return lambda row: writer.writerow([harmless(row[name]) for name in columns])
+
+
+def harmless(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: text that starts like a formula gets an apostrophe; lists are joined."""
+    if isinstance(cell, list):
+        cell = "|".join(map(str, cell))
+    if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS):
+        return "'" + cell
+    return cell

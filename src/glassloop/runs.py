@@ -1,0 +1,220 @@
+"""A run from a name of data to a folder: load, say what will happen, train, evaluate, write everything down."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.arguments import TrainingArguments
+from glassloop.config import data_settings
+from glassloop.data.batches import padding_waste
+from glassloop.data.encoding import Encoding, encode
+from glassloop.data.examples import Examples
+from glassloop.data.sources import load_examples
+from glassloop.devices import choose_backend
+from glassloop.engine.evaluate import Evaluation
+from glassloop.engine.recorder import RUN_NAME, versions, write_run
+from glassloop.errors import SettingsError, printable
+from glassloop.files import write_text
+from glassloop.metrics import decide, metrics_for
+from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
+from glassloop.trainer import Trainer
+
+MODEL_NAME = "model"
+RUNS_DIR = Path("runs")
+
+
+def train_run(data: Any, model: str, training: dict[str, Any], data_given: dict[str, Any], new_head: bool = False) -> Path:
+    """Train `model` on `data` and return the run folder. Only the main process prints and writes."""
+    began = time.perf_counter()
+    args = TrainingArguments(**training)
+    backend = choose_backend(args)
+    folder = free_folder(args.output_dir) if backend.is_main else Path(args.output_dir or RUNS_DIR)
+    args = replace_output(args, folder)
+    console = Console(stderr=True, quiet=not backend.is_main)
+    config = load_config(model)
+    if (carried := carried_labels(config)) and not new_head and "labels" not in data_given:
+        data_given = {**data_given, "labels": carried}
+    given = {"seed": args.seed, **data_given}
+    with backend.main_first():
+        examples = load_examples(data, **given)
+        tokenizer = load_tokenizer(model)
+        max_length = args.max_length or longest_input(tokenizer, config)
+        encoded = encode(examples, tokenizer, max_length)
+    if "train" not in encoded:
+        raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
+    network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
+    held_out = validation_name(examples)
+    trainer = Trainer(
+        network,
+        args,
+        train_dataset=encoded["train"].rows,
+        eval_dataset=encoded[held_out].rows if held_out else None,
+        processing_class=tokenizer,
+        backend=backend,
+    )
+    plan = trainer.make_plan(trainer.batches(trainer.train_dataset, training=True))
+    description = {
+        "status": "running",
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": {"source": str(data), "settings": asdict(data_settings(given)), **described_data(examples)},
+        "model": {"name": model, "type": config.model_type, "parameters": sum(p.numel() for p in network.parameters())},
+        "settings": args.to_dict(),
+        "max_length": max_length,
+        "class_weights": trainer.class_weights(args.class_weights) if args.class_weights else None,
+        "plan": asdict(plan),
+        "device": str(backend.device),
+        "precision": backend.precision,
+        "backend": backend.name,
+        "processes": backend.num_processes,
+        "versions": versions(),
+    }
+    if backend.is_main:
+        write_run(folder, description)
+    console.print(banner(description, examples, encoded["train"], trainer, folder))
+    for note in examples.notes:
+        console.print(Text(f"• {printable(note)}", style="dim"))
+    trained = trainer.train()
+    trainer.save_model(folder / MODEL_NAME)
+    description |= {"result": trained.metrics, "stop_reason": trainer.state.stop_reason}
+    if held_out:
+        found = trainer.run(trainer.model, trainer.eval_dataset, "eval")
+        baseline = majority_baseline(examples, held_out)
+        description |= {"evaluation": found.metrics, "baseline": baseline, "best_step": trainer.state.best_step}
+        if backend.is_main:
+            write_predictions(folder / f"{held_out}-predictions.jsonl", examples, held_out, found)
+        console.print(results_table(found.metrics, baseline, held_out))
+    description |= {"status": "finished", "seconds": time.perf_counter() - began}
+    if backend.is_main:
+        write_run(folder, description)
+    backend.wait()
+    console.print(f"[green]✓[/green] {description['seconds']:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}")
+    return folder
+
+
+def free_folder(chosen: str | None) -> Path:
+    """The folder to write to: the one chosen if it is empty or new, else the next free number below runs/."""
+    if not chosen:
+        taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
+        return RUNS_DIR / f"run-{max(taken, default=0) + 1:03d}"
+    folder = Path(chosen).expanduser()
+    if (folder / RUN_NAME).is_file():
+        raise SettingsError(f"output_dir {folder} holds a run already", "choose another folder")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
+    return folder
+
+
+def replace_output(args: TrainingArguments, folder: Path) -> TrainingArguments:
+    return TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
+
+
+def validation_name(examples: Examples) -> str | None:
+    """The split to evaluate on while training: the first validation split that has labels."""
+    names = [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
+    return names[0] if names else None
+
+
+def described_data(examples: Examples) -> dict[str, Any]:
+    return {
+        "task": examples.task,
+        "columns": asdict(examples.columns),
+        "labels": list(examples.labels.names) if examples.labels else None,
+        "splits": {name: asdict(fact) for name, fact in examples.facts.items()},
+        "notes": examples.notes,
+    }
+
+
+def banner(description: dict[str, Any], examples: Examples, train: Encoding, trainer: Trainer, folder: Path) -> Table:
+    """What will happen, before it does."""
+    args, plan, model = trainer.args, description["plan"], description["model"]
+    batches = trainer.batches(trainer.train_dataset, training=True)
+    waste = padding_waste(train.lengths, batches.plan(0), args.pad_to_multiple_of or 1)
+    size = f"{args.per_device_train_batch_size} rows"
+    size += f" × {description['processes']} processes" if description["processes"] > 1 else ""
+    size += f" × {plan['accumulate']} batches" if plan["accumulate"] > 1 else ""
+    rows = {
+        "data": f"{description['data']['source']}: "
+        + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
+        "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
+        "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
+        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {waste:.0%} padding",
+        "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
+        "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
+        "folder": str(folder),
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, Text(printable(value)))
+    return table
+
+
+def majority_baseline(examples: Examples, split: str) -> dict[str, float]:
+    """The metrics of always answering what is most frequent in training (for scores: their mean)."""
+    references = labels_of(examples, split)
+    train = np.asarray(labels_of(examples, "train"))
+    if examples.task == "regression":
+        guess: Any = float(train.mean())
+    elif examples.task == "multi_label_classification":
+        guess = (train.mean(axis=0) >= 0.5).astype(int)
+    else:
+        guess = int(np.bincount(train).argmax())
+    predictions = np.broadcast_to(guess, np.shape(references))
+    return metrics_for(examples.task, examples.num_labels).compute(predictions=predictions, references=references)
+
+
+def labels_of(examples: Examples, split: str) -> np.ndarray:
+    """The labels of a split as numbers, scores, or rows of 0 and 1."""
+    cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
+    if examples.task != "multi_label_classification":
+        return np.asarray(cells.to_numpy())
+    rows = np.zeros((len(cells), examples.num_labels), dtype=np.int64)
+    for row, numbers in enumerate(cells.to_pylist()):
+        rows[row, numbers] = 1
+    return rows
+
+
+def write_predictions(path: Path, examples: Examples, split: str, found: Evaluation) -> None:
+    """One line a row: texts, label, prediction and logits, from which every reported figure can be computed again."""
+    decided = decide(found.logits, examples.task)
+    names = examples.labels.names if examples.labels else None
+    lines = []
+    for row, (logits, choice) in enumerate(zip(found.logits.tolist(), decided.tolist(), strict=True)):
+        entry: dict[str, Any] = {"row": row, "prediction": named(choice, names)}
+        if found.labels is not None:
+            entry["label"] = named(found.labels[row].tolist(), names)
+        texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
+        lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def named(choice: Any, names: tuple[str, ...] | None) -> Any:
+    """A number, a score or a row of 0 and 1 as a person reads it."""
+    if names is None:
+        return choice
+    if isinstance(choice, list):
+        return [name for name, there in zip(names, choice, strict=True) if there]
+    return names[choice]
+
+
+def results_table(metrics: dict[str, float], baseline: dict[str, float], split: str) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in (split, "this run", "majority baseline"):
+        table.add_column(name, justify="left" if name == split else "right")
+    for name, value in metrics.items():
+        short = name.partition("_")[2]
+        if short in ("runtime", "samples_per_second"):
+            continue
+        table.add_row(short, f"{value:.4f}", f"{baseline[short]:.4f}" if short in baseline else "")
+    return table

@@ -1,0 +1,79 @@
+"""A finished run put to the test and to use from the command: `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.arguments import TrainingArguments
+from glassloop.data.encoding import encode
+from glassloop.data.sources import load_examples
+from glassloop.errors import SettingsError, did_you_mean, listed, printable, visible
+from glassloop.predictor import Prediction, Predictor
+from glassloop.runs import majority_baseline, results_table, validation_name
+from glassloop.trainer import Trainer
+
+
+def evaluate_run(
+    run: str, data: str | None, split: str | None, device: str, batch_size: int, given: dict[str, Any]
+) -> dict[str, float]:
+    """Print and return the metrics of a run's model on a split of its own or of other data."""
+    predictor = Predictor(run, device=device, batch_size=batch_size)
+    described = predictor.run.get("data")
+    if data is None and described is None:
+        raise SettingsError(f"{run} is a model without a run: on which data?", "glassloop evaluate RUN DATA")
+    stored = {name: value for name, value in (described or {}).get("settings", {}).items() if value is not None}
+    settings = {**(stored if data is None else {}), **given}
+    if predictor.task != "regression":
+        settings["labels"] = predictor.names
+    examples = load_examples(data or (described or {})["source"], **{**settings, "task": predictor.task})
+    name = split or validation_name(examples) or next(iter(examples.splits))
+    if name not in examples.splits:
+        near = did_you_mean(name, examples.splits)
+        raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+    if examples.facts[name].unlabelled:
+        raise SettingsError(f"the split {name} has no labels to compare with", "choose another with --split, or use predict")
+    rows = encode(examples, predictor.tokenizer, predictor.max_length)[name].rows
+    args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32")
+    trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
+    metrics = trainer.evaluate(rows)
+    baseline = majority_baseline(examples, name) if "train" in examples.splits else {}
+    Console().print(results_table(metrics, baseline, f"{name} ({len(rows):,} rows)"))
+    return metrics
+
+
+def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
+    """Print and return the prediction for one text or pair."""
+    if text is None:
+        raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file')
+    predictor = Predictor(run, device=device)
+    trained_on_pairs = ((predictor.run.get("data") or {}).get("columns") or {}).get("text_pair")
+    if trained_on_pairs and text_pair is None:
+        raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
+    if text_pair is not None and predictor.run and not trained_on_pairs:
+        raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
+    found = predictor.predict(text, text_pair)[0]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    if not found.scores:
+        table.add_row("score", f"{found.label:.4f}")
+    for name, score in sorted(found.scores.items(), key=lambda entry: -entry[1]):
+        chosen = name == found.label or (isinstance(found.label, list) and name in found.label)
+        table.add_row(Text(printable(name), style="bold" if chosen else ""), f"{score:.4f}")
+    Console().print(table)
+    return found
+
+
+def predict_file(
+    run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
+) -> None:
+    """Predict every row of a file and say where to."""
+    path = Path(target) if target else Path(source).with_name(f"{Path(source).stem}-predictions.csv")
+    if path.resolve() == Path(source).resolve():
+        raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
+    sign = "\t" if delimiter == "tab" else delimiter
+    number = Predictor(run, device=device).predict_file(Path(source), path, text, pair, sign)
+    print(f"{number:,} rows → {path}")

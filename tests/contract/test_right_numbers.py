@@ -1,0 +1,61 @@
+"""The loss of a step is the mean over its examples: over accumulated batches and over processes, for every model family."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from families import FAMILIES, rows_for, tiny_model
+
+from glassloop import Trainer, TrainingArguments
+
+SCRIPT = Path(__file__).with_name("train_families.py")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_accumulation_changes_no_number(family: str, encoded, tiny_tokenizer, tmp_path: Path) -> None:
+    """8x1, 4x2, 2x4 and 1x8: the same rows, so the same loss and gradient norm; the last group of an epoch is short."""
+    histories = {}
+    for accumulate in (1, 2, 4, 8):
+        args = TrainingArguments(
+            tmp_path / str(accumulate), num_train_epochs=1, per_device_train_batch_size=8 // accumulate, logging_steps=1,
+            gradient_accumulation_steps=accumulate, learning_rate=1e-4, precision="fp32",
+        )  # fmt: skip
+        rows = rows_for(family, encoded["train"].rows)
+        trainer = Trainer(tiny_model(family, dropout=0.0), args, train_dataset=rows, processing_class=tiny_tokenizer)
+        trainer.train()
+        histories[accumulate] = torch.tensor([[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history])
+    assert len(histories[1]) == 8  # 61 rows: seven steps of eight rows and one of five
+    for accumulate in (2, 4, 8):
+        torch.testing.assert_close(histories[accumulate], histories[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def process_figures(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> dict[int, dict]:
+    """The figures of all families with one, two and three processes."""
+    found = {}
+    environment = {**os.environ, "GLASSLOOP_CACHE": str(session_cache), "OMP_NUM_THREADS": "1"}
+    for number in (1, 2, 3):
+        folder = tmp_path_factory.mktemp(f"processes-{number}")
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(number)]
+        done = subprocess.run(
+            [*command, str(SCRIPT), str(folder)], env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[number] = json.loads((folder / "figures.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("number", [2, 3])
+def test_processes_change_no_number(family: str, number: int, process_figures: dict[int, dict]) -> None:
+    """Even where the last batch of an epoch (one row) is smaller than the number of processes."""
+    one, many = torch.tensor(process_figures[1][family]), torch.tensor(process_figures[number][family])
+    assert len(one) == 22 + 1
+    torch.testing.assert_close(many[:-1], one[:-1], rtol=1e-4, atol=1e-5)
+    assert many[-1].tolist() == one[-1].tolist()  # metrics: every row counted once, equal to the last bit

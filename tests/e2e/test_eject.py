@@ -1,0 +1,61 @@
+"""`glassloop eject`: the run as one plain PyTorch file, with no import of ours, that ends in the same weights bit for bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from families import tiny_model, weights_hash
+
+CSV = "text,label\n" + "".join(
+    f"{'good' if number % 3 else 'bad'} {'film ' * (number % 7 + 1)}number {number},{'pos' if number % 3 else 'neg'}\n"
+    for number in range(60)
+)
+MULTI = "text,label\n" + "".join(
+    f"a {'good ' * (number % 5)}film {number},{'|'.join(['fun', 'long', 'old'][: number % 4])}\n" for number in range(40)
+)
+SCORES = "text,label\n" + "".join(f"a {'good ' * (number % 5)}film {number},{number % 5 + number / 100}\n" for number in range(40))
+
+
+def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "glassloop", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("content", "flags"),
+    [
+        (CSV, ["--gradient_accumulation_steps", "3", "--warmup_steps", "0.2", "--weight_decay", "0.01"]),
+        (CSV, ["--group_by_length", "--label_smoothing_factor", "0.1", "--class_weights", "balanced", "--max_grad_norm", "0.5"]),
+        (CSV, ["--dataloader_drop_last", "--lr_scheduler_type", "cosine", "--data_seed", "7", "--pad_to_multiple_of", "8"]),
+        (MULTI, ["--label_separator", "|", "--empty", "keep"]),
+        (SCORES, ["--task", "regression", "--optim", "adamw_torch"]),
+    ],
+)
+def test_the_ejected_file_ends_in_the_same_weights(
+    content: str, flags: list[str], tiny_model_dir: Path, tmp_path: Path, write
+) -> None:
+    write("rows.csv", content)
+    common = ["--model", str(tiny_model_dir), "--output_dir", "run", "--num_train_epochs", "2", "--learning_rate", "1e-3"]
+    glassloop("train", "rows.csv", *common, "--precision", "fp32", "--device", "cpu", *flags, folder=tmp_path)
+    glassloop("eject", "run", "--out", "plain", folder=tmp_path)
+    script = tmp_path / "plain" / "train.py"
+    assert "glassloop" not in script.read_text().replace("glassloop eject", "")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=script.parent, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    from transformers import AutoModelForSequenceClassification
+
+    ours, ejected = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / place / "model") for place in ("run", "plain")
+    )
+    assert weights_hash(ours) == weights_hash(ejected)
+    assert ours.config.id2label == ejected.config.id2label
+    assert weights_hash(ours) != weights_hash(tiny_model(num_labels=ours.config.num_labels))

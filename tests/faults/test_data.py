@@ -1,0 +1,210 @@
+"""SCENARIOS 27 to 35: bad data get an error with file, row and what to do, and exit code 3; nothing is repaired silently.
+
+The numbers in the test names are those of the scenarios.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from glassloop import encode, load_dataset, load_examples
+from glassloop.errors import DataError, GlassloopError
+
+Write = Callable[[str, str | bytes], Path]
+GOOD = "text,label\ngood film,pos\nbad film,neg\nnot good,neg\nvery good,pos\n"
+
+
+def refused(path: Path | str, **settings: object) -> DataError:
+    """The error that loading raises; it must be about the data."""
+    with pytest.raises(DataError) as caught:
+        load_dataset(str(path), **settings)
+    assert caught.value.exit_code == 3
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("header", "settings", "expected"),
+    [
+        ("text,lable", {}, ["text, lable", 'did you mean "lable"?', "--label"]),
+        ("text,label", {"text": "txt"}, ['no column "txt"', "text, label", 'did you mean "text"?']),
+        ("text;label", {}, ['"text;label"', "semicolon", '--delimiter ";"']),
+        ("text,text,label", {}, ['column "text" is there twice']),
+    ],
+)
+def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, header: str, settings: dict, expected: list) -> None:
+    cells = ["x"] * (header.count(",") + header.count(";") + 1)
+    path = write("reviews.csv", header + "\n" + (";" if ";" in header else ",").join(cells) + "\n")
+    error = refused(path, **settings)
+    assert "reviews.csv" in error.problem
+    assert all(part in str(error) for part in expected), str(error)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["0", "1", "7"], ["reviews.csv, row 4", "label 7", "gap"]),
+        (["0", "1", "-1"], ["reviews.csv, row 4", "label -1 is negative"]),
+        (["0", "1", "-100"], ["reviews.csv, row 4", "label -100 is negative"]),
+        (["0", "1", "0.5"], ["reviews.csv, row 4", 'label "0.5" is not a whole number', "--task regression"]),
+        (["1", "0", "1", "yes"], ["reviews.csv, row 5", 'label "yes"', "mixed"]),
+        (["pos", "neg", "pos "], ["reviews.csv, row 4", 'label "pos " has stray blanks']),
+        (["pos", "neg", ""], ["reviews.csv, row 4", "empty"]),
+        (["pos", "pos"], ['all rows have the label "pos"', "two labels"]),
+    ],
+)
+def test_28_labels_that_cannot_be_meant(write: Write, cells: list[str], expected: list[str]) -> None:
+    rows = "".join(f"text number {place},{cell}\n" for place, cell in enumerate(cells))
+    error = refused(write("reviews.csv", "text,label\n" + rows))
+    assert all(part in str(error) for part in expected), str(error)
+
+
+def test_28_label_not_in_the_given_names_offers_the_nearest(write: Write) -> None:
+    path = write("reviews.csv", "text,label\ngood,positive\nbad,postive\nbad,negative\n")
+    error = refused(path, labels=["negative", "positive"])
+    assert 'reviews.csv, row 3: label "postive" is not one of negative, positive' in error.problem
+    assert 'did you mean "positive"?' in error.problem
+
+
+def test_29_label_that_training_never_saw(write: Write) -> None:
+    write("data/train.csv", GOOD)
+    write("data/test.csv", "text,label\nfine,neutral\ngood,pos\n")
+    folder = write("data/validation.csv", GOOD).parent
+    error = refused(folder)
+    assert error.problem.startswith('test.csv, row 2: label "neutral" is not one of neg, pos')
+    examples = load_examples(str(folder), unknown_labels="skip")
+    assert examples.splits["test"]["text"] == ["good"]
+    assert "test: 1 rows with a missing or unknown label are skipped" in examples.notes
+
+
+def test_30_words_that_look_like_nothing_stay_text(write: Write) -> None:
+    words = ["NA", "null", "nan", "None", "N/A", "#N/A"]
+    rows = "".join(f"{word},{place % 2}\n" for place, word in enumerate(words))
+    splits = load_dataset(str(write("words.csv", "text,label\n" + rows)), validation_share=0.3)
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(words)
+
+
+def test_30_empty_texts_are_refused_with_their_rows_or_kept(write: Write) -> None:
+    path = write("reviews.csv", GOOD + ",pos\n   ,neg\n")
+    error = refused(path)
+    assert error.problem == 'reviews.csv, row 6: "text" is empty; so are row 7'
+    assert "--empty keep" in error.remedy
+    examples = load_examples(str(path), empty="keep")
+    assert sum(fact.num_rows for fact in examples.facts.values()) == 6
+    assert any("2 empty texts are kept" in note for note in examples.notes)
+    error = refused(write("reviews.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "y"}\n'))
+    assert error.problem.startswith('reviews.jsonl, row 2: "text" is empty')
+
+
+@pytest.mark.parametrize("blank", [" ", ""])
+def test_31_a_text_of_a_million_characters_is_cut_fast_and_counted(write: Write, tiny_tokenizer, blank: str) -> None:
+    long = ("good" + blank) * (1_000_000 // (4 + len(blank)))
+    path = write("long.csv", f"text,label\n{long},pos\nbad film,neg\nvery good,pos\nvery bad,neg\n")
+    began = time.perf_counter()
+    examples = load_examples(str(path), validation_share=0.5)
+    encoded = encode(examples, tiny_tokenizer, 64)
+    assert time.perf_counter() - began < 30
+    if blank:
+        assert sum(part.truncation.num_rows for part in encoded.values()) == 1
+        assert max(part.lengths.max() for part in encoded.values()) == 64
+    assert sum(len(part.rows) for part in encoded.values()) == 4
+
+
+def test_32_bom_and_crlf_are_accepted(write: Write) -> None:
+    plain = load_dataset(str(write("plain.csv", GOOD)))
+    dressed = load_dataset(str(write("dressed.csv", b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())))
+    for split in plain:
+        assert plain[split].to_list() == dressed[split].to_list()
+
+
+def test_32_invalid_utf8_is_named_with_its_offset(write: Write) -> None:
+    content = GOOD.encode() + b"caf\xe9,pos\n"
+    error = refused(write("latin.csv", content))
+    assert error.problem == f"latin.csv, line 6: byte {content.index(0xE9)} is not UTF-8"
+
+
+def test_32_nul_bytes_are_refused(write: Write) -> None:
+    error = refused(write("nul.csv", GOOD + "a\0b,pos\n"))
+    assert error.problem == 'nul.csv, row 6: "text" holds a NUL byte'
+
+
+def test_32_emoji_and_right_to_left_text_are_kept(write: Write) -> None:
+    texts = ["👩🏽‍🚀 great", "مرحبا بالعالم", "שלום", "naïve café"]
+    path = write("world.csv", "text,label\n" + "".join(f"{text},{place % 2}\n" for place, text in enumerate(texts)))
+    splits = load_dataset(str(path), validation_share=0.5)
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(texts)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (GOOD + "one,two,three\n", "row 6: the row has 3 fields where the header has 2"),
+        (GOOD + "\nmore,pos\n", "row 6: the row is blank"),
+        ("", "the file is empty"),
+        ("text,label\n", "there are no rows"),
+        ("text,label\nonly one,pos\n", "all rows have the label"),
+    ],
+)
+def test_34_ragged_empty_header_only_one_row(write: Write, content: str, expected: str) -> None:
+    error = refused(write("reviews.csv", content))
+    assert error.problem.startswith("reviews.csv")
+    assert expected in error.problem
+
+
+def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) -> None:
+    write("data/train.csv", GOOD + "good film,pos\nbad film,pos\n")
+    folder = write("data/validation.csv", "text,label\ngood film,pos\nnew film,neg\n").parent
+    notes = load_examples(str(folder)).notes
+    assert "train: 2 rows repeat the texts of another row" in notes
+    assert "train: 1 texts carry more than one label" in notes
+    assert "validation: 1 of 2 rows are also in train" in notes
+
+
+def test_34_a_class_with_one_row_is_told(write: Write) -> None:
+    notes = load_examples(str(write("reviews.csv", GOOD + "so so,neutral\n"))).notes
+    assert 'train: label "neutral" has 1 row' in notes
+    assert 'validation: label "neutral" has no rows' in notes
+
+
+def test_35_scripts_and_formulas_are_text(write: Write) -> None:
+    """What is written to tables and pages is escaped there: tests/unit/test_overview.py."""
+    nasty = ["<script>alert(1)</script>", "=cmd()", "[red]x[/red]", "\x1b[31mred"]
+    rows = "".join(f"{text},{place % 2}\n" for place, text in enumerate(nasty))
+    splits = load_dataset(str(write("nasty.csv", "text,label\n" + rows)), validation_share=0.5)
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(nasty)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 300])
+@pytest.mark.parametrize("where", ["column", "label"])
+def test_38_strange_names_are_refused(write: Write, name: str, where: str) -> None:
+    import json
+
+    rows = [{"text": "a", "label": name if where == "label" else "x"}, {"text": "b", "label": "y"}]
+    if where == "column":
+        rows = [{**row, name: "z"} for row in rows]
+    refused(write("names.json", json.dumps(rows)))
+    with pytest.raises(GlassloopError):
+        load_dataset("quickstart", label=name)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/no/such/place", "a\nb", "x" * 300, "a/b/c"])
+def test_38_strange_data_names_are_refused(name: str, own_cache: Path) -> None:
+    before = sorted(own_cache.parent.rglob("*"))
+    error = refused(name)
+    assert "there is no such file or folder" in error.problem
+    assert "\n" not in error.problem
+    assert sorted(own_cache.parent.rglob("*")) == before
+
+
+def test_39_no_network_a_hub_name_fails_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    began = time.perf_counter()
+    error = refused("someone/some-data")
+    assert time.perf_counter() - began < 5
+    assert "the hub cannot be reached" in error.problem
+    assert "quickstart" in error.remedy
+    assert "--data_dir" in refused("glue/mrpc").remedy

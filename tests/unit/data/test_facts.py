@@ -1,0 +1,111 @@
+"""What is counted before training, against counting by hand; and the sentences that tell it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from glassloop.data.facts import SplitFacts, facts_of, notes_on, text_keys
+from glassloop.data.labels import LabelCells, LabelSet
+
+
+def cells_of(*chunks: list) -> LabelCells:
+    found = LabelCells()
+    for chunk in chunks:
+        found.add(pa.array(chunk))
+    return found
+
+
+def test_keys_are_equal_for_equal_texts_only():
+    texts = ["a", "b", "a", "", None, "A", "a ", "ä"]
+    keys = text_keys([texts])
+    assert keys.dtype == np.uint64
+    assert (keys[0] == keys[2], keys[3] == keys[4]) == (True, True)
+    assert len(set(keys.tolist())) == 6
+    pairs = text_keys([["a", "ab", "a", "b", "a"], ["bc", "c", "bc", "a", ""]])
+    assert pairs[0] == pairs[2]
+    assert len({*pairs.tolist(), *text_keys([["abc", "a"]]).tolist()}) == 6  # where the first text ends matters
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("several", [False, True])
+def test_counts_are_those_of_counting_by_hand(seed, several):
+    random = np.random.default_rng(seed)
+    texts = [f"text {number}" for number in random.integers(0, 40, 60)]
+    train = [f"text {number}" for number in random.integers(0, 80, 30)]
+    labels = [["x", "y", "z"][number] for number in random.integers(0, 3, 60)]
+    cells = [sorted({label, "x"}) for label in labels] if several else labels
+    chosen = random.random(60) < 0.8
+    rows = np.flatnonzero(chosen)
+    fact = facts_of(
+        text_keys([texts])[chosen], cells_of(cells[:25], cells[25:]), chosen, LabelSet(("x", "y", "z", "w")), text_keys([train])
+    )
+    different = defaultdict(set)
+    for row in rows:
+        different[texts[row]].add(tuple(cells[row]))
+    counts = Counter(value for row in rows for value in (cells[row] if several else [cells[row]]))
+    assert fact == SplitFacts(
+        num_rows=len(rows),
+        label_counts={name: counts[name] for name in "xyzw"},
+        num_duplicates=len(rows) - len(different),
+        num_conflicts=sum(len(found) > 1 for found in different.values()),
+        num_in_train=sum(texts[row] in set(train) for row in rows),
+    )
+    assert min(fact.num_duplicates, fact.num_conflicts, fact.num_in_train) > 0  # else nothing was shown
+
+
+def test_a_text_with_three_labels_is_one_conflict():
+    fact = facts_of(text_keys([["a"] * 3]), cells_of(["x", "y", "z"]), np.ones(3, bool), LabelSet(("x", "y", "z")), None)
+    assert (fact.num_duplicates, fact.num_conflicts, fact.num_in_train) == (2, 1, 0)
+
+
+def test_labels_written_as_numbers_count_under_their_names():
+    fact = facts_of(text_keys([["a", "b", "c"]]), cells_of(["1", "0", "1"]), np.ones(3, bool), LabelSet(("no", "yes")), None)
+    assert fact.label_counts == {"no": 1, "yes": 2}
+
+
+@pytest.mark.parametrize("found", [cells_of(), cells_of(["-1", "-1"])])
+def test_without_labels_there_is_no_balance_and_no_conflict(found):
+    fact = facts_of(text_keys([["a", "a"]]), found, np.ones(2, bool), LabelSet(("x", "y")), None)
+    assert fact == SplitFacts(num_rows=2, unlabelled=True, num_duplicates=1)
+
+
+def test_scores_have_no_balance():
+    fact = facts_of(text_keys([["a", "a"]]), cells_of(["0.5", "1.5"]), np.ones(2, bool), None, None)
+    assert fact == SplitFacts(num_rows=2, num_duplicates=1, num_conflicts=1)
+
+
+@pytest.mark.parametrize(
+    ("fact", "sentences"),
+    [
+        ({"label_counts": {"x": 2, "y": 3}}, []),
+        ({"num_duplicates": 1234}, ["1,234 rows repeat the texts of another row"]),
+        ({"num_conflicts": 3}, ["3 texts carry more than one label"]),
+        ({"num_in_train": 2}, ["2 of 5,000 rows are also in train"]),
+        ({"num_empty": 4}, ["4 empty texts are kept"]),
+        ({"num_skipped": 5}, ["5 rows with a missing or unknown label are skipped"]),
+        ({"unlabelled": True}, ["no labels are given"]),
+        ({"unlabelled": True, "label_counts": {"x": 0}}, ["no labels are given"]),
+        ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "x" has 1 row', 'label "y" has no rows']),
+        (
+            {"num_skipped": 1000, "num_duplicates": 2, "label_counts": {"a\nb": 0}},
+            [
+                "2 rows repeat the texts of another row",
+                "1,000 rows with a missing or unknown label are skipped",
+                'label "a\\nb" has no rows',
+            ],
+        ),
+    ],
+)
+def test_each_thing_worth_knowing_is_a_sentence(fact, sentences):
+    facts = {"train": SplitFacts(num_rows=9), "test": SplitFacts(num_rows=5000, **fact)}
+    assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
+
+
+def test_labels_that_differ_only_in_capitals_are_told():
+    facts = {"train": SplitFacts(num_rows=9)}
+    assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == ["labels that differ only in capitals: No, no"]
+    assert notes_on(facts, None) == []

@@ -1,0 +1,336 @@
+"""The original GLUE files, every task in miniature, against what the hub gives for the same rows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import ClassLabel, Features, Value
+
+from glassloop.data import objects, readers
+from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
+from glassloop.data.labels import CLASSES, SCORE
+from glassloop.data.sources import load_examples
+
+Rows = list[tuple[Any, ...]]
+INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]
+MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
+MNLI_DEV = "label1 label2 label3 label4 label5"
+STS = "index genre filename year old_index source1 source2"
+MSR = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+
+
+def tsv(header: list[str] | str | None, rows: Rows, end: str = "\n") -> str:
+    """The text of a file. The columns of the header that a row does not give hold their own name."""
+    names = header.split() if isinstance(header, str) else header
+    filled = [[*(names[: len(names) - len(row)] if names else []), *row] for row in rows]
+    return "".join("\t".join(map(str, line)) + end for line in ([names] if names else []) + filled)
+
+
+# What is in the files, and what each row must become: texts, label, idx.
+FILES: dict[str, dict[str, str]] = {
+    "cola": {
+        "CoLA/train.tsv": tsv(None, [("gj04", 1, "", "They sing ."), ("gj04", 0, "*", 'Sing " they .'), ("x", 1, "", "Go .")]),
+        "CoLA/dev.tsv": tsv(None, [("gj04", 0, "*", "Them sing .")]),
+        "CoLA/test.tsv": tsv("index sentence", [(0, "She sings .")]),
+    },
+    "sst2": {
+        "SST-2/train.tsv": tsv("sentence label", [("a fine film ", 1), ("dull", 0), ("a fine , fine film", 1)]),
+        "SST-2/dev.tsv": tsv("sentence label", [("dull again", 0)]),
+        "SST-2/test.tsv": tsv("index sentence", [(0, "so so"), (1, "the end")]),
+    },
+    "mrpc": {
+        "MRPC/train.tsv": "\ufeff"
+        + tsv(MSR, [(1, 5, 6, 'He said " yes .', "Yes , he said ."), (0, 7, 8, '"', 'a "b" c'), (1, 9, 10, "x", "y")], "\r\n"),
+        "MRPC/dev.tsv": tsv(MSR, [(0, 11, 12, "dev one", "dev two")], "\r\n"),
+        "MRPC/test.tsv": "\ufeff" + tsv(["index", *MSR[1:]], [(0, 13, 14, "test one", "test two")]),
+    },
+    "stsb": {
+        "STS-B/train.tsv": tsv(f"{STS} sentence1 sentence2 score", [("a", "b", "5.000"), ("c", 'd "', "0.2")]),
+        "STS-B/dev.tsv": tsv(f"{STS} sentence1 sentence2 score", [("e", "f", "2.75")]),
+        "STS-B/test.tsv": tsv(f"{STS} sentence1 sentence2", [("g", "h")]),
+    },
+    "qqp": {
+        "QQP/train.tsv": tsv(
+            "id qid1 qid2 question1 question2 is_duplicate",
+            [("who ?", "what ?", 0), ("why ?", "how ?", 1), ("when ?", "where ?", 1)],
+        ).replace("id\tqid1\tqid2\twhy", "broken\nid\tqid1\tqid2\twhy"),
+        "QQP/dev.tsv": tsv("id qid1 qid2 question1 question2 is_duplicate", [("really ?", "truly ?", 1)]),
+        "QQP/test.tsv": tsv("id question1 question2", [(0, "so ?", "then ?")]),
+    },
+    "mnli": {
+        "MNLI/train.tsv": tsv(
+            f"{MNLI} sentence1 sentence2 label1 gold_label",
+            [("a", "b", "neutral", "neutral"), ("c", "d", "-", "entailment"), ("e", "f", "-", "contradiction")],
+        ),
+        "MNLI/dev_matched.tsv": tsv(f"{MNLI} sentence1 sentence2 {MNLI_DEV} gold_label", [("m", "n", *"12345", "entailment")]),
+        "MNLI/dev_mismatched.tsv": tsv(f"{MNLI} sentence1 sentence2 {MNLI_DEV} gold_label", [("o", "p", *"12345", "neutral")]),
+        "MNLI/test_matched.tsv": tsv(f"{MNLI} sentence1 sentence2", [("q", "r")]),
+        "MNLI/test_mismatched.tsv": tsv(f"{MNLI} sentence1 sentence2", [("s", "t")]),
+    },
+    "qnli": {
+        "QNLI/train.tsv": tsv(
+            "index question sentence label", [("who ?", "He .", "entailment"), ("why ?", 'No " .', "not_entailment")]
+        ),
+        "QNLI/dev.tsv": tsv("index question sentence label", [("what ?", "It .", "not_entailment")]),
+        "QNLI/test.tsv": tsv("index question sentence", [("when ?", "Now .")]),
+    },
+    "rte": {
+        "RTE/train.tsv": tsv("index sentence1 sentence2 label", [("a", "b", "not_entailment"), ("c", "d", "entailment")]),
+        "RTE/dev.tsv": tsv("index sentence1 sentence2 label", [("e", "f", "entailment")]),
+        "RTE/test.tsv": tsv("index sentence1 sentence2", [("g", "h")]),
+    },
+    "wnli": {
+        "WNLI/train.tsv": tsv("index sentence1 sentence2 label", [("a", "b", 1), ("c", "d", 0)]),
+        "WNLI/dev.tsv": tsv("index sentence1 sentence2 label", [("e", "f", 1)]),
+        "WNLI/test.tsv": tsv("index sentence1 sentence2", [("g", "h")]),
+    },
+    "ax": {"AX/AX.tsv": tsv("index sentence1 sentence2", [("a", "b"), ("c", 'd "')])},
+}
+FILES["mnli_matched"] = FILES["mnli_mismatched"] = FILES["mnli"]
+SPLITS: dict[str, dict[str, Rows]] = {
+    "cola": {
+        "train": [("They sing .", 1, 0), ('Sing " they .', 0, 1), ("Go .", 1, 2)],
+        "validation": [("Them sing .", 0, 0)],
+        "test": [("She sings .", -1, 0)],
+    },
+    "sst2": {
+        "train": [("a fine film ", 1, 0), ("dull", 0, 1), ("a fine , fine film", 1, 2)],
+        "validation": [("dull again", 0, 0)],
+        "test": [("so so", -1, 0), ("the end", -1, 1)],
+    },
+    "mrpc": {
+        "train": [('He said " yes .', "Yes , he said .", 1, 0), ('"', 'a "b" c', 0, 1), ("x", "y", 1, 2)],
+        "validation": [("dev one", "dev two", 0, 0)],
+        "test": [("test one", "test two", -1, 0)],
+    },
+    "stsb": {
+        "train": [("a", "b", 5.0, 0), ("c", 'd "', pytest.approx(0.2), 1)],
+        "validation": [("e", "f", 2.75, 0)],
+        "test": [("g", "h", -1.0, 0)],
+    },
+    "qqp": {
+        "train": [("who ?", "what ?", 0, 0), ("why ?", "how ?", 1, 2), ("when ?", "where ?", 1, 3)],
+        "validation": [("really ?", "truly ?", 1, 0)],
+        "test": [("so ?", "then ?", -1, 0)],
+    },
+    "mnli": {
+        "train": [("a", "b", 1, 0), ("c", "d", 0, 1), ("e", "f", 2, 2)],
+        "validation_matched": [("m", "n", 0, 0)],
+        "validation_mismatched": [("o", "p", 1, 0)],
+        "test_matched": [("q", "r", -1, 0)],
+        "test_mismatched": [("s", "t", -1, 0)],
+    },
+    "mnli_matched": {"validation": [("m", "n", 0, 0)], "test": [("q", "r", -1, 0)]},
+    "mnli_mismatched": {"validation": [("o", "p", 1, 0)], "test": [("s", "t", -1, 0)]},
+    "qnli": {
+        "train": [("who ?", "He .", 0, 0), ("why ?", 'No " .', 1, 1)],
+        "validation": [("what ?", "It .", 1, 0)],
+        "test": [("when ?", "Now .", -1, 0)],
+    },
+    "rte": {"train": [("a", "b", 1, 0), ("c", "d", 0, 1)], "validation": [("e", "f", 0, 0)], "test": [("g", "h", -1, 0)]},
+    "wnli": {"train": [("a", "b", 1, 0), ("c", "d", 0, 1)], "validation": [("e", "f", 1, 0)], "test": [("g", "h", -1, 0)]},
+    "ax": {"test": [("a", "b", -1, 0), ("c", 'd "', -1, 1)]},
+}
+COLUMNS: dict[str, tuple[list[str], list[str] | None]] = {
+    "cola": (["sentence"], ["unacceptable", "acceptable"]),
+    "sst2": (["sentence"], ["negative", "positive"]),
+    "mrpc": (["sentence1", "sentence2"], ["not_equivalent", "equivalent"]),
+    "stsb": (["sentence1", "sentence2"], None),
+    "qqp": (["question1", "question2"], ["not_duplicate", "duplicate"]),
+    "mnli": (["premise", "hypothesis"], INFERENCE),
+    "mnli_matched": (["premise", "hypothesis"], INFERENCE),
+    "mnli_mismatched": (["premise", "hypothesis"], INFERENCE),
+    "qnli": (["question", "sentence"], TWO),
+    "rte": (["sentence1", "sentence2"], TWO),
+    "wnli": (["sentence1", "sentence2"], TWO[::-1]),
+    "ax": (["premise", "hypothesis"], INFERENCE),
+}
+MSR_TRAIN = [(1, 5, 6, 'one "', "b"), (0, 7, 8, "two", "d"), (1, 9, 10, "three", "f"), (0, 11, 12, "four", "h")]
+MSR_FILES = {
+    "MRPC/msr_paraphrase_train.txt": "\ufeff" + tsv(MSR, MSR_TRAIN, "\r\n"),
+    "MRPC/msr_paraphrase_test.txt": "\ufeff" + tsv(MSR, [(0, 13, 14, "five", "j")], "\r\n"),
+    "MRPC/dev_ids.tsv": "7\t8\n11\t12\n",
+}
+MSR_SPLITS = {
+    "train": [('one "', "b", 1, 0), ("three", "f", 1, 2)],
+    "validation": [("two", "d", 0, 1), ("four", "h", 0, 3)],
+    "test": [("five", "j", 0, 0)],
+}
+
+
+@pytest.fixture
+def original(tmp_path: Path, write):
+    """The folder that holds the miniature files of a task."""
+
+    def write_files(files: dict[str, str]) -> Path:
+        for name, content in files.items():
+            write(f"glue/{name}", content)
+        return tmp_path / "glue"
+
+    return write_files
+
+
+def check(task: str, found, splits: dict[str, Rows]) -> None:
+    texts, names = COLUMNS[task]
+    label = ClassLabel(names=names) if names else Value("float32")
+    features = Features({**dict.fromkeys(texts, Value("string")), "label": label, "idx": Value("int32")})
+    assert list(found.splits) == list(splits)
+    for split, rows in splits.items():
+        assert found.splits[split].column_names == [*texts, "label", "idx"]
+        assert found.splits[split].features == features
+        assert [tuple(row.values()) for row in found.splits[split].to_list()] == rows
+        assert found.facts[split].unlabelled == (rows[0][-2] == -1)
+    assert found.columns.texts == tuple(texts)
+    assert found.task == (CLASSES if names else SCORE)
+
+
+def test_every_task_is_tested():
+    assert list(GLUE_TASKS) == list(COLUMNS) == [*sorted(FILES, key=list(COLUMNS).index)] == list(SPLITS)
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("place", ["parent", "own folder", "GLASSLOOP_DATA", "by name"])
+def test_every_task_from_its_original_files(task, place, original, monkeypatch):
+    folder = original(FILES[task])
+    settings = {"data_dir": str(folder)}
+    if place == "own folder":
+        settings = {"data_dir": str(folder / glue_task(task).folder)}
+    elif place == "GLASSLOOP_DATA":
+        monkeypatch.setenv("GLASSLOOP_DATA", str(folder.parent))
+        settings = {}
+    found = load_examples("glue", name=task, **settings) if place == "by name" else load_examples(f"glue/{task}", **settings)
+    check(task, found, SPLITS[task])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_mrpc_as_microsoft_published_it(own, original):
+    folder = original(MSR_FILES)
+    check("mrpc", load_examples("glue/mrpc", data_dir=str(folder / "MRPC" if own else folder)), MSR_SPLITS)
+
+
+def test_mrpc_as_published_comes_first(original):
+    check("mrpc", load_examples("glue/mrpc", data_dir=str(original({**FILES["mrpc"], **MSR_FILES}))), MSR_SPLITS)
+
+
+@pytest.mark.parametrize("place", ["AX/AX.tsv", "diagnostic/diagnostic.tsv", "AX/test.tsv"])
+def test_the_three_places_of_the_diagnostic_data(place, original):
+    folder = original({place: FILES["ax"]["AX/AX.tsv"]})
+    assert find_glue_files("ax", str(folder)) == {"test": folder / place}
+    check("ax", load_examples("glue/ax", data_dir=str(folder)), SPLITS["ax"])
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
+def test_broken_rows_of_qqp_are_left_out_and_told(chunk_rows, original, monkeypatch, refused):
+    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+    folder = original(FILES["qqp"])
+    found = load_examples("glue/qqp", data_dir=str(folder), seed=chunk_rows)
+    check("qqp", found, SPLITS["qqp"])
+    assert "train.tsv: 1 broken rows of the original file are left out" in found.notes
+    train = folder / "QQP" / "train.tsv"
+    train.write_text(train.read_text().replace("where ?", " "))
+    remedy = "fill or remove the rows, or keep them with --empty keep"
+    with refused('train.tsv, row 5: "question2" is empty', remedy):  # counted as a person does, broken ones too
+        load_examples("glue/qqp", data_dir=str(folder))
+
+
+def test_rows_without_a_header_are_counted_from_one(original, refused):
+    files = {**FILES["cola"], "CoLA/train.tsv": FILES["cola"]["CoLA/train.tsv"].replace("Go .", "")}
+    with refused('train.tsv, row 3: "sentence" is empty', "fill or remove the rows, or keep them with --empty keep"):
+        load_examples("glue/cola", data_dir=str(original(files)))
+
+
+def test_labels_that_the_task_does_not_have(original, refused):
+    files = {**FILES["rte"], "RTE/dev.tsv": FILES["rte"]["RTE/dev.tsv"].replace("entailment", "entailed")}
+    problem = 'dev.tsv, row 2: label "entailed" is not one of entailment, not_entailment; did you mean "entailment"?'
+    with refused(problem, "fix the row, or add the label to --labels"):
+        load_examples("glue/rte", data_dir=str(original(files)))
+
+
+def test_scores_that_are_none(original, refused):
+    files = {**FILES["stsb"], "STS-B/dev.tsv": FILES["stsb"]["STS-B/dev.tsv"].replace("2.75", "high")}
+    with refused("dev.tsv, row 2: the label is not a finite number", "fix or remove the row"):
+        load_examples("glue/stsb", data_dir=str(original(files)))
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ("rte", "train.tsv, dev.tsv, test.tsv"),
+        ("mrpc", "train.tsv, dev.tsv, test.tsv (or msr_paraphrase_train.txt, msr_paraphrase_test.txt, dev_ids.tsv)"),
+        ("mnli", "train.tsv, dev_matched.tsv, dev_mismatched.tsv, test_matched.tsv, test_mismatched.tsv"),
+        ("mnli_mismatched", "dev_mismatched.tsv, test_mismatched.tsv"),
+        ("ax", "AX.tsv"),
+    ],
+)
+def test_files_that_are_not_there(task, wanted, original, tmp_path, refused):
+    folder = original({name: content for name, content in FILES[task].items() if "test" not in name and "AX" not in name})
+    own = glue_task(task).folder
+    problem = f"{folder}: holds no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
+    with refused(problem, f"name the folder that holds {own}/, or that folder itself, with --data_dir"):
+        load_examples(f"glue/{task}", data_dir=str(folder))
+
+
+def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route")
+    problem = "nyu-mll/glue: the hub cannot be reached (no route) and its cache holds no copy"
+    remedy = (
+        "work offline with a local file or folder or the original files with --data_dir (or GLASSLOOP_DATA), or with quickstart"
+    )
+    for place in (None, str(tmp_path)):
+        if place:
+            monkeypatch.setenv("GLASSLOOP_DATA", place)
+        assert find_glue_files("rte", None) is None
+        with refused(problem, remedy):
+            load_examples("glue/rte")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("mprc", '; did you mean "mrpc"?'), ("SST2", ""), ("sst-2", '; did you mean "sst2"?'), ("xyz", "")]
+)
+def test_unknown_tasks(name, near, refused):
+    known = "use one of cola, sst2, mrpc, stsb, qqp, mnli, mnli_matched, mnli_mismatched, qnli, rte, wnli, ax"
+    with refused(f'GLUE has no task "{name}"{near}', known):
+        load_examples(f"glue/{name}")
+
+
+def test_files_of_another_task(original, refused):
+    folder = original({**FILES["sst2"], **FILES["rte"]})
+    with refused(
+        "train.tsv: there is no column sentence1, sentence2; found sentence, label",
+        "this is not the original train file of GLUE rte",
+    ):
+        load_examples("glue/rte", data_dir=str(folder / "SST-2"))
+    with refused(
+        "train.tsv, row 1: the row has 2 fields where the header has 4 (source, is_acceptable, mark, sentence)",
+        "quote a field that holds the delimiter, remove the row, or name the sign with --delimiter",
+    ):
+        load_examples("glue/cola", data_dir=str(folder / "SST-2"))
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_only_test_files_may_have_no_label(split, original, refused):
+    files = {**FILES["rte"], f"RTE/{split}.tsv": FILES["rte"][f"RTE/{split}.tsv"].replace("label", "lable")}
+    problem = f"{split}.tsv: there is no column label; found index, sentence1, sentence2, lable"
+    named = {"train": "train", "dev": "validation"}[split]
+    with refused(problem, f"this is not the original {named} file of GLUE rte"):
+        load_examples("glue/rte", data_dir=str(original(files)))
+
+
+@pytest.mark.parametrize("form", ["as published", "as prepared"])
+def test_the_real_mrpc(form, glue_dir, tmp_path):
+    folder = glue_dir
+    if form == "as prepared":
+        folder = tmp_path / "MRPC"
+        folder.mkdir()
+        for name in ("train.tsv", "dev.tsv", "test.tsv"):
+            shutil.copy(glue_dir / "MRPC" / name, folder)
+    found = load_examples("glue/mrpc", data_dir=str(folder))
+    counts = {split: fact.label_counts for split, fact in found.facts.items()}
+    assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 3668, "validation": 408, "test": 1725}
+    assert counts["train"] == {"not_equivalent": 1194, "equivalent": 2474}
+    assert counts["validation"] == {"not_equivalent": 129, "equivalent": 279}
+    assert counts["test"] == ({"not_equivalent": 578, "equivalent": 1147} if form == "as published" else {})

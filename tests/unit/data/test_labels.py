@@ -1,0 +1,348 @@
+"""From label cells to numbers: every rule of what is accepted, what it means, and what is said where it is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from glassloop.config import DataSettings
+from glassloop.data import labels as labels_module
+from glassloop.data.labels import (
+    CLASSES,
+    SCORE,
+    SEVERAL,
+    LabelCells,
+    LabelSet,
+    label_cells,
+    label_column,
+    no_labels,
+    refuse_unknown,
+    settle_labels,
+)
+
+FIX_ROW = "fix the row, or add the label to --labels"
+MISSING = "give a label in every row, or remove the row"
+REGRESSION = "fix the row, or use --task regression for scores"
+SCORES = [f"{place / 8}" for place in range(30)]
+
+
+def cells_of(cells: list, chunk: int = 4) -> LabelCells:
+    found = LabelCells()
+    kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
+    for start in range(0, len(cells), chunk):
+        found.add(pa.array(cells[start : start + chunk], kind))
+    return found
+
+
+def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
+    found = cells_of(cells)
+
+    def where(value: str | None) -> str:
+        row = found.first_row(value)
+        return "d.csv" if row is None else f"d.csv, row {row + 2}"
+
+    task, labels = settle_labels(found, DataSettings(**settings), known, where)
+    return task, labels.names if labels else None
+
+
+# --- what is accepted --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "known", "settings", "task", "names"),
+    [
+        (["no", "yes", "no"], None, {}, CLASSES, ("no", "yes")),  # words by alphabet, whatever came first
+        (["yes", "no"], None, {}, CLASSES, ("no", "yes")),
+        (["Yes", "no", "yes"], None, {}, CLASSES, ("Yes", "no", "yes")),
+        (["two words", "ß", "None", "nan"], None, {}, CLASSES, ("None", "nan", "two words", "ß")),
+        (["1_2", "1_10"], None, {}, CLASSES, ("1_10", "1_2")),  # words to a person, though Python would read numbers
+        (["1", "0", "2"], None, {}, CLASSES, ("0", "1", "2")),
+        ([*map(str, range(12))], None, {}, CLASSES, tuple(map(str, range(12)))),  # by size, not by alphabet
+        (["5", "3", "4"], None, {}, CLASSES, ("3", "4", "5")),
+        (["b", "a"], ("b", "a"), {}, CLASSES, ("b", "a")),  # the order the source knows
+        (["b", "b"], ("b", "a"), {}, CLASSES, ("b", "a")),  # also names that no row holds
+        (["0", "1"], ("b", "a"), {}, CLASSES, ("b", "a")),
+        (["3", "1"], ("1", "2", "3"), {}, CLASSES, ("1", "2", "3")),
+        (["b", "a"], ("b", "a"), {"labels": "a,b"}, CLASSES, ("a", "b")),  # the user comes first
+        (["yes", "no"], None, {"labels": "yes,no,maybe"}, CLASSES, ("yes", "no", "maybe")),
+        (["0", "2"], None, {"labels": "bad,fair,good"}, CLASSES, ("bad", "fair", "good")),
+        (["1", "3"], None, {"labels": "1,2,3"}, CLASSES, ("1", "2", "3")),
+        (["1", "yes"], None, {"labels": "yes,1"}, CLASSES, ("yes", "1")),
+        (["-1", "2"], None, {"labels": "-1,2"}, CLASSES, ("-1", "2")),
+        (["a, b", "c"], None, {"labels": ("a, b", "c")}, CLASSES, ("a, b", "c")),
+        (["b", "a"], None, {"task": CLASSES}, CLASSES, ("a", "b")),
+        (["0.5", "1", "-3"], None, {"task": SCORE}, SCORE, None),
+        (["0", "1"], None, {"task": SCORE}, SCORE, None),
+        (["5", "5"], None, {"task": SCORE}, SCORE, None),
+        (SCORES, None, {}, SCORE, None),  # so many fractions can only be scores
+        ([*SCORES, "1e-3", "-2"], None, {}, SCORE, None),
+        ([["b"], ["a", "b"], []], None, {}, SEVERAL, ("a", "b")),
+        ([["b"], ["b"]], None, {}, SEVERAL, ("b",)),
+        ([["2"], ["1", "0"]], None, {"task": SEVERAL}, SEVERAL, ("0", "1", "2")),
+        ([["0"], ["1", "0"]], None, {"labels": "x,y"}, SEVERAL, ("x", "y")),
+        ([["x"], []], ("y", "x"), {}, SEVERAL, ("y", "x")),
+        ([["b"], ["a", "b"]], None, {"label": "b,a,c"}, SEVERAL, ("b", "a", "c")),  # 0/1 columns keep their order
+    ],
+)
+def test_what_is_accepted(cells, known, settings, task, names):
+    assert settle(cells, known, **settings) == (task, names)
+
+
+@pytest.mark.parametrize(
+    ("cells", "settings", "problem", "remedy"),
+    [
+        (["a", "b", None, "a", None], {}, ", row 4: the label is missing", MISSING),
+        (["1.5", None], {"task": SCORE}, ", row 3: the label is missing", MISSING),
+        ([["a"], None], {}, ", row 3: the label is missing", MISSING),
+        ([["a"], ["b", None]], {}, ", row 3: the label is missing", MISSING),
+        (
+            [["a"], None],
+            {"label": "a,b"},
+            ", row 3: the label is missing",
+            "give 0 or 1 in every label column, or remove the row",
+        ),
+        (["a", "b", "a "], {}, ', row 4: label "a " has stray blanks or is empty', "remove the blanks in that row"),
+        (["1", "0", " 1"], {}, ', row 4: label " 1" has stray blanks or is empty', "remove the blanks in that row"),
+        (["a", "b", ""], {}, ', row 4: label "" has stray blanks or is empty', "remove the blanks in that row"),
+        (
+            ["0", "-1", "1"],
+            {},
+            ", row 3: label -1 is negative, which elsewhere means that no label is known",
+            "remove the row, or write the label as a word",
+        ),
+        (
+            ["0", "1", "0", "-100"],
+            {},
+            ", row 5: label -100 is negative, which elsewhere means that no label is known",
+            "remove the row, or write the label as a word",
+        ),
+        (
+            ["0", "1", "0", "7", "2"],
+            {},
+            ", row 5: label 7 is out of range: there is a gap in 0, 1, 2, 7",
+            "fix the row, or list all names with --labels if this is meant",
+        ),
+        (
+            ["0", "1", "1", "yes"],
+            {},
+            ', row 5: label "yes" among 0, 1: numbers and words are mixed',
+            "write all labels alike, or list the names with --labels",
+        ),
+        (
+            ["yes", "1", "no", "no"],
+            {},
+            ', row 3: label "1" among yes, no: numbers and words are mixed',
+            "write all labels alike, or list the names with --labels",
+        ),
+        (["0", "1", "0.5"], {}, ', row 4: label "0.5" is not a whole number', REGRESSION),
+        (["1.0", "0.0"], {}, ', row 2: label "1.0" is not a whole number', REGRESSION),
+        (SCORES[:20], {}, ', row 2: label "0.0" is not a whole number', REGRESSION),  # too few to be sure
+        ([f"{code:03}" for code in range(30)], {}, ', row 2: label "000" is not a whole number', REGRESSION),  # codes
+        (
+            [*SCORES, "good"],
+            {},
+            ', row 32: label "good" among 0.0, 0.125, 0.25, 0.375, 0.5, 0.625 and 24 more: ' + "numbers and words are mixed",
+            "write all labels alike, or list the names with --labels",
+        ),
+        (SCORES, {"task": CLASSES}, ', row 2: label "0.0" is not a whole number', REGRESSION),
+        (
+            [f"text {place}" for place in range(60)],
+            {},
+            ", row 2: the label column holds 60 different values",
+            "name the right column with --label, or use --task regression for scores",
+        ),
+        (["a", "a", "a"], {}, ': all rows have the label "a"', "training needs at least two labels"),
+        (["1", "1"], {}, ': all rows have the label "1"', "training needs at least two labels"),
+        (["a"], {"labels": "a"}, ': all rows have the label "a"', "training needs at least two labels"),
+        (["a", "b", "c"], {"labels": "a,b"}, ', row 4: label "c" is not one of a, b', FIX_ROW),
+        (["good", "bda"], {"labels": "bad,good"}, ', row 3: label "bda" is not one of bad, good; did you mean "bad"?', FIX_ROW),
+        (["0", "1", "2"], {"labels": "no,yes"}, ', row 2: label "0" is not one of no, yes', FIX_ROW),
+        (["0", "yes"], {"labels": "no,yes"}, ', row 2: label "0" is not one of no, yes', FIX_ROW),
+        (["0", "0"], {"labels": "1,2,3"}, ', row 2: label "0" is not one of 1, 2, 3', FIX_ROW),  # a name, never a place
+        (SCORES, {"labels": "a,b"}, ', row 2: label "0.0" is not one of a, b', FIX_ROW),
+        ([["a"], ["b", "c"]], {"labels": "a,b"}, ', row 3: label "c" is not one of a, b', FIX_ROW),
+        ([["a"], ["b "]], {}, ', row 3: label "b " has stray blanks or is empty', "remove the blanks in that row"),
+        ([[], []], {}, ": no row has a label", "give at least one label, or name the right column with --label"),
+        ([[], []], {"task": CLASSES}, ": no row has a label", "give at least one label, or name the right column with --label"),
+        (
+            ["a,b", "c"],
+            {"task": SEVERAL},
+            ", row 2: the label is a single value",
+            "name the sign between labels with --label_separator",
+        ),
+        ([["a"], ["b"]], {"task": CLASSES}, ", row 2: the label is a list", "use --task multi_label_classification"),
+        (["1", "x"], {"task": SCORE}, ', row 3: label "x" is not a number', "a score must be a finite number"),
+        (["1", "nan"], {"task": SCORE}, ', row 3: label "nan" is not a number', "a score must be a finite number"),
+        (["1", "-inf"], {"task": SCORE}, ', row 3: label "-inf" is not a number', "a score must be a finite number"),
+        (["1", "1e39"], {"task": SCORE}, ', row 3: label "1e39" is not a number', "a score must be a finite number"),
+        (["1", " 2"], {"task": SCORE}, ', row 3: label " 2" is not a number', "a score must be a finite number"),
+        (["1", ""], {"task": SCORE}, ', row 3: label "" is not a number', "a score must be a finite number"),
+        (
+            ["a", "b\nc"],
+            {},
+            ', row 3: the name "b\\nc" holds a line end or another control character',
+            "use short label names on one line",
+        ),
+        (
+            ["a", "b" * 201],
+            {},
+            f', row 3: the name "{"b" * 39}…" has 201 characters; at most 200 are allowed',
+            "use short label names on one line",
+        ),
+    ],
+)
+def test_what_is_refused(cells, settings, problem, remedy, refused):
+    with refused(f"d.csv{problem}", remedy):
+        settle(cells, **settings)
+
+
+def test_many_classes_are_fine_where_each_has_rows():
+    names = [f"class {place:03}" for place in range(60)]
+    assert settle(names * 3) == (CLASSES, tuple(names))
+    numbers = [str(place) for place in range(150)]
+    assert settle(numbers * 2) == (CLASSES, tuple(numbers))
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "numbers"),
+    [
+        (("no", "yes"), ["yes"], {"no": 0, "yes": 1}),
+        (("no", "yes"), ["1", "0"], {"0": 0, "1": 1}),
+        (("no", "yes"), ["1"], {"0": 0, "1": 1}),
+        (("no", "yes"), ["1", "2"], {"no": 0, "yes": 1}),  # out of range: then none of them is a number
+        (("no", "yes"), ["1", "no"], {"no": 0, "yes": 1}),
+        (("1", "2", "3"), ["1", "2"], {"1": 0, "2": 1, "3": 2}),
+        (("1", "2", "3"), ["0"], {"1": 0, "2": 1, "3": 2}),
+        (("5", "6", "7"), ["0", "1"], {"5": 0, "6": 1, "7": 2}),
+        (("1", "0"), ["1", "0"], {"1": 0, "0": 1}),
+    ],
+)
+def test_cells_are_names_first_and_numbers_only_without_doubt(names, values, numbers):
+    assert LabelSet(names).numbers_of(iter(values)) == numbers
+
+
+def test_a_label_set_knows_both_directions():
+    assert LabelSet(("b", "a")).id2label == {0: "b", 1: "a"}
+    assert LabelSet(("b", "a")).label2id == {"b": 0, "a": 1}
+
+
+def test_refuse_unknown_accepts_what_is_known():
+    refuse_unknown(iter(["0", "1"]), LabelSet(("a", "b")), str)
+    refuse_unknown(iter(["a"]), LabelSet(("a", "b")), str)
+
+
+@pytest.mark.parametrize(
+    ("cells", "task", "numbers", "wanted"),
+    [
+        (["b", "a", None, "x", "a"], CLASSES, {"a": 0, "b": 1}, pa.array([1, 0, None, None, 0], pa.int64())),
+        (["1.5", "2", None, "x", "-1e3"], SCORE, {}, pa.array([1.5, 2, None, None, -1000], pa.float32())),
+        (
+            [["b", "a"], [], None, ["x", "a"], ["b", "b"]],
+            SEVERAL,
+            {"a": 0, "b": 1},
+            pa.array([[0, 1], [], None, None, [1]], pa.list_(pa.int64())),
+        ),
+        (["cat", "dog", None, "x", "cat"], SEVERAL, {"dog": 0, "cat": 1}, pa.array([[1], [0], None, None, [1]])),
+    ],
+)
+def test_label_column_gives_numbers_and_null_where_there_is_none(cells, task, numbers, wanted):
+    found = cells_of(cells, 2)
+    kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
+    for rows in (slice(0, 5), slice(1, 4), slice(2, 2)):
+        assert label_column(found, rows, pa.array(cells[rows], kind), task, numbers).equals(wanted[rows])
+
+
+def test_rows_without_labels():
+    assert no_labels(2, CLASSES).equals(pa.array([-1, -1], pa.int64()))
+    assert no_labels(2, SCORE).equals(pa.array([-1, -1], pa.float32()))
+    assert no_labels(2, SEVERAL).equals(pa.array([[], []], pa.list_(pa.int64())))
+
+
+# --- cells -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("several", [False, True])
+def test_label_cells_against_counting_by_hand(seed, several):
+    random = np.random.default_rng(seed)
+    words = ["x", "y", "z", None]
+    cells = [words[number] for number in random.integers(0, 4, 50)]
+    if several:
+        cells = [None if cell is None else [cell] * int(random.integers(0, 2)) + ["w"] for cell in cells]
+    found = cells_of(cells, 7)
+    plain = [tuple(cell) if isinstance(cell, list) else cell for cell in cells]
+    assert [found.cells[code] for code in found.codes] == plain
+    assert (found.are_lists, found.overflowed, found.labelled) == (several, False, True)
+    for rows in (slice(None), random.random(50) < 0.5):
+        chosen = np.array(plain, dtype=object)[rows]
+        parts = [part for cell in chosen if cell is not None for part in ([*cell] if several else [cell])]
+        assert found.counts(rows) == {value: parts.count(value) for value in set(parts)}
+    for value in ["x", "y", "w", None, "never"]:
+        held = [row for row, cell in enumerate(plain) if cell == value or (several and cell and value in cell)]
+        assert found.first_row(value) == (held[0] if held else None)
+    assert sorted(found.values()) == sorted({part for cell in plain if cell for part in ([*cell] if several else [cell])})
+
+
+def test_no_cells_at_all():
+    found = LabelCells()
+    assert (found.codes.tolist(), found.cells, found.first_row("x"), found.labelled) == ([], [], None, False)
+
+
+@pytest.mark.parametrize(
+    ("cells", "labelled"), [(["-1", "-1"], False), (["-1.0"], False), (["-1", "0"], True), (["-1", None], True), (["-2"], True)]
+)
+def test_marks_that_labels_are_kept_secret(cells, labelled):
+    assert cells_of(cells).labelled is labelled
+
+
+def test_beyond_the_limit_cells_are_no_longer_told_apart(monkeypatch, refused):
+    monkeypatch.setattr(labels_module, "MAX_CLASSES", 5)
+    exactly = cells_of(list("abcde") * 2)
+    assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)
+    beyond = cells_of([*"abcde", "f", "g", "a", None])
+    assert (beyond.overflowed, beyond.codes.tolist()) == (True, [0, 1, 2, 3, 4, 4, 4, 0, 4])
+    remedy = "name the right column with --label, or use --task regression for scores"
+    with refused("d.csv, row 2: the label column holds 5 different values", remedy):
+        settle([*"abcdef"] * 9)
+    assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
+    assert settle(SCORES, task=SCORE) == (SCORE, None)
+
+
+# --- from tables -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "wanted"),
+    [
+        (pa.array(["a", None, "b"]), None, ["a", None, "b"]),
+        (pa.array(["a", None, "b"], pa.large_string()), None, ["a", None, "b"]),
+        (pa.array([1, None, -1], pa.int8()), None, ["1", None, "-1"]),
+        (pa.array([0.5, 1.0, None, 0.1], pa.float64()), None, ["0.5", "1.0", None, "0.1"]),
+        (pa.array([Decimal("0.5")]), None, ["0.5"]),
+        (pa.array([True, False, None]), None, ["true", "false", None]),
+        (pa.array(["b", "a", "b", None]).dictionary_encode(), None, ["b", "a", "b", None]),
+        (pa.array([["a"], [], None, ["b", "c"]]), None, [["a"], [], None, ["b", "c"]]),
+        (pa.array([["a"], ["b", "c"]], pa.large_list(pa.string())), ",", [["a"], ["b", "c"]]),
+        (pa.array([[1, 0], [0, 1]], pa.list_(pa.int64(), 2)), None, [["1", "0"], ["0", "1"]]),
+        (pa.array([[1], [0, 2]]), None, [["1"], ["0", "2"]]),
+        (pa.array(["a, b", "", None, "c,,a", " , "]), ",", [["a", "b"], [], None, ["c", "a"], []]),
+        (pa.array(["a || b", "c"]), "||", [["a", "b"], ["c"]]),
+        (pa.array([12, 3]), "|", [["12"], ["3"]]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_any_kind_of_cell_as_text(cells, separator, wanted):
+    table = pa.table({"text": ["t"] * len(cells), "label": cells})
+    for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
+        assert label_cells(chunked, ("label",), separator).to_pylist() == wanted
+
+
+def test_several_columns_of_zero_and_one():
+    table = pa.table({"b": ["1", "0", "TRUE", "2", None], "a": [1, 0, 0, 1, 1], "c": [True, False, False, True, True]})
+    assert label_cells(table, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]

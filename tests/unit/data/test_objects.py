@@ -1,0 +1,218 @@
+"""Python objects and the hub as tables: label numbers always become names, and the network is asked once and briefly."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets.arrow_writer import ArrowWriter
+
+from glassloop.data import objects
+from glassloop.data.columns import Known
+from glassloop.data.objects import hub_splits, object_tables
+
+ROWS = [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}, {"text": "e f", "label": "x"}]
+
+
+def rows_of(data: Any, label: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    _, tables = object_tables("train", data, label)
+    first, second = ([row for table in tables() for row in table.to_pylist()] for _ in range(2))
+    assert first == second  # as often as asked for
+    return first
+
+
+def class_labels(names: list[str], numbers: list, kind=None, **others: list[str]) -> Dataset:
+    """A data set whose column `label` holds numbers of names; other columns of names may come with it."""
+    features = {"text": Value("string"), "label": kind or ClassLabel(names=names)}
+    columns = {"text": [f"text {place}" for place in range(len(numbers))], "label": numbers}
+    for other, other_names in others.items():
+        features[other] = ClassLabel(names=other_names)
+        columns[other] = [0] * len(numbers)
+    return Dataset.from_dict(columns, features=Features(features))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        [{"text": row["text"], "label": row["label"]} for row in ROWS],
+        pd.DataFrame(ROWS),
+        pd.DataFrame(ROWS, index=[9, 9, 4]),
+        pd.DataFrame(ROWS).astype({"label": "category"}),
+        pd.DataFrame(ROWS).astype(object),
+        Dataset.from_list(ROWS),
+        Dataset.from_list(ROWS[::-1]).select([2, 1, 0]),
+        Dataset.from_list(ROWS).with_format("torch"),
+        Dataset.from_list([{**row, "label": "yx".index(row["label"])} for row in ROWS]).cast_column(
+            "label", ClassLabel(names=["y", "x"])
+        ),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_every_kind_of_object_gives_the_same_rows(data):
+    assert rows_of(data) == ROWS
+
+
+def test_missing_cells_of_a_frame_are_missing():
+    frame = pd.DataFrame({"text": ["a", None, "nan"], "label": [1, 2, float("nan")]})
+    assert rows_of(frame) == [{"text": "a", "label": 1}, {"text": None, "label": 2}, {"text": "nan", "label": None}]
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": [1, "x"]}),
+            "train: Conversion failed for column label with type object: ",
+        ),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: Duplicate column names found: ['text', 'text']"),
+    ],
+)
+def test_frames_that_are_no_table(frame, problem):
+    with pytest.raises(objects.DataError) as caught:
+        object_tables("train", frame)
+    assert caught.value.problem.startswith(problem)
+    assert caught.value.remedy == "give every column one kind of value and a name of its own"
+
+
+@pytest.mark.parametrize("data", [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})])
+def test_other_objects_are_refused(data, refused):
+    remedy = "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+    with refused(f"data of the kind {type(data).__name__} cannot be read", remedy):
+        object_tables("train", data)
+
+
+def test_rows_of_a_list_are_checked_like_those_of_a_file(refused):
+    with refused('train, row 2: key "lable" is not in the first row (text, label)', "give every row the same keys"):
+        rows_of([ROWS[0], {"text": "a", "lable": "x"}])
+    with refused('train, row 2: not an object: "a b"', 'write {"text": …, "label": …}'):
+        rows_of([ROWS[0], "a b"])
+
+
+@pytest.mark.parametrize("chunk_rows", [2, 10_000])
+@pytest.mark.parametrize(
+    ("numbers", "kind", "wanted"),
+    [
+        ([0, 1, 2, 1, 0], None, ["z", "1", "a", "1", "z"]),
+        ([0, -1, None, 2, 1], None, ["z", "-1", None, "a", "1"]),
+        ([[0, 2], [], None, [1], [2]], List(ClassLabel(names=["z", "1", "a"])), [["z", "a"], [], None, ["1"], ["a"]]),
+        (
+            [[0, 2], [1, 1], [1, 0], [2, 0], [0, 0]],
+            List(ClassLabel(names=["z", "1", "a"]), length=2),
+            [["z", "a"], ["1", "1"], ["1", "z"], ["a", "z"], ["z", "z"]],
+        ),
+    ],
+)
+def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
+    monkeypatch.setattr(objects, "CHUNK_ROWS", chunk_rows)
+    data = class_labels(["z", "1", "a"], numbers, kind)
+    assert [row["label"] for row in rows_of(data)] == wanted
+    assert [row["label"] for row in rows_of(data.select(range(1, 4)))] == wanted[1:4]
+    assert object_tables("train", data)[0] == Known(label="label", label_names=("z", "1", "a"))
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted", "known"),
+    [
+        ({}, (), Known(label="label", label_names=("b", "a"))),
+        ({"lang": ["de", "en"]}, (), Known(label="label", label_names=("b", "a"))),  # the usual name decides
+        ({"lang": ["de", "en"]}, ("label",), Known(label="label", label_names=("b", "a"))),
+        ({"lang": ["de", "en"]}, ("lang",), Known(label="lang", label_names=("de", "en"))),
+        ({"target": ["x", "y"]}, (), Known()),  # two usual names: a doubt
+        ({}, ("text",), Known()),
+        ({"lang": ["de", "en"]}, ("label", "lang"), Known()),
+    ],
+)
+def test_which_names_are_known(others, wanted, known):
+    assert object_tables("train", class_labels(["b", "a"], [0, 1], **others), wanted)[0] == known
+
+
+def test_the_only_column_of_names_is_the_label_unless_another_is_called_so():
+    data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
+    assert object_tables("train", data)[0] == Known(label="tone", label_names=("b", "a"))
+    assert object_tables("train", data.add_column("label", [1, 2]))[0] == Known()
+    assert object_tables("train", ROWS)[0] == Known()
+
+
+# --- the hub -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty_hub_cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [("owner/name", ""), ("name", ""), ("nyu-mll/glue", " or the original files with --data_dir (or GLASSLOOP_DATA)")],
+)
+def test_an_unreachable_hub_is_said_at_once(name, local, empty_hub_cache, monkeypatch, refused):
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
+    problem = f"{name}: the hub cannot be reached (no route to host) and its cache holds no copy"
+    with refused(problem, f"work offline with a local file or folder{local}, or with quickstart"):
+        hub_splits(name, None)
+
+
+def test_a_closed_network_is_noticed_within_five_seconds(empty_hub_cache, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://192.0.2.1")  # an address for documentation: no one is there
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    start = time.monotonic()
+    with pytest.raises(objects.DataError, match="owner/name: the hub cannot be reached"):
+        hub_splits("owner/name", None)
+    assert time.monotonic() - start < 5
+
+
+def test_what_the_hub_gives_is_returned(monkeypatch):
+    asked = []
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda *given: asked.append(given) or DatasetDict(train=Dataset.from_list(ROWS))
+    )
+    assert hub_splits("owner/name", "en")["train"].to_list() == ROWS
+    assert asked == [("owner/name", "en")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        datasets.exceptions.DatasetNotFoundError("it is not there\nand more"),
+        ValueError("it is not there\n"),
+        ConnectionError("it is not there"),
+        RuntimeError("it is not there"),
+    ],
+)
+def test_what_the_hub_refuses_is_told_in_a_line(error, monkeypatch, refused):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with refused("owner/name: it is not there", "check the name on the hub; --name chooses a configuration"):
+        hub_splits("owner/name", None)
+
+
+@pytest.mark.parametrize(("name", "folder"), [("owner/my_set", "owner___my_set"), ("Owner/MySet", "Owner___my_set")])
+def test_a_copy_in_the_cache_of_the_hub_is_used_offline(name, folder, empty_hub_cache, monkeypatch):
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
+    place = empty_hub_cache / folder / "default" / "0.0.0" / "abc"
+    place.mkdir(parents=True)
+    features = class_labels(["y", "x"], [0]).features
+    with ArrowWriter(features=features, path=str(place / "my_set-train.arrow")) as writer:
+        writer.write_batch({"text": [row["text"] for row in ROWS], "label": ["yx".index(row["label"]) for row in ROWS]})
+        writer.finalize()
+    splits = {"train": {"name": "train", "num_bytes": 1, "num_examples": 3, "dataset_name": "my_set"}}
+    info = datasets.DatasetInfo(features=features, config_name="default", version="0.0.0", splits=splits)
+    info.builder_name, info.dataset_name = "parquet", "my_set"
+    info.write_to_directory(str(place))
+    before = datasets.config.HF_HUB_OFFLINE
+    assert rows_of(hub_splits(name, None)["train"]) == ROWS
+    assert before == datasets.config.HF_HUB_OFFLINE

@@ -1,0 +1,133 @@
+"""Errors: two lines whatever is in them, an exit code by kind, and text that no terminal can mistake for orders."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from glassloop.errors import (
+    DataError,
+    GlassloopError,
+    ModelError,
+    ResourceError,
+    SettingsError,
+    did_you_mean,
+    listed,
+    printable,
+    visible,
+)
+
+KINDS = {SettingsError: ("settings", 2), DataError: ("data", 3), ModelError: ("model", 4), ResourceError: ("resources", 6)}
+
+# What must never reach a terminal raw, and how it is written instead.
+ESCAPED = {
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\0": r"\x00",
+    "\b": r"\x08",
+    "\x1b[31m": r"\x1b[31m",
+    "\x1b]0;title\x07": r"\x1b]0;title\x07",
+    "\x7f": r"\x7f",
+    "\x85": r"\x85",  # a line end to str.splitlines
+    "\x9b31m": r"\x9b31m",  # an ANSI escape in one character
+    "\u2028": r"\u2028",
+    "\u2029": r"\u2029",
+    "\u202e": r"\u202e",  # right-to-left override
+    "\u202a": r"\u202a",
+    "\u2066": r"\u2066",
+    "\u2069": r"\u2069",
+    "\udcff": r"\udcff",  # half a character: a byte of a file name that is not UTF-8
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_is_two_lines_and_has_its_exit_code(kind: type[GlassloopError]) -> None:
+    area, code = KINDS[kind]
+    error = kind("row 3: the label is missing", "remove the row")
+    assert str(error) == f"{area}: row 3: the label is missing\ntry:  remove the row"
+    assert (error.exit_code, error.problem, error.remedy) == (code, "row 3: the label is missing", "remove the row")
+    assert isinstance(error, GlassloopError)
+
+
+def test_every_kind_of_error_is_known_here() -> None:
+    assert {*GlassloopError.__subclasses__()} >= {*KINDS}
+    codes = [kind.exit_code for kind in GlassloopError.__subclasses__()]
+    assert len(codes) == len({*codes}), "two kinds of error share an exit code"
+    assert not {0, 1} & {*codes}, "0 is success, 1 an error of no kind"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_stays_two_lines_whatever_is_put_into_it(kind: type[GlassloopError]) -> None:
+    nasty, written = "".join(ESCAPED), "".join(ESCAPED.values())
+    error = kind(f"file {nasty}", f"use {nasty}")
+    assert str(error).splitlines() == [f"{error.area}: file {written}", f"try:  use {written}"]
+    str(error).encode()  # no half characters left
+
+
+@pytest.mark.parametrize(("raw", "written"), ESCAPED.items(), ids=ESCAPED.values())
+def test_printable_writes_every_control_character_as_an_escape(raw: str, written: str) -> None:
+    assert printable(f"a{raw}b") == f"a{written}b"
+
+
+@pytest.mark.parametrize("text", ["plain", "Grüße", "北京", "café", "👍🏽", "[red]", "<script>", 'say "hi"', r"C:\new", ""])
+def test_printable_leaves_other_text_alone(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_printable_can_be_applied_twice() -> None:
+    once = printable("".join(ESCAPED))
+    assert printable(once) == once
+
+
+def test_visible_quotes_on_one_line() -> None:
+    assert visible("two\nlines") == r'"two\nlines"'
+    assert visible("") == '""'
+    assert visible(3.5) == '"3.5"'
+    assert visible(None) == '"None"'
+
+
+def test_visible_cuts_long_text_with_an_ellipsis() -> None:
+    assert visible("a" * 80) == '"' + "a" * 80 + '"'
+    assert visible("a" * 81) == '"' + "a" * 79 + '…"'
+    assert visible("a" * 1_000_000, 10) == '"aaaaaaaaa…"'
+
+
+def test_visible_never_cuts_an_escape_in_two() -> None:
+    assert visible("\x1b" * 81, 4) == r'"\x1b\x1b\x1b…"'
+
+
+def test_listed_joins_and_says_how_many_more() -> None:
+    assert listed([]) == ""
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(map(str, range(3)), 2) == "0, 1 and 1 more"
+    assert listed(range(5000), 2) == "0, 1 and 4,998 more"
+    assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+    assert listed(["\x1b[31m", "a\nb"]) == r"\x1b[31m, a\nb"
+
+
+def test_did_you_mean_offers_the_nearest_name_or_nothing() -> None:
+    assert did_you_mean("sentense1", ["label", "sentence1", "sentence2"]) == '; did you mean "sentence1"?'
+    assert did_you_mean("zzz", ["label", "sentence1"]) == ""
+    assert did_you_mean("", ["label"]) == ""
+    assert did_you_mean("label", []) == ""
+
+
+def test_did_you_mean_shows_a_nasty_name_escaped() -> None:
+    assert did_you_mean("model", ["mod\x1bel"]) == r'; did you mean "mod\x1bel"?'
+
+
+def test_did_you_mean_does_not_choke_on_long_names() -> None:
+    assert did_you_mean("x" * 100_000, ["label", "text"]) == ""
+
+
+def test_errors_cannot_come_without_a_remedy() -> None:
+    with pytest.raises(TypeError):
+        SettingsError("only a problem")  # type: ignore[call-arg]
+
+
+def test_errors_travel_between_processes() -> None:
+    """A worker process sends its error to the main one by pickling it."""
+    error = pickle.loads(pickle.dumps(DataError("row 3", "fix it")))  # noqa: S301 - our own bytes
+    assert (type(error), str(error)) == (DataError, "data: row 3\ntry:  fix it")

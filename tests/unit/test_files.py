@@ -1,0 +1,278 @@
+"""Writing whole or not at all, whoever else writes; where the cache lives; and paths that cannot be looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from glassloop.errors import ResourceError
+from glassloop.files import cache_dir, local_path, names_beside, replacing, replacing_dir, scratch_dir, sha256_of, write_text
+
+
+class StoppedError(Exception):
+    """What interrupts a writer in these tests."""
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Every file below `folder`, hidden ones too, with its text."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def write_half(path: Path, stop: type[BaseException]) -> NoReturn:
+    path.write_text("half")
+    raise stop
+
+
+@pytest.fixture
+def below_a_file(write) -> Path:
+    """A path nobody can write to, not even root: its parent is a regular file."""
+    return write("regular", "a file") / "folder" / "out"
+
+
+# --- one file ----------------------------------------------------------------------------------------------------
+
+
+def test_replacing_writes_beside_and_takes_the_name_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out.txt"
+    with replacing(path) as temporary:
+        assert temporary.parent == path.parent
+        temporary.write_text("new")
+        assert not path.exists()
+    assert content(tmp_path) == {"new/out.txt": "new"}
+
+
+@pytest.mark.parametrize("stop", [StoppedError, KeyboardInterrupt, SystemExit])
+def test_an_exception_in_the_middle_leaves_the_old_file_and_nothing_else(stop: type[BaseException], write) -> None:
+    path = write("out.txt", "old")
+    with pytest.raises(stop), replacing(path) as temporary:
+        write_half(temporary, stop)
+    assert content(path.parent) == {"out.txt": "old"}
+
+
+def test_an_exception_in_the_middle_leaves_nothing_where_nothing_was(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError), replacing(tmp_path / "out.txt"):
+        raise StoppedError
+    assert content(tmp_path) == {}
+
+
+def test_an_exception_while_syncing_leaves_the_old_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = write("out.txt", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "new")
+    assert content(path.parent) == {"out.txt": "old"}
+
+
+def test_the_file_is_synced_before_it_takes_the_name(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("out.txt", "old")
+    seen: list[tuple[bool, str]] = []
+    monkeypatch.setattr(os, "fsync", lambda number: seen.append((Path(f"/proc/self/fd/{number}").is_dir(), path.read_text())))
+    write_text(path, "new")
+    assert seen == [(False, "old"), (True, "new")], "first the file under its temporary name, then the folder"
+
+
+def test_write_text_replaces_and_keeps_every_sign(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    for text in ("first", "", "Grüße 北京 👍\n\r\n"):
+        write_text(path, text)
+        assert path.read_bytes() == text.encode()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_text_that_cannot_be_written_leaves_the_old_file(write) -> None:
+    path = write("out.txt", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "half a character: \udcff")
+    assert content(path.parent) == {"out.txt": "old"}
+
+
+def test_long_names_are_written_too(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    write_text(path, "new")
+    with replacing_dir(tmp_path / ("y" * 250)) as temporary:
+        (temporary / "part").write_text("new")
+    assert content(tmp_path) == {"x" * 250: "new", "y" * 250 + "/part": "new"}
+
+
+# --- a folder ----------------------------------------------------------------------------------------------------
+
+
+def fill(path: Path, text: str, parts: int = 2) -> None:
+    with replacing_dir(path) as temporary:
+        for part in range(parts):
+            (temporary / f"part{part}").write_text(text)
+
+
+def test_replacing_dir_fills_beside_and_takes_the_name_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out"
+    with replacing_dir(path) as temporary:
+        assert temporary.parent == path.parent
+        (temporary / "part").write_text("new")
+        assert not path.exists()
+    assert content(tmp_path) == {"new/out/part": "new"}
+
+
+@pytest.mark.parametrize("stop", [StoppedError, KeyboardInterrupt, SystemExit])
+def test_an_exception_in_the_middle_leaves_no_folder(stop: type[BaseException], tmp_path: Path) -> None:
+    with pytest.raises(stop), replacing_dir(tmp_path / "out") as temporary:
+        write_half(temporary / "part", stop)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_second_writer_that_comes_late_leaves_the_first_ones_folder(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with replacing_dir(path) as late:
+        (late / "part0").write_text("late")
+        fill(path, "first")
+    assert content(tmp_path) == {"out/part0": "first", "out/part1": "first"}
+
+
+def test_a_writer_that_comes_late_by_a_hair_leaves_the_first_ones_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking whether the folder is there and taking its name, another run may be the first."""
+    path = tmp_path / "out"
+    fill(path, "first")
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    fill(path, "late")
+    assert content(tmp_path) == {"out/part0": "first", "out/part1": "first"}
+
+
+def test_many_writers_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
+    path, start, faults = tmp_path / "out", threading.Barrier(8), []
+
+    def run(number: int) -> None:
+        try:
+            with replacing_dir(path) as temporary:
+                for part in range(3):
+                    (temporary / f"part{part}").write_text(str(number))
+                start.wait(10)
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert faults == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+    assert sorted(content(path)) == ["part0", "part1", "part2"]
+    assert len({*content(path).values()}) == 1, "parts of two writers are mixed"
+
+
+def test_a_file_in_the_way_of_a_folder_is_left_alone(write) -> None:
+    path = write("out", "a file")
+    with pytest.raises(OSError, match="Not a directory"):
+        fill(path, "new")
+    assert content(path.parent) == {"out": "a file"}
+
+
+def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
+    with scratch_dir(tmp_path / "deep" / "out") as scratch:
+        assert scratch.parent == tmp_path / "deep"
+        assert not [*scratch.iterdir()]
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "part").write_text("x")
+    with pytest.raises(StoppedError), scratch_dir(tmp_path / "deep" / "out"):
+        raise StoppedError
+    assert content(tmp_path) == {}
+    assert not [*(tmp_path / "deep").iterdir()]
+
+
+@pytest.mark.parametrize("writer", [replacing, replacing_dir, scratch_dir], ids=lambda writer: writer.__name__)
+def test_a_place_that_cannot_be_written_to_is_an_error_of_ours(writer, below_a_file: Path) -> None:
+    with pytest.raises(ResourceError) as raised, writer(below_a_file):
+        pytest.fail("there was nothing to write to")
+    assert str(raised.value) == f"resources: {below_a_file.parent}: Not a directory\ntry:  name a folder that can be written to"
+    assert raised.value.exit_code == 6
+
+
+def test_write_text_tells_the_same(below_a_file: Path) -> None:
+    with pytest.raises(ResourceError, match="Not a directory"):
+        write_text(below_a_file, "new")
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_where_glassloop_cache_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "mine"))
+    assert cache_dir() == tmp_path / "mine"
+    monkeypatch.setenv("GLASSLOOP_CACHE", "~/mine")
+    assert cache_dir() == tmp_path / "mine"
+    assert not cache_dir().exists(), "asking makes no folder"
+
+
+@pytest.mark.parametrize("unset", [None, ""])
+def test_else_in_the_users_cache_folder(unset: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in (("GLASSLOOP_CACHE", unset), ("XDG_CACHE_HOME", str(tmp_path / "xdg"))):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    assert cache_dir() == tmp_path / "xdg" / "glassloop"
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/xdg")
+    assert cache_dir() == tmp_path / "xdg" / "glassloop"
+    monkeypatch.setenv("XDG_CACHE_HOME", "") if unset == "" else monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_dir() == tmp_path / ".cache" / "glassloop"
+
+
+# --- paths -------------------------------------------------------------------------------------------------------
+
+
+def test_local_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert local_path("~/a") == local_path(Path("~/a")) == tmp_path / "a"
+    assert local_path("a/~/b") == Path("a/~/b")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("~nobody-is-called-this/x", "Could not determine home directory."),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(name: str, reason: str) -> None:
+    with pytest.raises(ResourceError) as raised:
+        local_path(name)
+    assert raised.value.problem.endswith(f'": {reason}')
+    assert raised.value.remedy == "check the path and its permissions"
+    assert len(raised.value.problem) < 250
+
+
+def test_a_folder_without_permission_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", forbidden)  # root may look anywhere
+    with pytest.raises(ResourceError, match=r'^resources: "secret/model": Permission denied'):
+        local_path("secret/model")
+
+
+def test_names_beside(write, below_a_file: Path) -> None:
+    path = write("a.csv", "")
+    write("b.csv", "")
+    assert sorted(names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
+    assert names_beside(below_a_file) == names_beside(Path("/no/such/folder/x")) == names_beside(Path("x" * 300, "y")) == []
+
+
+# --- hashes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"\r\n\0\xff" * 300_000], ids=["empty", "abc", "1.2 MB"])
+def test_sha256_is_that_of_the_bytes(data: bytes, write) -> None:
+    assert sha256_of(write("data", data)) == hashlib.sha256(data).hexdigest()
+
+
+def test_sha256_of_abc_is_the_published_one(write) -> None:
+    assert sha256_of(write("abc", "abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

