@@ -162,7 +162,7 @@ def disk_found() -> Finding:
     try:
         folder = cache_dir()
     except GlassloopError as error:
-        return Finding("disk", BAD, error.problem, "set GLASSLOOP_CACHE to a folder that can be written to")
+        return Finding("disk", BAD, error.problem, error.remedy)
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0

@@ -15,27 +15,33 @@ from glassloop.errors import ResourceError, visible
 
 def cache_dir() -> Path:
     """The folder for what can be made again: `GLASSLOOP_CACHE`, else the user's cache folder."""
-    if chosen := os.environ.get("GLASSLOOP_CACHE"):
-        return local_path(chosen)
-    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glassloop"
-
-
-def local_path(name: str | Path) -> Path:
-    """`name` as a path, `~` expanded, whether or not there is such a file; raises where the system will not even look."""
+    chosen = os.environ.get("GLASSLOOP_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/glassloop"
     try:
-        path = Path(name).expanduser()
+        path = Path(chosen).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # a RuntimeError: nobody is called like that, so `~name` has no folder
+    except (OSError, RuntimeError) as error:  # a RuntimeError: nobody is called like that, so `~name` is no folder
         reason = getattr(error, "strerror", None) or error
-        raise ResourceError(f"{visible(name, 200)}: {reason}", "check the path and its permissions") from error
+        raise ResourceError(f"{visible(chosen, 200)}: {reason}", "set GLASSLOOP_CACHE to another folder") from error
     return path
 
 
-def names_beside(path: Path) -> list[str]:
-    """The names in the folder that holds `path`; none where it cannot be read."""
+def find_path(name: str | Path) -> Path | None:
+    """The file or folder that `name` means, `~` expanded; None where there is none."""
     try:
-        return [entry.name for entry in path.parent.iterdir()]
-    except OSError:
+        path = Path(name).expanduser()
+        path.stat()
+    except PermissionError as error:
+        raise ResourceError(f"{visible(name, 200)}: {error.strerror}", "check the path and its permissions") from error
+    except (OSError, RuntimeError, ValueError):  # absent, too long, in the home of nobody, with a NUL in it
+        return None
+    return path
+
+
+def names_beside(name: str | Path) -> list[str]:
+    """The names in the folder that would hold `name`; none where it cannot be read."""
+    try:
+        return [entry.name for entry in Path(name).expanduser().parent.iterdir()]
+    except (OSError, RuntimeError, ValueError):
         return []
 
 

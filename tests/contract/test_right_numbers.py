@@ -24,7 +24,7 @@ def test_accumulation_changes_no_number(family: str, encoded, tiny_tokenizer, tm
     for accumulate in (1, 2, 4, 8):
         args = TrainingArguments(
             tmp_path / str(accumulate), num_train_epochs=1, per_device_train_batch_size=8 // accumulate, logging_steps=1,
-            gradient_accumulation_steps=accumulate, learning_rate=1e-4, precision="fp32",
+            gradient_accumulation_steps=accumulate, learning_rate=1e-4, precision="fp32", device="cpu",
         )  # fmt: skip
         rows = rows_for(family, encoded["train"].rows)
         trainer = Trainer(tiny_model(family, dropout=0.0), args, train_dataset=rows, processing_class=tiny_tokenizer)

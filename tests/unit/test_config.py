@@ -230,6 +230,4 @@ def test_other_names_are_fine(name: str) -> None:
 
 
 def test_one_character_too_many() -> None:
-    assert name_problem("x" * (MAX_NAME_LENGTH + 1)) == (
-        f'the name "{"x" * 39}…" has 201 characters; at most 200 are allowed'
-    )
+    assert name_problem("x" * (MAX_NAME_LENGTH + 1)) == (f'the name "{"x" * 39}…" has 201 characters; at most 200 are allowed')

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from glassloop.errors import ResourceError
-from glassloop.files import cache_dir, local_path, names_beside, replacing, replacing_dir, scratch_dir, sha256_of, write_text
+from glassloop.files import cache_dir, find_path, names_beside, replacing, replacing_dir, scratch_dir, sha256_of, write_text
 
 
 class StoppedError(Exception):
@@ -229,25 +229,38 @@ def test_else_in_the_users_cache_folder(unset: str | None, tmp_path: Path, monke
 # --- paths -------------------------------------------------------------------------------------------------------
 
 
-def test_local_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert local_path("~/a") == local_path(Path("~/a")) == tmp_path / "a"
-    assert local_path("a/~/b") == Path("a/~/b")
+@pytest.mark.parametrize("place", ["~nobody-is-called-this/x", "x" * 300], ids=["nobody's home", "300 characters"])
+def test_a_cache_that_cannot_be_looked_at_is_an_error_of_ours(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", place)
+    with pytest.raises(ResourceError) as raised:
+        cache_dir()
+    assert raised.value.problem.endswith(("Could not determine home directory.", '…": File name too long'))
+    assert raised.value.remedy == "set GLASSLOOP_CACHE to another folder"
+    assert len(raised.value.problem) < 250
+
+
+def test_find_path_finds_files_and_folders(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("a.csv", "")
+    monkeypatch.setenv("HOME", str(file.parent))
+    monkeypatch.chdir(file.parent)
+    assert find_path("~/a.csv") == find_path(Path("~/a.csv")) == find_path(file) == file
+    assert find_path("a.csv") == Path("a.csv")
+    assert find_path("~") == find_path(file.parent) == file.parent
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("~nobody-is-called-this/x", "Could not determine home directory."),
-        ("x" * 300, "File name too long"),
-    ],
+    "name",
+    ["nothing", "/no/such/file", "../nothing/x", "x" * 300, "~nobody-is-called-this/x", "a\0b", "a\nb", "\udcff"],
+    ids=lambda name: ascii(name)[:30],
 )
-def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(name: str, reason: str) -> None:
-    with pytest.raises(ResourceError) as raised:
-        local_path(name)
-    assert raised.value.problem.endswith(f'": {reason}')
-    assert raised.value.remedy == "check the path and its permissions"
-    assert len(raised.value.problem) < 250
+def test_find_path_finds_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_path(name) is None
+    assert find_path(Path(name)) is None
+
+
+def test_a_place_below_a_file_is_nothing(below_a_file: Path) -> None:
+    assert find_path(below_a_file) is None
 
 
 def test_a_folder_without_permission_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,14 +269,15 @@ def test_a_folder_without_permission_is_an_error_of_ours(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "stat", forbidden)  # root may look anywhere
     with pytest.raises(ResourceError, match=r'^resources: "secret/model": Permission denied'):
-        local_path("secret/model")
+        find_path("secret/model")
 
 
 def test_names_beside(write, below_a_file: Path) -> None:
     path = write("a.csv", "")
     write("b.csv", "")
     assert sorted(names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
-    assert names_beside(below_a_file) == names_beside(Path("/no/such/folder/x")) == names_beside(Path("x" * 300, "y")) == []
+    for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
+        assert names_beside(name) == []
 
 
 # --- hashes ------------------------------------------------------------------------------------------------------

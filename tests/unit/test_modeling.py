@@ -18,11 +18,12 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import families
 import pytest
 
 from glassloop import modeling
 from glassloop.data.labels import LabelSet
-from glassloop.errors import GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.errors import GlassloopError, ModelError, SettingsError
 from glassloop.modeling import (
     PACKAGED,
     carried_labels,
@@ -186,6 +187,7 @@ def test_an_absent_package_names_the_command_that_installs_it(listed_package, mo
         ("../x", '"../x": there is no such folder'),
         ("/no/such/model", '"/no/such/model": there is no such folder'),
         ("two words", '"two words": there is no such folder'),
+        ("~nobody-is-called-this/x", '"~nobody-is-called-this/x": there is no such folder'),
         ("owner/name/more", '"owner/name/more": there is no such folder'),
         ("https://huggingface.co/a/b", '"https://huggingface.co/a/b": there is no such folder'),
         ("\u202eevil/x", r'"\u202eevil/x": there is no such folder'),
@@ -203,14 +205,20 @@ def test_what_cannot_be_a_model_is_refused(
     assert (error.problem, error.remedy) == (problem, NAME_ONE)
 
 
+def test_a_wrong_name_is_told_before_the_libraries_are_loaded() -> None:
+    code = (
+        "import sys; from glassloop.modeling import *\n"
+        "for load in (load_tokenizer, load_config, load_model):\n"
+        "    try: load('/no/such/model')\n"
+        "    except ModelError: print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told == "False False\n" * 3
+
+
 def test_a_name_near_that_of_a_folder_gets_an_offer(model_dir: Path) -> None:
     wrong = model_dir.with_name("modle")
     assert problem_of(load_tokenizer, wrong) == f'"{wrong}": there is no such folder; did you mean "model"?'
-
-
-def test_a_home_that_nobody_has_is_an_error_of_ours() -> None:
-    error = error_of(load_tokenizer, "~nobody-is-called-this/x", kind=ResourceError)
-    assert error.problem == '"~nobody-is-called-this/x": Could not determine home directory.'
 
 
 def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -706,3 +714,31 @@ def test_loading_says_nothing_and_leaves_the_library_as_it_was(tiny_model_dir: P
         load_model(tiny_model_dir.parent)
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+# --- every family ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_every_family_gets_a_head_on_its_own_encoder(family: str, tmp_path: Path) -> None:
+    """Its encoder is taken whole, a weight that is missing is noticed, and a fresh head is fresh."""
+    from safetensors.torch import load_file, save_file
+
+    base = families.tiny_model(family).base_model
+    base.save_pretrained(tmp_path / "base")
+    model = trained(tmp_path / "base", NO_YES.names, tmp_path / "out")
+    prefix = model.base_model_prefix
+    for key, weight in getattr(model, prefix).state_dict().items():
+        if "pooler" not in key:
+            assert weight.equal(base.state_dict()[key]), key
+    heads = [key for key in model.state_dict() if not key.startswith(f"{prefix}.") and key.endswith("weight")]
+    assert heads
+    fresh = load_model(tmp_path / "out", labels=LabelSet(("a", "b")), new_head=True, seed=8).state_dict()
+    kept = [key for key in heads if fresh[key].equal(model.state_dict()[key]) and "norm" not in key.lower()]
+    assert not kept, "a part of the trained head was kept"
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    for lost in [key for key in weights if "dense" in key and "pooler" not in key][:1] or [next(iter(weights))]:
+        save_file({key: weight for key, weight in weights.items() if key != lost}, tmp_path / "base" / "model.safetensors")
+        assert problem_of(load_model, tmp_path / "base", labels=NO_YES).endswith(
+            f"1 weights of the encoder are missing ({prefix}.{lost})"
+        )

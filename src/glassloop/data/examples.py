@@ -212,8 +212,13 @@ def also(rows: list[str]) -> str:
 def with_known_labels(part: Part, labels: LabelSet, *, skip: bool) -> Part:
     """The part without rows whose label is missing or unknown; unless they may be skipped, they are an error."""
     found = part.survey.found
-    if not part.survey.found.labelled:
+    if not found.labelled:
         return part
+    if found.overflowed:
+        raise DataError(
+            f"{part.raw.source}: the label column holds more than {len(found.cells):,} different values",
+            "name the right column with --label, or use --task regression for scores",
+        )
     if not skip:
         if None in found.cells:
             raise DataError(f"{part.where(None)}: the label is missing", "give a label in every row, or remove the row")

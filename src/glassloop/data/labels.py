@@ -57,10 +57,11 @@ class LabelCells:
         self.overflowed = False
 
     def add(self, cells: pa.Array) -> None:
-        """Take the cells of the next rows. Beyond `MAX_CLASSES` different ones (scores), new ones are no longer told apart."""
+        """Take the cells of the next rows. Beyond `MAX_CLASSES` different texts (scores), new ones are no longer told apart."""
         if pa.types.is_list(cells.type):
             rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
-            self.parts.append(np.array([self.code(row) for row in rows], dtype=np.int32))
+            codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
+            self.parts.append(np.fromiter(codes, dtype=np.int32, count=len(rows)))
         else:
             encoded = cells.dictionary_encode()
             known = [self.code(value) for value in encoded.dictionary.to_pylist()]

@@ -23,7 +23,7 @@ from glassloop.data.labels import CLASSES
 from glassloop.data.objects import hub_splits, object_tables
 from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import cache_dir, local_path, names_beside, scratch_dir, sha256_of
+from glassloop.files import cache_dir, find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
 
 if TYPE_CHECKING:
@@ -97,15 +97,15 @@ def find_source(path: Any, settings: DataSettings) -> Source:
         if not task:
             raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
         return glue_source(task, settings)
-    where = local_path(path)
-    if where.is_dir():
+    where = find_path(path)
+    if where and where.is_dir():
         return folder_source(where, settings)
-    if where.is_file():
+    if where and where.is_file():
         if where.suffix.lower() not in SUFFIXES:
             raise DataError(f"{where.name}: files of this kind are not read", f"give one of {listed(SUFFIXES)}")
         return files_source({"train": [where]}, settings)
-    if where.suffix.lower() in SUFFIXES or not is_hub_name(text):
-        near = did_you_mean(where.name, names_beside(where))
+    if Path(path).suffix.lower() in SUFFIXES or not is_hub_name(text):
+        near = did_you_mean(Path(path).name, names_beside(path))
         raise DataError(
             f"{visible(text, 200)}: there is no such file or folder{near}",
             "name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)",

@@ -11,6 +11,7 @@ import pytest
 from datasets import ClassLabel, DatasetDict, List, Value
 
 from glassloop.config import DataSettings
+from glassloop.data import labels as labels_module
 from glassloop.data.columns import Columns, Known
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.labels import CLASSES, SCORE, SEVERAL, LabelSet
@@ -196,8 +197,9 @@ def test_multi_label_splits_with_unknown_labels(prepared, refused):
 
 def test_rows_of_training_are_never_skipped(prepared, refused):
     rows = [*TRAIN, {"text": "odd", "label": "c"}]
-    with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
-        prepared(train=rows, settings={"unknown_labels": "skip", "labels": "a,b"})
+    for known, settings in ((None, {"labels": "a,b"}), (Known("text", None, "label", ("a", "b"), CLASSES), {})):
+        with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
+            prepared(known, train=rows, settings={"unknown_labels": "skip", **settings})
     with refused("train.csv, row 12: the label is missing", "give a label in every row, or remove the row"):
         prepared(train=[*TRAIN, {"text": "odd", "label": None}], settings={"unknown_labels": "skip"})
 
@@ -206,6 +208,21 @@ def test_a_split_of_which_nothing_is_left(prepared, refused):
     held_out = [{"text": "new", "label": "c"}]
     with refused("validation.csv: no row has one of the labels a, b", "fix the labels, or leave the split away"):
         prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
+
+
+def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
+    monkeypatch.setattr(labels_module, "MAX_CLASSES", 5)
+    names = [*"abcdefgh"]
+    single = [{"text": f"text {name}", "label": name} for name in names]
+    remedy = "name the right column with --label, or use --task regression for scores"
+    for skip in ("refuse", "skip"):
+        with refused("validation.csv: the label column holds more than 5 different values", remedy):
+            prepared(train=single[:3], validation=single, settings={"unknown_labels": skip})
+    with refused("train.csv: the label column holds more than 5 different values", remedy):
+        prepared(train=single, validation=single[:3], settings={"labels": ",".join(names)})
+    several = [{"text": f"text {place}", "label": names[place:]} for place in range(8)]
+    found = prepared(train=several, validation=several, settings={"labels": ",".join(names)})
+    assert found.splits["train"]["label"][:] == [[*range(place, 8)] for place in range(8)]
 
 
 def test_a_split_may_write_the_numbers_of_the_labels(prepared):

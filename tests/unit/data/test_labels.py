@@ -312,6 +312,8 @@ def test_beyond_the_limit_cells_are_no_longer_told_apart(monkeypatch, refused):
         settle([*"abcdef"] * 9)
     assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
     assert settle(SCORES, task=SCORE) == (SCORE, None)
+    lists = [[*"abcdefg"][: 1 + place] for place in range(7)]
+    assert [*cells_of(lists).codes] == [*range(7)]  # however many sets of labels there are
 
 
 # --- from tables -------------------------------------------------------------------------------------------------

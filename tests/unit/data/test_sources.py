@@ -22,7 +22,7 @@ from glassloop.data import objects, sources
 from glassloop.data.columns import Columns
 from glassloop.data.labels import CLASSES, SCORE, LabelSet
 from glassloop.data.sources import load_dataset, load_examples
-from glassloop.errors import DataError, ResourceError, SettingsError
+from glassloop.errors import DataError, SettingsError
 
 SIZES = {"train": 12, "validation": 4, "test": 4}
 SPLITS = {
@@ -271,7 +271,28 @@ def test_the_content_decides_not_the_name(write, monkeypatch):
     with pytest.raises(AssertionError, match="read again"):
         load_examples(write("d.csv", as_csv([*SPLITS["train"][:-1], {"text": "new", "label": "a"}])))
     with pytest.raises(AssertionError, match="read again"):
-        load_examples(write("d.tsv", as_csv(SPLITS["train"], "\t")))
+        load_examples({"train": SPLITS["train"]})
+
+
+def test_the_ending_and_the_name_of_a_split_are_content(write):
+    content = 'text,label\n"a",x\n"b",y\n"c",x\n"d",y\n'
+    for name, first in {"d.csv": "a", "d.tsv": '"a"'}.items():
+        found = load_examples(write(name, content), delimiter=",", validation_share=0.5)
+        assert first in [*found.splits["train"]["text"], *found.splits["validation"]["text"]]
+    for split in ("validation", "test"):
+        assert split in load_examples({"train": SPLITS["train"], split: SPLITS["test"]}).splits
+
+
+def test_glue_files_may_be_moved(tmp_path, monkeypatch):
+    header = "index\tsentence1\tsentence2\tlabel\n"
+    for place in ("one", "two"):
+        for name in ("train", "dev", "test"):
+            path = tmp_path / place / "RTE" / f"{name}.tsv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{header}0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n")
+    load_examples("glue/rte", data_dir=str(tmp_path / "one"))
+    monkeypatch.setattr(sources, "prepare", never)
+    load_examples("glue/rte", data_dir=str(tmp_path / "two"))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +366,7 @@ def test_names_that_are_neither_files_nor_hub_names(refused):
     for name in ("no/such/folder", "reviews.csv", ".hidden", "a..b"):
         with refused(f'"{name}": there is no such file or folder', OTHERWISE):
             load_examples(name)
-    with pytest.raises(ResourceError, match="check the path"):
+    with refused(f'"{"x" * 199}…": there is no such file or folder', OTHERWISE):
         load_examples("x" * 5000)
 
 

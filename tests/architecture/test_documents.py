@@ -1,0 +1,231 @@
+"""The documents: they are there, their links lead somewhere, and the commands they show can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import typer
+
+from glassloop.cli import app
+
+ROOT = Path(__file__).parents[2]
+WANTED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/decisions.md", "docs/log.md")
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(
+    r"\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)|^\[[^\]]+\]:\s*<?(\S+?)>?(?:\s|$)|(?:src|href)=\"([^\"]+)\"", re.MULTILINE
+)
+MACHINE_PATH = re.compile(r"(?<![\w.~:/-])/(?:work|root|home|tmp)/")
+COMMANDS = typer.main.get_command(app)
+ALWAYS = ("--help", "-h", "--debug")
+SHELLS = ("", "sh", "bash", "shell", "console", "text")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# --- files and links ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_the_document_is_there_and_not_empty(name: str) -> None:
+    assert (ROOT / name).is_file(), f"write {name}"
+    assert len((ROOT / name).read_text(encoding="utf-8")) > 100
+
+
+def links_of(text: str) -> list[str]:
+    """The targets of links and images in Markdown, not those inside code."""
+    bare = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+    return [next(filter(None, groups)) for groups in LINK.findall(bare)]
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors that a Markdown page has for its headings, made as GitHub makes them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", FENCE.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        number = 1
+        while (anchor := slug if number == 1 else f"{slug}-{number - 1}") in found:
+            number += 1
+        found.add(anchor)
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_relative_link_leads_to_a_file(path: Path) -> None:
+    lost = []
+    for target in links_of(path.read_text(encoding="utf-8")):
+        if re.match(r"[a-z][a-z0-9+.-]*:|//", target):
+            continue
+        place, _, anchor = target.partition("#")
+        where = (path.parent / unquote(place)).resolve() if place else path
+        there = where.exists() and where.is_relative_to(ROOT)
+        if there and anchor and where.suffix == ".md":
+            there = unquote(anchor) in anchors_of(where.read_text(encoding="utf-8"))
+        if not there:
+            lost.append(target)
+    assert not lost, f"{name_of(path)}: these links lead nowhere"
+
+
+# --- commands ----------------------------------------------------------------------------------------------------
+
+
+def shown_commands(text: str) -> Iterator[list[str]]:
+    """The words of every `glassloop …` command in the code blocks of a Markdown text."""
+    for block in FENCE.finditer(text):
+        if block["language"].strip().lower() not in SHELLS:
+            continue
+        for line in re.sub(r"\\\n", " ", block["code"]).splitlines():
+            yield from commands_in(line)
+
+
+def commands_in(line: str) -> Iterator[list[str]]:
+    """`A=1 glassloop data x | head && glassloop doctor` holds two commands."""
+    line = re.sub(r"^\s*[$>%]\s+", "", line)
+    try:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words = [*lexer]
+    except ValueError:  # output that is shown, with a lone quote in it
+        return
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if re.fullmatch(r"[|&;<>]+", word):
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    for part in parts:
+        while part and re.match(r"\w+=|(time|uv|run|env|torchrun)$", part[0]):
+            part = part[1:]
+        part = part[2:] if [Path(word).name for word in part[:2]] in (["python", "-m"], ["python3", "-m"]) else part
+        if part and Path(part[0]).name == "glassloop":
+            yield part[1:]
+
+
+def fault_in(words: list[str]) -> str | None:
+    """Why a command cannot be typed like that; None where it can."""
+    general = {flag for param in COMMANDS.params for flag in param.opts}
+    rest = [word for word in words if word not in ALWAYS]
+    if not rest or rest[0] in general:
+        return None
+    if rest[0] not in COMMANDS.commands:
+        return f"there is no command {rest[0]!r}"
+    params = COMMANDS.commands[rest[0]].params
+    options = {
+        flag: param for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)
+    }
+    most = sum(1 for param in params if param.param_type_name == "argument")
+    arguments, queue = 0, rest[1:]
+    while queue:
+        word = queue.pop(0)
+        flag, equals, _ = word.partition("=")
+        if not word.startswith("--"):
+            arguments += word not in ("…", "...")
+        elif flag not in options:
+            return f"glassloop {rest[0]} has no flag {flag}"
+        elif not equals and not options[flag].is_flag:
+            if not queue:
+                return f"{flag} has no value"
+            queue.pop(0)
+    return f"glassloop {rest[0]} takes {most} arguments, not {arguments}" if arguments > most else None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_command_that_is_shown_can_be_typed(path: Path) -> None:
+    faults = {" ".join(["glassloop", *words]): fault_in(words) for words in shown_commands(path.read_text(encoding="utf-8"))}
+    assert not {command: fault for command, fault in faults.items() if fault}
+
+
+def test_the_readme_shows_commands() -> None:
+    readme = ROOT / "README.md"
+    assert [*shown_commands(readme.read_text(encoding="utf-8"))], "a README without a command to type"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("```bash\nglassloop data a.csv --seed 7\n```", [["data", "a.csv", "--seed", "7"]]),
+        ("```\n$ glassloop doctor  # looks\n```", [["doctor"]]),
+        ("```sh\nA=1 python -m glassloop data \\\n  --seed 7 | head\n```", [["data", "--seed", "7"]]),
+        ("```sh\n.venv/bin/glassloop doctor && glassloop --version\n```", [["doctor"], ["--version"]]),
+        ("```python\nglassloop data\n```", []),
+        ("glassloop data", []),
+    ],
+)
+def test_commands_are_found(text: str, words: list[list[str]]) -> None:
+    assert [*shown_commands(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        ("data a.csv --seed 7 --debug", None),
+        ("data --seed=7", None),
+        ("--version", None),
+        ("--help", None),
+        ("data --help", None),
+        ("dta", "there is no command 'dta'"),
+        ("data --sede 7", "glassloop data has no flag --sede"),
+        ("data a b", "glassloop data takes 1 arguments, not 2"),
+        ("data --seed", "--seed has no value"),
+    ],
+)
+def test_faults_are_seen(command: str, fault: str | None) -> None:
+    assert fault_in(command.split()) == fault
+
+
+def test_links_are_found() -> None:
+    text = "[a](b.md) ![c](d.png 'e') <img src=\"f.png\">\n[g]: h.md\n`[i](j)`\n```\n[k](l)\n```\n[m](n.md#o)"
+    assert sorted(links_of(text)) == ["b.md", "d.png", "f.png", "h.md", "n.md#o"]
+    assert anchors_of("# One Two!\n## `code` & more\n# One two\n```\n# no\n```") == {"one-two", "code--more", "one-two-1"}
+
+
+# --- paths of a machine ------------------------------------------------------------------------------------------
+
+
+def tracked_texts() -> list[Path]:
+    """The text files that git tracks, without the tests."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    names = [name for name in listed.decode().split("\0") if name and not name.startswith("tests/")]
+    return [ROOT / name for name in names if (ROOT / name).is_file() and b"\0" not in (ROOT / name).read_bytes()[:8000]]
+
+
+def test_no_path_of_a_machine_is_written_down() -> None:
+    found = [
+        f"{name_of(path)}, line {number}: {line.strip()[:100]}"
+        for path in tracked_texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("see /work/main/x", True),
+        ("`/tmp/venv/bin`", True),
+        ("in /home/me/data", True),
+        ("'/root/.cache'", True),
+        ("(/work/x)", True),
+        ("https://example.org/home/page", False),
+        ("docs/work/x", False),
+        ("./tmp/x", False),
+        ("~/work/x", False),
+        ("/usr/bin/env", False),
+        ("homework/tmp", False),
+    ],
+)
+def test_paths_of_a_machine_are_seen(text: str, is_one: bool) -> None:
+    assert bool(MACHINE_PATH.search(text)) is is_one

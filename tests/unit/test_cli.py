@@ -1,0 +1,293 @@
+"""The command: its words are frozen here, its flags are the settings, and its errors are two lines and an exit code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import glassloop
+from glassloop import cli
+from glassloop.arguments import TrainingArguments
+from glassloop.config import DataSettings
+from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
+
+COMMANDS = typer.main.get_command(cli.app).commands
+
+DATA_FLAGS = [
+    *("--name", "--data_dir", "--text", "--text_pair", "--label", "--labels", "--task", "--label_separator"),
+    *("--delimiter", "--empty", "--unknown_labels", "--validation_share", "--seed", "--rows"),
+]
+# Every command: its arguments, its own flags, and the settings whose fields are flags too.
+FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
+    "data": (["data"], ["--model", "--max_length", "--batch_size"], (DataSettings,)),
+    "train": (["data"], ["--model", "--config", "--new_head", "--processes"], (TrainingArguments, DataSettings)),
+    "evaluate": (["run", "data"], ["--split", "--device", "--batch_size"], (DataSettings,)),
+    "predict": (
+        ["run", "text", "text_pair"],
+        ["--file", "--out", "--text", "--text_pair", "--delimiter", "--device"],
+        (),
+    ),
+    "init": (["data"], ["--model", "--out"], (DataSettings,)),
+    "eject": (["run"], ["--out"], ()),
+    "doctor": ([], [], ()),
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Runs the command in this process; returns its exit code, output and error output."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        captured = capfd.readouterr()
+        code = left.value.code
+        return (code if isinstance(code, int) else 0 if code is None else 1), captured.out, captured.err
+
+    return call
+
+
+def plain(text: str) -> str:
+    """Help or a usage error without its frame, on one line."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+# --- the words of the command ------------------------------------------------------------------------------------
+
+
+def test_the_commands_are_these() -> None:
+    assert [*COMMANDS] == [*FROZEN]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_flags_are_these(name: str) -> None:
+    arguments, own, kinds = FROZEN[name]
+    params = COMMANDS[name].params
+    assert [param.name for param in params if param.param_type_name == "argument"] == arguments
+    from_settings = dict.fromkeys(f"--{entry.name}" for kind in kinds for entry in fields(kind))
+    flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
+    positive = [flag for flag in flags if not flag.startswith("--no-")]
+    assert positive == [*own, *(flag for flag in from_settings if flag not in own)]
+
+
+def test_the_flags_of_the_data_settings_are_these() -> None:
+    assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
+
+
+def test_the_general_flags_are_these() -> None:
+    params = typer.main.get_command(cli.app).params
+    assert [flag for param in params for flag in param.opts] == ["--version"]
+
+
+@pytest.mark.parametrize("kind", [DataSettings, TrainingArguments])
+def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
+    name = "data" if kind is DataSettings else "train"
+    params = {param.name: param for param in COMMANDS[name].params}
+    own = FROZEN[name][1]
+    for entry in fields(kind):
+        if f"--{entry.name}" not in own:
+            param: Any = params[entry.name]
+            assert param.help == entry.metadata["help"]
+            assert param.show_default == (False if entry.default is None else str(entry.default))
+            assert param.default is None, "a flag that was not given must not hide the setting of a file"
+
+
+def test_every_command_says_what_it_does_in_one_sentence() -> None:
+    for name, command in COMMANDS.items():
+        sentence = command.help or ""
+        assert sentence.endswith("."), name
+        assert "\n" not in sentence.strip(), name
+        for param in command.params:
+            assert getattr(param, "help", None), f"{name} {param.name} has no help"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], *([name, "--help"] for name in FROZEN), ["data", "-h"]], ids=" ".join
+)
+def test_help(run, arguments: list[str]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, err) == (0, "")
+    assert "Usage: glassloop" in out
+
+
+def test_the_help_names_every_command_and_debug(run) -> None:
+    _, out, _ = run("--help")
+    for name in FROZEN:
+        assert re.search(rf"^│ {name} ", out, re.MULTILINE), name
+    assert "--debug, anywhere, shows the traceback of an error." in plain(out)
+
+
+def test_the_help_of_data_says_what_each_setting_is(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    _, out, _ = run("data", "--help")
+    for entry in fields(DataSettings):
+        assert re.search(rf"--{entry.name} ", out), entry.name
+        assert entry.metadata["help"] in plain(out), entry.name
+    assert re.search(r"\[default: \(?0\.1\)?\]", out)
+
+
+def test_without_a_word_it_shows_the_help(run) -> None:
+    code, out, err = run()
+    assert code == 2
+    assert "Usage: glassloop" in out + err
+
+
+def test_version(run) -> None:
+    assert run("--version") == (0, f"glassloop {glassloop.__version__}\n", "")
+    assert run("--version", "data", "nosuch.csv") == (0, f"glassloop {glassloop.__version__}\n", "")
+
+
+# --- wrong words -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dta"], "No such command 'dta'"),
+        (["data", "--nosuch"], "No such option: --nosuch"),
+        (["data", "--seed", "x"], "Invalid value for '--seed'"),
+        (["data", "--max_length"], "Option '--max_length' requires an argument"),
+        (["data", "a", "b"], "Got unexpected extra argument"),
+        (["--nosuch"], "No such option: --nosuch"),
+        (["evaluate"], "Missing argument"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_words_nobody_knows_are_told_with_exit_code_2(run, arguments: list[str], told: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert told in plain(err)
+    assert "Traceback" not in err
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "area"),
+    [(SettingsError, 2, "settings"), (DataError, 3, "data"), (ModelError, 4, "model"), (ResourceError, 6, "resources")],
+)
+def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
+    run, kind: type[GlassloopError], code: int, area: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise kind("what is wrong \x1b[31m\n", "what to do")
+
+    monkeypatch.setattr("glassloop.doctor.examine", fail)
+    assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
+
+
+def test_wrong_settings(run) -> None:
+    code, out, err = run("data", "--task", "regresion", "--seed", "-1", "--labels", "a,a")
+    assert (code, out) == (2, "")
+    assert err == (
+        'settings: task is "regresion", not one of auto, single_label_classification, multi_label_classification, regression; '
+        'did you mean "regression"?; seed is -1, not a whole number of 0 or more\n'
+        "try:  glassloop data --help lists the settings\n"
+    )
+
+
+def test_wrong_data(run, write) -> None:
+    file = write("train.csv", "text,label\ngood,a\nbad,b\n")
+    assert run("data", str(file.with_name("trian.csv"))) == (
+        3,
+        "",
+        f'data: "{file.with_name("trian.csv")}": there is no such file or folder; did you mean "train.csv"?\n'
+        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+    )
+
+
+def test_a_wrong_model(run, write, tmp_path: Path) -> None:
+    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    assert run("data", str(file), "--model", str(tmp_path)) == (
+        4,
+        "",
+        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name a saved model's folder\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "told"),
+    [
+        ("--batch_size", "0", "settings: the batch size is 0\ntry:  use a whole number of 1 or more\n"),
+        ("--max_length", "7", "settings: max_length is 7\ntry:  use a whole number of 8 or more\n"),
+    ],
+)
+def test_a_wrong_number_is_told_before_anything_is_shown(run, flag: str, value: str, told: str, write, tiny_model_dir) -> None:
+    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    assert run("data", str(file), "--model", str(tiny_model_dir), flag, value) == (2, "", told)
+
+
+def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(file / "cache"))
+    code, out, err = run("data", str(file))
+    assert (code, out) == (6, "")
+    assert err == f"resources: {file}/cache/data: Not a directory\ntry:  name a folder that can be written to\n"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nobody-is-called-this/x.csv"], ids=["300 characters", "nobody's home"])
+def test_a_name_that_can_be_nothing(run, name: str) -> None:
+    code, out, err = run("data", name)
+    assert (code, out) == (3, "")
+    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  name a file, .*\n', err)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
+    arguments = ["data", "nosuch.csv"]
+    arguments.insert(place, "--debug")
+    code, out, err = run(*arguments)
+    assert (code, out) == (3, "")
+    assert err.startswith("Traceback (most recent call last):\n")
+    assert "find_source" in err
+    assert err.endswith(
+        'data: "nosuch.csv": there is no such file or folder\n'
+        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
+    )
+
+
+def test_a_fault_of_ours_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("glassloop.doctor.examine", fail)
+    monkeypatch.setattr(sys, "argv", ["glassloop", "doctor"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+# --- what the flags become ---------------------------------------------------------------------------------------
+
+
+def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def catch(path: str, **given: Any) -> None:
+        seen.append((path, given))
+        raise DataError("enough seen", "go on")
+
+    monkeypatch.setattr("glassloop.data.sources.load_examples", catch)
+    values: dict[str, Any] = {
+        **{"name": "de", "data_dir": "glue", "text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
+        **{"task": "regression", "label_separator": "|", "delimiter": ";", "empty": "keep", "unknown_labels": "skip"},
+        **{"validation_share": 0.2, "seed": 7, "rows": 99},
+    }
+    assert [f"--{name}" for name in values] == DATA_FLAGS
+    run("data", "file.csv", *(part for name, value in values.items() for part in (f"--{name}", str(value))))
+    run("data")
+    defaults = {entry.name: entry.default for entry in fields(DataSettings)}
+    assert seen == [("file.csv", values), ("quickstart", defaults)]
+
+
+def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
+    flags = {"seed": 7, "task": None, "learning_rate": 0.1, "nonsense": 1}
+    assert cli.given_for(DataSettings, flags) == {"seed": 7}
+    assert cli.given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}

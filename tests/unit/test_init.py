@@ -1,0 +1,115 @@
+"""The package: its public names are frozen here, and importing it costs nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glassloop
+
+PUBLIC = [
+    "AccelerateBackend",
+    "AdamW",
+    "Batch",
+    "Batches",
+    "Callback",
+    "DataSettings",
+    "Encoding",
+    "EvalPrediction",
+    "Evaluation",
+    "Examples",
+    "GlassloopError",
+    "LabelSet",
+    "PaddingCollator",
+    "PlainBackend",
+    "Plan",
+    "Predictor",
+    "State",
+    "Trainer",
+    "TrainingArguments",
+    "__version__",
+    "decide",
+    "encode",
+    "fit",
+    "load_dataset",
+    "load_examples",
+    "load_metric",
+    "load_model",
+    "load_tokenizer",
+    "make_loss",
+    "make_optimizer",
+    "make_scheduler",
+    "metrics_for",
+    "padding_waste",
+    "plan_epoch",
+    "run_over",
+    "seed_all",
+    "train_step",
+]
+HEAVY = ("torch", "transformers", "datasets", "numpy", "pyarrow", "rich", "accelerate", "sklearn", "scipy", "pandas", "typer")
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(glassloop.__all__) == PUBLIC
+    assert dir(glassloop) == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there_and_has_something_to_say(name: str) -> None:
+    thing = getattr(glassloop, name)
+    if name != "__version__":
+        assert thing.__name__ == name
+        assert thing.__doc__, f"{name} has no docstring"
+        assert thing.__module__ == f"glassloop.{glassloop.PUBLIC[name]}", "a name is looked up where it lives"
+
+
+def test_the_version_is_a_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", glassloop.__version__)
+
+
+def test_what_type_checkers_see_is_what_is_there() -> None:
+    """The imports under TYPE_CHECKING and the table of names say the same."""
+    text = Path(glassloop.__file__).read_text()
+    seen = {name: module for module, name, alias in re.findall(r"from glassloop\.([\w.]+) import (\w+) as (\w+)", text)}
+    assert seen == glassloop.PUBLIC
+    assert all(name == alias for _, name, alias in re.findall(r"from glassloop\.([\w.]+) import (\w+) as (\w+)", text))
+
+
+@pytest.mark.parametrize("name", ["Trainor", "torch", "import_module_", "_private", "load_dateset"])
+def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"^module 'glassloop' has no attribute '{name}'$"):
+        getattr(glassloop, name)
+    assert not hasattr(glassloop, name)
+
+
+def test_an_unknown_name_cannot_be_imported() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'Trainor' from 'glassloop'"):
+        exec("from glassloop import Trainor")
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that are loaded after `code` has run in a process of its own."""
+    asked = f"{code}\nimport sys; print('loaded', *sys.modules)"
+    out = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    return {*out.rpartition("loaded ")[2].split()}
+
+
+@pytest.mark.parametrize("code", ["import glassloop", "import glassloop; dir(glassloop); hasattr(glassloop, 'nothing')"])
+def test_importing_it_loads_nothing_heavy(code: str) -> None:
+    loaded = loaded_by(code)
+    assert "glassloop" in loaded
+    assert not loaded & {*HEAVY}
+
+
+def test_an_error_and_the_settings_are_light_too() -> None:
+    assert not loaded_by("from glassloop import DataSettings, GlassloopError, TrainingArguments") & {*HEAVY}
+
+
+def test_everything_can_be_imported_at_once() -> None:
+    names: dict[str, object] = {}
+    exec("from glassloop import *", names)
+    assert {*PUBLIC} <= {*names}
