@@ -52,6 +52,13 @@ class DivergedError(GlassloopError):
     exit_code = 5
 
 
+class LockedError(GlassloopError):
+    """Another run holds the folder."""
+
+    area = "locked"
+    exit_code = 7
+
+
 class ResourceError(GlassloopError):
     """Disk, memory or permission that a run needs and does not have."""
 

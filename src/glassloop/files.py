@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from glassloop.errors import ResourceError, visible
@@ -57,29 +60,37 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        fault_point("write", path)
+        sync_file(temporary)
         temporary.replace(path)
+        fault_point("rename", path)
         sync_dir(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing_dir(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path` to fill; on success it is synced and takes the name, unless another run was first."""
+def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A temporary folder beside `path` to fill; on success it is synced and takes the name, unless another run was first.
+
+    With `replace` it takes the place of what is there; a crash leaves the old one, the new one, or none.
+    """
     with scratch_dir(path) as temporary:
         yield temporary
-        for written in temporary.iterdir():
-            with written.open("rb") as opened:
-                os.fsync(opened.fileno())
+        for written in sorted(temporary.rglob("*"), reverse=True):
+            sync_dir(written) if written.is_dir() else sync_file(written)
         sync_dir(temporary)
+        if replace and path.is_dir():
+            path.rename(temporary.with_name(f"{temporary.name}.old"))
+            fault_point("rename", path)
         try:
             temporary.rename(path)
         except OSError:
             if not path.is_dir():  # a filled folder is never replaced
                 raise
+        fault_point("rename", path)
         sync_dir(path.parent)
+        shutil.rmtree(temporary.with_name(f"{temporary.name}.old"), ignore_errors=True)
 
 
 @contextmanager
@@ -96,6 +107,13 @@ def scratch_dir(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+    fault_point("sync", path)
+
+
 def sync_dir(path: Path) -> None:
     """Make the names in folder `path` durable."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -103,6 +121,26 @@ def sync_dir(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    fault_point("sync", path)
+
+
+FAULT_COUNT = count(1)  # only counted where a fault is asked for
+
+
+def fault_point(what: str, path: Path) -> None:
+    """A place where a test lets a run die or the disk be full: `GLASSLOOP_FAULT=kill:12` (or full:12), at the twelfth one."""
+    wanted = os.environ.get("GLASSLOOP_FAULT")
+    if not wanted:
+        return
+    kind, _, number = wanted.partition(":")
+    now = next(FAULT_COUNT)
+    if kind == "count":
+        with Path(number).open("a", encoding="utf-8") as opened:
+            opened.write(f"{what} {path.name}\n")
+    elif now == int(number):
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -107,7 +107,7 @@ def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_
     """Rows cut, rows cut in the first text, in the second, and tokens lost. Only full rows are looked at again."""
     counted = np.zeros(4, dtype=np.int64)
     for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
-        whole = [len(tokenizer(column[row], add_special_tokens=False)["input_ids"]) for column in texts]
+        whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
         sides = encoded.sequence_ids(row)
         lost = [length - sides.count(side) for side, length in enumerate(whole)]
         counted += [any(lost), lost[0] > 0, sum(lost[1:]) > 0, sum(lost)]

@@ -134,7 +134,7 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
 
 def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
     """The names of the columns that hold 1; None where a cell holds neither 0 nor 1."""
-    meaning = {"0": 0, "1": 1, "false": 0, "true": 1}
+    meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
     if any(cell is None or cell.lower() not in meaning for cell in row):
         return None
     return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]

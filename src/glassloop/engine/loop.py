@@ -52,11 +52,12 @@ def fit(
     state: Any,
     *,
     callbacks: Iterable[Any] = (),
-    evaluate: Callable[[], dict[str, float]] | None = None,
-    save: Callable[[Any], None] | None = None,
+    evaluate: Callable[[], dict[str, float] | None] | None = None,
+    save: Callable[[], None] | None = None,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda figures: figures,
+    agree: Callable[[int], int] = lambda signal: signal,
 ) -> Any:
-    """Train until `plan.max_steps`, or until `state.stop_reason` is set; return `state`.
+    """Train until `plan.max_steps`, until `state.stop_reason` is set, or until all processes agree on a signal; return `state`.
 
     `step` takes a group of batches and makes one change of the weights. Always in this order: step, evaluate, save, stop.
     Figures are read from the device only where they are logged. Raises `FloatingPointError` when one is not finite.
@@ -74,31 +75,39 @@ def fit(
             state.take(figures)  # raises where a figure is not finite
             tell("on_log", figures=figures)
 
+    def evaluate_now() -> None:
+        state.evaluation_due = True
+        if evaluate and (metrics := evaluate()) is not None:  # None: a signal came in between
+            state.evaluation_due = False
+            state.judge(metrics, plan)
+            tell("on_evaluate", metrics=metrics)
+
     tell("on_fit_start")
-    if evaluate and plan.eval_on_start and state.step == 0:
-        tell("on_evaluate", metrics=evaluate())
-    while state.step < plan.max_steps and not state.stop_reason:
+    if evaluate and (state.evaluation_due or (plan.eval_on_start and state.step == 0)):
+        evaluate_now()
+    while state.step < plan.max_steps and not (state.stop_reason or state.signal):
         for group in groups_of(plan.accumulate, batches.epoch(state.epoch, skip=state.batch)):
             unread.append(step(group))
             state.step += 1
             state.batch += len(group)
             tell("on_step", batches=group)
             last = state.step == plan.max_steps
-            if last or due(plan.log_every, state.step) or due(plan.eval_every, state.step) or due(plan.save_every, state.step):
+            if last or any(due(every, state.step) for every in (plan.log_every, plan.eval_every)):
                 read_figures()
             if evaluate and due(plan.eval_every, state.step):
-                metrics = evaluate()
-                state.judge(metrics, plan)
-                tell("on_evaluate", metrics=metrics)
-            if save and due(plan.save_every, state.step):
-                save(state)
+                evaluate_now()
+            state.signal = agree(state.asked_to_stop)
+            if save and (state.signal or due(plan.save_every, state.step)):
+                check_figures()
+                save()
                 tell("on_save")
-            if last or state.stop_reason:
+            if last or state.stop_reason or state.signal:
                 break
         else:
             state.epoch, state.batch = state.epoch + 1, 0
             tell("on_epoch_end")
-    read_figures()
+    if not state.signal:
+        read_figures()
     tell("on_fit_end")
     return state
 

@@ -1,0 +1,252 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, written whole or not at all.
+
+A checkpoint is a folder `step-00000500`: `model/` as any Hugging Face user expects it, `optimizer.safetensors`, the random
+state of every process, `state.json`, and last of all `manifest.json` with the size and SHA-256 of each file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from glassloop.errors import ModelError, listed
+from glassloop.files import fault_point, replacing_dir, sha256_of
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+STEP_DIR = re.compile(r"step-(\d{8})")
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two steps, copied off the device, so that training can go on while it is written."""
+
+    model: Tensors
+    optimizer: Tensors
+    best: Tensors
+    randoms: list[Tensors]  # of each process
+    rows: torch.Tensor  # a hash of each training row
+    plain: dict[str, Any]  # state, schedule, scaler, optimizer settings, random states: what JSON can hold
+    identity: dict[str, Any]  # what must be the same when the run goes on
+
+
+def optimizer_of(optimizer: Any) -> Any:
+    """The torch optimizer behind Accelerate's."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+
+def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> tuple[Tensors, dict[str, Any]]:
+    """The optimizer's state by the names of the parameters, and its plain settings."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    inner, tensors = optimizer_of(optimizer), {}
+    for parameter, values in inner.state.items():
+        for key, value in values.items():
+            tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
+    return tensors, {"groups": groups}
+
+
+def restore_optimizer(model: torch.nn.Module, optimizer: Any, tensors: Tensors, plain: dict[str, Any]) -> None:
+    """Put back what `optimizer_tensors` took."""
+    inner, parameters = optimizer_of(optimizer), dict(model.named_parameters())
+    inner.state.clear()
+    for name, value in tensors.items():
+        key, _, parameter_name = name.partition("/")
+        if parameter_name not in parameters:
+            raise ModelError(
+                f"optimizer.safetensors: {name} belongs to no parameter of the model", "the checkpoint is of another model"
+            )
+        parameter = parameters[parameter_name]
+        if value.dim() and value.shape != parameter.shape:
+            raise ModelError(
+                f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", "the checkpoint is of another model"
+            )
+        where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
+        inner.state[parameter][key] = value.to(where)
+    for group, stored in zip(inner.param_groups, plain["groups"], strict=True):
+        group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
+
+
+def random_tensors(device: torch.device) -> tuple[Tensors, list[Any]]:
+    """The random states of this process: torch's as tensors, Python's and NumPy's as plain numbers."""
+    tensors = {"torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["cuda"] = torch.cuda.get_rng_state(device)
+    kind, numpy_keys, *rest = np.random.get_state()
+    return tensors, [random.getstate(), [kind, np.asarray(numpy_keys).tolist(), *rest]]
+
+
+def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> None:
+    torch.set_rng_state(tensors["torch"])
+    if "cuda" in tensors and device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["cuda"], device)
+    version, values, gauss = plain[0]
+    random.setstate((version, tuple(values), gauss))
+    kind, numpy_keys, *rest = plain[1]
+    np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
+
+
+def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
+    """Write a snapshot below `folder`; the manifest last, then the name."""
+    path = folder / f"step-{snapshot.plain['state']['step']:08d}"
+    with replacing_dir(path) as writing:
+        save_model(writing / "model", snapshot.model)
+        fault_point("write", writing / "model")
+        tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
+        tensors |= {f"random-{rank}": state for rank, state in enumerate(snapshot.randoms)}
+        tensors |= {"best": snapshot.best} if snapshot.best else {}
+        for name, content in tensors.items():
+            save_file(content, writing / f"{name}.safetensors")
+            fault_point("write", writing / name)
+        (writing / "state.json").write_text(json.dumps(snapshot.plain, allow_nan=False), encoding="utf-8")
+        fault_point("write", writing / "state.json")
+        files = {
+            str(file.relative_to(writing)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
+            for file in sorted(writing.rglob("*"))
+            if file.is_file()
+        }
+        manifest = {"format": FORMAT, "step": snapshot.plain["state"]["step"], "identity": snapshot.identity, "files": files}
+        (writing / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
+        fault_point("write", writing / MANIFEST)
+    return path
+
+
+def rotate(folder: Path, keep: int | None, best_step: int | None) -> None:
+    """Remove the oldest checkpoints beyond `keep`; never that of the best evaluation."""
+    if keep is None:
+        return
+    for path in complete_names(folder)[keep:]:
+        if int(STEP_DIR.fullmatch(path.name)[1]) != best_step:  # type: ignore[index]
+            doomed = path.with_name(f".{path.name}.old")
+            path.rename(doomed)  # in one go: a half-removed checkpoint never has a good name
+            fault_point("rename", path)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def complete_names(folder: Path) -> list[Path]:
+    """The checkpoints that have their final name, newest first."""
+    found = [path for path in folder.glob("step-*") if STEP_DIR.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(found, reverse=True)
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove what a crash left half-written; return the names."""
+    found = sorted(folder.glob(".step-*")) if folder.is_dir() else []
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in found]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk whose files are as its manifest says."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
+        return found
+
+    def tensors(self, name: str) -> Tensors:
+        path = self.path / f"{name}.safetensors"
+        if not path.is_file():
+            return {}
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path}: not readable: {error}", "resume from another checkpoint") from error
+
+    def weights(self) -> Tensors:
+        try:
+            return load_file(self.path / "model" / "model.safetensors")
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{self.path}/model: not readable: {error}", "resume from another checkpoint") from error
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A checkpoint after all its files were compared with its manifest; raises with the first file that differs."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+        version = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"checkpoint {path}: {MANIFEST} is missing or damaged", "resume from another checkpoint") from error
+    if version != FORMAT:
+        raise ModelError(
+            f"checkpoint {path}: it is of format {version}, this program reads {FORMAT}", "use the program that wrote it"
+        )
+    for name, entry in files.items():
+        file = path / name
+        if not file.is_file():
+            raise ModelError(f"checkpoint {path}: {name} is missing", "resume from another checkpoint")
+        if file.stat().st_size != entry["size"] or sha256_of(file) != entry["sha256"]:
+            raise ModelError(f"checkpoint {path}: {name} is damaged", "resume from another checkpoint")
+    if strange := [
+        file.name for file in path.rglob("*") if file.is_file() and str(file.relative_to(path)) not in [*files, MANIFEST]
+    ]:
+        raise ModelError(f"checkpoint {path}: {listed(strange)} does not belong to it", "remove what was added")
+    return Checkpoint(path, manifest)
+
+
+def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest complete checkpoint; damaged ones are passed over with a line that names the file."""
+    for path in complete_names(folder):
+        try:
+            return open_checkpoint(path)
+        except ModelError as error:
+            say(f"passed over: {error.problem}")
+    return None
+
+
+def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:
+    """Raise with the first tensor that is missing, added, or of another shape or kind."""
+    for name in expected:
+        if name not in found:
+            raise ModelError(f"{where}: the tensor {name} is missing", "the checkpoint is of another model")
+        if found[name].shape != expected[name].shape or found[name].dtype != expected[name].dtype:
+            is_now = f"{tuple(found[name].shape)} {found[name].dtype}"
+            raise ModelError(
+                f"{where}: the tensor {name} is {is_now}, not {tuple(expected[name].shape)} {expected[name].dtype}",
+                "the checkpoint is of another model",
+            )
+    if added := [name for name in found if name not in expected]:
+        raise ModelError(
+            f"{where}: the tensor {added[0]} belongs to no part of the model", "the checkpoint is of another model"
+        )
+
+
+def refuse_other_identity(stored: dict[str, Any], now: dict[str, Any], stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
+    """Raise where settings or data that change the numbers are not those of the checkpoint, with both side by side."""
+    names = [*stored, *(name for name in now if name not in stored)]
+    changed = [f"{name}: {stored.get(name)} then, {now.get(name)} now" for name in names if stored.get(name) != now.get(name)]
+    if changed:
+        raise ModelError(
+            "the run was started with other settings: " + "; ".join(changed), "give the settings it was started with"
+        )
+    if not torch.equal(stored_rows, rows):
+        raise ModelError(f"the training data have changed: {row_changes(stored_rows, rows)}", "put the data back as they were")
+
+
+def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
+    """What happened to the rows, from their hashes."""
+    if len(before) != len(after):
+        difference = len(after) - len(before)
+        return f"{len(before):,} rows then, {len(after):,} now ({abs(difference):,} {'added' if difference > 0 else 'removed'})"
+    different = (before != after).nonzero().flatten().tolist()
+    if torch.equal(before.sort().values, after.sort().values):
+        return f"the same rows in another order (from row {different[0] + 1:,} on)"
+    return f"{len(different):,} rows edited (first row {different[0] + 1:,})"
