@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -94,8 +95,9 @@ class TrainingArguments:
     eval_steps: int | None = setting(None, "Steps between evaluations; by default logging_steps.")
     eval_on_start: bool = setting(False, "Evaluate before the first step too.")
     logging_steps: int = setting(10, "Steps between two records of loss and learning rate.")
-    save_strategy: str = setting("no", "When to save while training: no, steps, epoch.")
-    save_steps: int = setting(500, "Steps between two saves.")
+    save_strategy: str = setting("epoch", "When to write a checkpoint: no, steps, epoch.")
+    save_steps: int = setting(500, "Steps between two checkpoints.")
+    save_total_limit: int | None = setting(2, "Newest checkpoints to keep; that of the best evaluation stays as well.")
     load_best_model_at_end: bool = setting(False, "End with the weights of the best evaluation.")
     metric_for_best_model: str | None = setting(None, "The figure that decides which is best; by default the loss.")
     greater_is_better: bool | None = setting(None, "Whether more is better; by default for all but the loss.")
@@ -108,10 +110,15 @@ class TrainingArguments:
     def __init__(self, output_dir: str | None = None, **given: Any) -> None:
         if output_dir is not None:
             given["output_dir"] = str(output_dir)
-        values = {entry.name: entry.default for entry in fields(type(self))} | translated(given, type(self))
-        for name, value in values.items():
+        defaults = {entry.name: entry.default for entry in fields(type(self))}
+        settings, problems = translated(given, type(self))
+        for name, value in (defaults | settings).items():
             object.__setattr__(self, name, value)
-        if problems := [*wrong_types(self), *([] if list(wrong_types(self)) else impossible(self))]:
+        unfit = wrong_types(self)
+        for name in unfit:  # so that the rest can be looked at; what is said about these would be about their defaults
+            object.__setattr__(self, name, defaults[name])
+        problems += [*unfit.values(), *(line for line in impossible(self) if not {*line.split()} & {*unfit})]
+        if problems:
             raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,10 +130,11 @@ class TrainingArguments:
         return tuple(name.strip() for name in self.report_to.split(",") if name.strip() not in ("", "none"))
 
 
-def translated(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The settings under today's names, each old name told in one line; unknown and unsupported ones are errors together."""
+def translated(given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
+    """The settings under today's names, each old name told in one line; and one sentence for each name that is not taken."""
     known = [entry.name for entry in fields(kind)]
-    settings, problems = {}, []
+    settings: dict[str, Any] = {}
+    problems = []
     for name, value in given.items():
         if name in known:
             settings[name] = ",".join(value) if isinstance(value, list | tuple) else value
@@ -139,14 +147,12 @@ def translated(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
         else:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             problems.append(f"unknown setting {visible(name)}" + (f'; did you mean "{near[0]}"?' if near else ""))
-    if problems:
-        raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
-    return settings
+    return settings, problems
 
 
-def wrong_types(args: TrainingArguments) -> list[str]:
+def wrong_types(args: TrainingArguments) -> dict[str, str]:
     """One sentence for each setting whose value is of the wrong kind. Whole numbers are taken for fractions."""
-    problems = []
+    problems = {}
     for entry in fields(args):
         value, kinds = getattr(args, entry.name), str(entry.type)
         if value is None and "None" in kinds:
@@ -158,7 +164,8 @@ def wrong_types(args: TrainingArguments) -> list[str]:
             or ("float" in kinds and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
         )
         if not good:
-            problems.append(f"{entry.name} is {value!r}, not {kinds.replace(' | None', '')}")
+            kind = kinds.replace(" | None", "").replace("float", "a finite number")
+            problems[entry.name] = f"{entry.name} is {value!r}, not {kind}"
     return problems
 
 
@@ -169,12 +176,16 @@ def impossible(args: TrainingArguments) -> list[str]:
         if (value := getattr(args, name)) not in allowed:
             problems.append(f"{name} is {visible(value)}, not one of {listed(allowed)}{did_you_mean(value, allowed)}")
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "logging_steps",
-                 "save_steps", "eval_steps", "pad_to_multiple_of", "early_stopping_patience"):  # fmt: skip
+                 "save_steps", "save_total_limit", "eval_steps", "max_length", "pad_to_multiple_of",
+                 "early_stopping_patience"):  # fmt: skip
         if (value := getattr(args, name)) is not None and value < 1:
             problems.append(f"{name} is {value}, not 1 or more")
-    for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "early_stopping_threshold"):
-        if getattr(args, name) < 0:
-            problems.append(f"{name} is {getattr(args, name)}, not 0 or more")
+    for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed",
+                 "early_stopping_threshold"):  # fmt: skip
+        if (value := getattr(args, name)) is not None and value < 0:
+            problems.append(f"{name} is {value}, not 0 or more")
+    if args.seed >= 2**63:
+        problems.append(f"seed is {args.seed}, not below 2**63")
     for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
         if not 0 <= getattr(args, name) < 1:
             problems.append(f"{name} is {getattr(args, name)}, not between 0 and 1")
@@ -191,8 +202,16 @@ def impossible(args: TrainingArguments) -> list[str]:
     for name in args.trackers:
         if name not in TRACKERS:
             problems.append(f"report_to names {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}")
-    if args.run_name and (problem := name_problem(args.run_name) or ("/" in args.run_name and "run_name holds a /")):
-        problems.append(str(problem))
+    if args.run_name and (problem := name_problem(args.run_name)):
+        problems.append(problem)
+    elif args.run_name and ("/" in args.run_name or args.run_name in (".", "..")):
+        problems.append(f"run_name is {visible(args.run_name)}, not a name without /")
+    try:
+        is_object = isinstance(json.loads(args.lr_scheduler_kwargs or "{}"), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        problems.append(f'lr_scheduler_kwargs is {visible(args.lr_scheduler_kwargs)}, not JSON such as {{"num_cycles": 2}}')
     if args.output_dir is None:
         return problems
     if not args.output_dir.strip() or "\0" in args.output_dir or "\n" in args.output_dir:

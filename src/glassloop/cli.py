@@ -28,6 +28,9 @@ app = typer.Typer(
 def main() -> None:
     """Run the command; an error of ours is two lines on standard error and its exit code, without a traceback."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    for place, argument in enumerate(arguments):
+        if argument == "--resume" and (place + 1 == len(arguments) or arguments[place + 1].startswith("--")):
+            arguments[place] = "--resume=newest"
     try:
         app(args=arguments, prog_name="glassloop")
     except GlassloopError as error:
@@ -35,6 +38,8 @@ def main() -> None:
             traceback.print_exc()
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -116,6 +121,9 @@ def train_command(
     model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
     config: Annotated[str | None, typer.Option("--config", help="A TOML file of settings; flags go before it.")] = None,
     new_head: Annotated[bool, typer.Option("--new_head", help="A fresh head even where the model has one.")] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with a stopped run: alone with --output_dir, or a folder.")
+    ] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
     **flags: Any,
 ) -> None:
@@ -129,8 +137,7 @@ def train_command(
     settings = written["data"] | given_for(DataSettings, flags)
     from glassloop.runs import train_run
 
-    source, name = data or written["source"] or "quickstart", model or written["model"] or "quickstart"
-    train_run(source, name, training, settings, new_head)
+    train_run(data or written["source"], model or written["model"], training, settings, new_head=new_head, resume=resume)
 
 
 @app.command("evaluate")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,30 +19,89 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.config import data_settings
 from glassloop.data.batches import padding_waste
-from glassloop.data.encoding import Encoding, encode
+from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
+from glassloop.engine.backends import PlainBackend
 from glassloop.engine.evaluate import Evaluation
 from glassloop.engine.recorder import RUN_NAME, versions, write_run
-from glassloop.errors import SettingsError, printable
-from glassloop.files import write_text
+from glassloop.errors import ModelError, SettingsError, printable
+from glassloop.files import replacing_dir, write_text
+from glassloop.lock import LOCK_NAME, locked
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.trainer import Trainer
+from glassloop.training import CHECKPOINTS_NAME
 
 MODEL_NAME = "model"
 RUNS_DIR = Path("runs")
 
 
-def train_run(data: Any, model: str, training: dict[str, Any], data_given: dict[str, Any], new_head: bool = False) -> Path:
-    """Train `model` on `data` and return the run folder. Only the main process prints and writes."""
+def train_run(
+    data: str | None,
+    model: str | None,
+    training: dict[str, Any],
+    data_given: dict[str, Any],
+    *,
+    new_head: bool = False,
+    resume: str | None = None,
+) -> Path:
+    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint.
+
+    Only the main process prints and writes. A run that goes on takes all that is not given from its own description.
+    """
     began = time.perf_counter()
+    checkpoint: bool | Path | None = None
+    if resume:
+        folder, checkpoint = resumed_folder(resume, training.get("output_dir"))
+        stored = read_run(folder)
+        if stored.get("status") == "finished":
+            print(f"glassloop: {folder} is already complete", file=sys.stderr)
+            return folder
+        training = {**stored["settings"], **training, "output_dir": str(folder)}
+        data_given = {**{name: value for name, value in stored["data"]["settings"].items() if value is not None}, **data_given}
+        data, model, new_head = data or stored["data"]["source"], model or stored["model"]["name"], stored["model"]["new_head"]
     args = TrainingArguments(**training)
     backend = choose_backend(args)
-    folder = free_folder(args.output_dir) if backend.is_main else Path(args.output_dir or RUNS_DIR)
-    args = replace_output(args, folder)
+    if not resume:
+        folder = free_folder(args.output_dir, backend.is_main)
+        args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
+    data, model = data or "quickstart", model or "quickstart"
     console = Console(stderr=True, quiet=not backend.is_main)
+    trainer, examples, description = assemble(data, model, args, data_given, new_head, backend)
+    with locked(folder, trainer.say) if backend.is_main else nullcontext():
+        trainer.holds_lock = True
+        if backend.is_main:
+            write_run(folder, description)
+        console.print(banner(description, examples, trainer, folder))
+        for note in examples.notes:
+            console.print(Text(f"• {printable(note)}", style="dim"))
+        trained = trainer.train(resume_from_checkpoint=checkpoint)
+        found = trainer.evaluation() if trainer.eval_dataset is not None else None
+        description |= {"result": trained.metrics, "stop_reason": trainer.state.stop_reason}
+        if found is not None:
+            split = validation_name(examples) or ""
+            baseline = majority_baseline(examples, split)
+            description |= {"evaluation": found.metrics, "baseline": baseline, "best_step": trainer.state.best_step}
+            console.print(results_table(found.metrics, baseline, split))
+        if backend.is_main:
+            with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
+                trainer.write_model(writing)
+            if found is not None:
+                write_predictions(folder / f"{split}-predictions.jsonl", examples, split, found)
+            description |= {"status": "finished", "seconds": time.perf_counter() - began}
+            write_run(folder, description)
+        backend.wait()
+    if backend.is_main:
+        console.print(Text(f"✓ {description['seconds']:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
+    return folder
+
+
+def assemble(
+    data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: PlainBackend
+) -> tuple[Trainer, Examples, dict[str, Any]]:
+    """Everything a run needs, and its description before the first step."""
     config = load_config(model)
     if (carried := carried_labels(config)) and not new_head and "labels" not in data_given:
         data_given = {**data_given, "labels": carried}
@@ -62,60 +123,70 @@ def train_run(data: Any, model: str, training: dict[str, Any], data_given: dict[
         processing_class=tokenizer,
         backend=backend,
     )
-    plan = trainer.make_plan(trainer.batches(trainer.train_dataset, training=True))
+    batches = trainer.batches(trainer.train_dataset, training=True)
     description = {
         "status": "running",
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": {"source": str(data), "settings": asdict(data_settings(given)), **described_data(examples)},
-        "model": {"name": model, "type": config.model_type, "parameters": sum(p.numel() for p in network.parameters())},
+        "data": {"source": data, "settings": asdict(data_settings(given)), **described_data(examples)},
+        "model": {
+            "name": model,
+            "type": config.model_type,
+            "parameters": sum(weight.numel() for weight in network.parameters()),
+            "new_head": new_head,
+        },
         "settings": args.to_dict(),
         "max_length": max_length,
-        "class_weights": trainer.class_weights(args.class_weights) if args.class_weights else None,
-        "plan": asdict(plan),
+        "class_weights": trainer.class_weights(),
+        "plan": asdict(trainer.make_plan(batches)),
+        "padding": padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
         "device": str(backend.device),
         "precision": backend.precision,
         "backend": backend.name,
         "processes": backend.num_processes,
         "versions": versions(),
     }
-    if backend.is_main:
-        write_run(folder, description)
-    console.print(banner(description, examples, encoded["train"], trainer, folder))
-    for note in examples.notes:
-        console.print(Text(f"• {printable(note)}", style="dim"))
-    trained = trainer.train()
-    trainer.save_model(folder / MODEL_NAME)
-    description |= {"result": trained.metrics, "stop_reason": trainer.state.stop_reason}
-    if held_out:
-        found = trainer.run(trainer.model, trainer.eval_dataset, "eval")
-        baseline = majority_baseline(examples, held_out)
-        description |= {"evaluation": found.metrics, "baseline": baseline, "best_step": trainer.state.best_step}
-        if backend.is_main:
-            write_predictions(folder / f"{held_out}-predictions.jsonl", examples, held_out, found)
-        console.print(results_table(found.metrics, baseline, held_out))
-    description |= {"status": "finished", "seconds": time.perf_counter() - began}
-    if backend.is_main:
-        write_run(folder, description)
-    backend.wait()
-    console.print(f"[green]✓[/green] {description['seconds']:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}")
-    return folder
+    return trainer, examples, description
 
 
-def free_folder(chosen: str | None) -> Path:
+def free_folder(chosen: str | None, is_main: bool) -> Path:
     """The folder to write to: the one chosen if it is empty or new, else the next free number below runs/."""
     if not chosen:
         taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
         return RUNS_DIR / f"run-{max(taken, default=0) + 1:03d}"
     folder = Path(chosen).expanduser()
-    if (folder / RUN_NAME).is_file():
-        raise SettingsError(f"output_dir {folder} holds a run already", "choose another folder")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
+    if is_main and folder.exists():
+        if not folder.is_dir():
+            raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
+        if (folder / RUN_NAME).is_file():
+            raise SettingsError(
+                f"output_dir {folder} holds a run already", f"go on with it: --resume {folder}; or choose another"
+            )
+        if any(path.name != LOCK_NAME for path in folder.iterdir()):
+            raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
     return folder
 
 
-def replace_output(args: TrainingArguments, folder: Path) -> TrainingArguments:
-    return TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
+def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Path]:
+    """The run folder to go on with, and the checkpoint: True for the newest."""
+    if resume == "newest":
+        if not output_dir:
+            raise SettingsError("resume which run?", "glassloop train --resume RUN, or name it with --output_dir")
+        return Path(output_dir).expanduser(), True
+    path = Path(resume).expanduser()
+    if path.parent.name == CHECKPOINTS_NAME:
+        return path.parent.parent, path
+    return path, True
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The description of a run."""
+    try:
+        found: dict[str, Any] = json.loads((folder / RUN_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{folder}: there is no run to go on with ({RUN_NAME} is missing or damaged)", "start a new one"
+        ) from error
+    return found
 
 
 def validation_name(examples: Examples) -> str | None:
@@ -134,11 +205,9 @@ def described_data(examples: Examples) -> dict[str, Any]:
     }
 
 
-def banner(description: dict[str, Any], examples: Examples, train: Encoding, trainer: Trainer, folder: Path) -> Table:
+def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, folder: Path) -> Table:
     """What will happen, before it does."""
     args, plan, model = trainer.args, description["plan"], description["model"]
-    batches = trainer.batches(trainer.train_dataset, training=True)
-    waste = padding_waste(train.lengths, batches.plan(0), args.pad_to_multiple_of or 1)
     size = f"{args.per_device_train_batch_size} rows"
     size += f" × {description['processes']} processes" if description["processes"] > 1 else ""
     size += f" × {plan['accumulate']} batches" if plan["accumulate"] > 1 else ""
@@ -147,7 +216,7 @@ def banner(description: dict[str, Any], examples: Examples, train: Encoding, tra
         + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
         "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
-        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {waste:.0%} padding",
+        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {description['padding']:.0%} padding",
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
         "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
         "folder": str(folder),

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import inspect
-import json
-import math
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
-from glassloop.engine.callbacks import Callback, checked_callbacks
+from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
-from glassloop.engine.loop import fit, train_step
-from glassloop.engine.losses import LossSum, balanced_weights, check_loss, make_loss
-from glassloop.engine.optimizer import make_optimizer, make_scheduler
-from glassloop.engine.recorder import HISTORY_NAME, History, Trackers
+from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
-from glassloop.errors import DivergedError, SettingsError, listed, visible
+from glassloop.errors import SettingsError, listed, visible
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
-from glassloop.progress import progress_for
-from glassloop.seeding import seed_all
+from glassloop.planning import class_weights_of, loss_of, make_plan
 
 DEFAULT_DIR = "trainer_output"
 UNSUPPORTED = {
@@ -105,6 +96,8 @@ class Trainer:
         self.compute_metrics, self.optimizers = compute_metrics, optimizers
         self.custom_loss, self.on_gradients = loss, on_gradients
         self.callbacks = checked_callbacks(callbacks)
+        self.folder = Path(self.args.output_dir or DEFAULT_DIR)
+        self.holds_lock = False  # set where the folder is locked for longer than the training
         self.state = State()
         self.told: set[str] = set()
 
@@ -162,9 +155,14 @@ class Trainer:
         return rows.remove_columns(unused) if unused else rows
 
     def say_once(self, line: str) -> None:
-        if self.backend.is_main and line not in self.told:
+        if line not in self.told:
             self.told.add(line)
-            print(f"glassloop: {line}", file=sys.stderr)
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """One line for a person, from the main process only."""
+        if self.backend.is_main:
+            print(f"glassloop: {line}", file=sys.stderr, flush=True)
 
     @property
     def task(self) -> str:
@@ -176,159 +174,31 @@ class Trainer:
 
     def loss_sum(self) -> LossSum:
         """The sum of the rows' losses, as the settings say."""
-        args, weights = self.args, None
-        if args.class_weights:
-            weights = torch.tensor(self.class_weights(args.class_weights), device=self.backend.device)
-        if self.task == "regression" and (args.class_weights or args.label_smoothing_factor):
-            raise SettingsError("class_weights and label_smoothing_factor have no meaning for scores", "leave them away")
-        return make_loss(self.task, label_smoothing=args.label_smoothing_factor, class_weights=weights, custom=self.custom_loss)
+        return loss_of(self.args, self.task, self.class_weights(), self.custom_loss, self.backend.device)
 
-    def class_weights(self, text: str) -> list[float]:
-        number = int(self.model.config.num_labels)
-        if text == "balanced":
-            key = next(key for key in LABEL_KEYS if key in self.train_dataset.column_names)
-            labels = np.asarray(self.train_dataset.with_format("numpy")[key])
-            counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=number)
-            return balanced_weights({str(label): int(count) for label, count in enumerate(counts)})
-        try:
-            weights = [float(part) for part in text.split(",")]
-        except ValueError as error:
-            raise SettingsError(f"class_weights is {visible(text)}", "write balanced, or numbers: 1,2.5") from error
-        if len(weights) != number or min(weights) < 0:
-            raise SettingsError(f"class_weights has {len(weights)} numbers for {number} labels", "give one a label, 0 or more")
-        return weights
+    def class_weights(self) -> list[float] | None:
+        """The weight of each class, where the settings ask for some."""
+        return class_weights_of(self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
 
     def make_plan(self, batches: Batches) -> Plan:
         """All intervals and lengths as plain numbers."""
-        args, num_batches = self.args, len(batches)
-        if num_batches == 0:
-            raise SettingsError("dataloader_drop_last leaves no batch at all", "use a smaller batch size")
-        per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
-        max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
-        warmup = args.warmup_steps
-        eval_every = {"no": 0, "steps": args.eval_steps or args.logging_steps, "epoch": per_epoch}[args.eval_strategy]
-        if eval_every and self.eval_dataset is None:
-            raise SettingsError(f"eval_strategy is {args.eval_strategy}, but there is no eval_dataset", "give one")
-        best = args.metric_for_best_model or "loss"
-        best = best if best.startswith("eval_") else f"eval_{best}"
-        greater = args.greater_is_better if args.greater_is_better is not None else not best.endswith("loss")
-        return Plan(
-            max_steps=max_steps,
-            steps_per_epoch=per_epoch,
-            batches_per_epoch=num_batches,
-            accumulate=args.gradient_accumulation_steps,
-            warmup_steps=math.ceil(warmup * max_steps) if warmup < 1 else int(warmup),
-            log_every=args.logging_steps,
-            eval_every=eval_every,
-            save_every={"no": 0, "steps": args.save_steps, "epoch": per_epoch}[args.save_strategy],
-            eval_on_start=args.eval_on_start,
-            best_metric=best,
-            greater_is_better=greater,
-            patience=args.early_stopping_patience,
-            least_gain=args.early_stopping_threshold,
-        )
-
-    def make_optimizers(self, plan: Plan) -> tuple[Any, Any]:
-        """The user's optimizer and schedule where given, else AdamW and the schedule of the settings."""
-        args = self.args
-        optimizer, scheduler = self.optimizers
-        if optimizer is None:
-            optimizer = make_optimizer(
-                self.model,
-                args.learning_rate,
-                weight_decay=args.weight_decay,
-                betas=(args.adam_beta1, args.adam_beta2),
-                epsilon=args.adam_epsilon,
-                fused=args.optim == "adamw_torch_fused",
-            )
-        if scheduler is None:
-            try:
-                options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
-            except ValueError as error:
-                raise SettingsError(f"lr_scheduler_kwargs is not JSON: {error}", 'write {"num_cycles": 2}') from error
-            scheduler = make_scheduler(args.lr_scheduler_type, optimizer, plan.warmup_steps, plan.max_steps, options)
-        return optimizer, scheduler
+        return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
 
     # The verbs
 
-    def train(self) -> TrainOutput:
-        """Run the loop to its end; the model is trained in place."""
-        args, backend, began = self.args, self.backend, time.perf_counter()
-        batches = self.batches(self.train_dataset, training=True)
-        plan, loss_sum = self.make_plan(batches), self.loss_sum()
-        if self.custom_loss is not None:
-            check_loss(loss_sum, self.model, next(batches.epoch()), backend)
-        optimizer, scheduler = self.make_optimizers(plan)
-        model, optimizer, scheduler = backend.prepare(self.model, optimizer, scheduler)
-        self.state = State()
-        folder = Path(args.output_dir or DEFAULT_DIR)
-        if backend.is_main:
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / HISTORY_NAME if backend.is_main else None
-        history = History(path, lambda: rate_of(scheduler), plan.batches_per_epoch)
-        best = BestWeights(self.model)
-        watching: list[Callback] = [history, *([best] if args.load_best_model_at_end else [])]
-        if backend.is_main:
-            if args.trackers:
-                name = args.run_name or folder.name
-                watching.append(Trackers(args.trackers, folder, name, args.to_dict(), history))
-            watching.append(progress_for(plan, args.disable_tqdm, history))
-        step = partial(
-            train_step,
-            model,
-            loss_sum=loss_sum,
-            optimizer=optimizer,
-            scheduler=scheduler,
-            backend=backend,
-            max_norm=args.max_grad_norm,
-            on_gradients=self.on_gradients,
-        )
-        evaluate = partial(self.evaluate_with, model) if plan.eval_every or plan.eval_on_start else None
-        model.train()
-        seed_all(args.seed + backend.rank)
-        try:
-            fit(
-                step,
-                batches,
-                plan,
-                self.state,
-                callbacks=[*watching, *self.callbacks],
-                evaluate=evaluate,
-                gather=backend.gather_figures,
-            )
-        except FloatingPointError as error:
-            raise self.diverged(error, batches, plan) from error
-        if args.load_best_model_at_end and best.weights:
-            backend.unwrap(model).load_state_dict(best.weights)
-        seconds = time.perf_counter() - began
-        metrics = {
-            "train_loss": self.state.mean_loss,
-            "train_runtime": seconds,
-            "train_steps_per_second": self.state.step / seconds,
-            "train_samples_per_second": self.state.step * plan.accumulate * batches.batch_size / seconds,
-            "epoch": history.epoch(self.state),
-        }
-        return TrainOutput(self.state.step, self.state.mean_loss, metrics)
+    def train(self, resume_from_checkpoint: bool | str | Path | None = None) -> TrainOutput:
+        """Run the loop to its end; the model is trained in place.
 
-    def diverged(self, error: FloatingPointError, batches: Batches, plan: Plan) -> DivergedError:
-        """What is known about the step whose figure is not finite."""
-        problem, step = error.args
-        epoch, place = divmod(step - 1, plan.steps_per_epoch)
-        group = batches.plan(epoch)[place * plan.accumulate : (place + 1) * plan.accumulate]
-        rows = listed(np.concatenate(group).tolist(), 8)
-        last = "none" if self.state.last_loss is None else f"{self.state.last_loss:.4g}"
-        return DivergedError(
-            f"{problem} (last finite loss {last}, learning rate {self.args.learning_rate:g}, rows {rows} of the training data)",
-            "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",
-        )
+        `resume_from_checkpoint`: True goes on from the newest complete checkpoint of output_dir, a path from that one.
+        """
+        from glassloop.training import run_training
 
-    def evaluate_with(self, model: Any, rows: Any = None, prefix: str = "eval") -> dict[str, float]:
-        return self.run(model, self.eval_dataset if rows is None else rows, prefix).metrics
+        return run_training(self, resume_from_checkpoint)
 
-    def run(self, model: Any, rows: Any, prefix: str) -> Evaluation:
+    def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
         batches = self.batches(rows, training=False)
-        found = run_over(model, batches, self.backend, self.loss_sum())
+        found = run_over(model, batches, self.backend, self.loss_sum(), should_stop)
         metrics: dict[str, float] = {}
         if found.labels is not None:
             metrics["loss"] = float(found.loss or 0.0)
@@ -349,36 +219,26 @@ class Trainer:
 
     def evaluate(self, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Loss and metrics over all rows of a split."""
-        return self.evaluate_with(self.model, eval_dataset, metric_key_prefix)
+        return self.evaluation(eval_dataset, metric_key_prefix).metrics
+
+    def evaluation(self, rows: Any = None, prefix: str = "eval") -> Evaluation:
+        """Logits, labels and metrics of all rows of a split."""
+        return self.run(self.model, self.eval_dataset if rows is None else rows, prefix)
 
     def predict(self, test_dataset: Any, metric_key_prefix: str = "test") -> PredictionOutput:
         """Logits, labels and metrics of all rows, in their order."""
-        found = self.run(self.model, test_dataset, metric_key_prefix)
+        found = self.evaluation(test_dataset, metric_key_prefix)
         return PredictionOutput(found.logits, found.labels, found.metrics)
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """The model, its config and its tokenizer as any Hugging Face user expects them: safetensors, full names."""
         if self.backend.is_main:
-            folder = Path(output_dir or self.args.output_dir or DEFAULT_DIR)
-            with quiet_transformers():
-                self.backend.unwrap(self.model).save_pretrained(folder)
-                if self.processing_class is not None:
-                    self.processing_class.save_pretrained(folder)
+            self.write_model(Path(output_dir) if output_dir else self.folder)
         self.backend.wait()
 
-
-class BestWeights(Callback):
-    """Keeps a copy of the weights of the best evaluation in main memory."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.weights: dict[str, torch.Tensor] = {}
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        if state.best_step == state.step:
-            self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
-
-
-def rate_of(scheduler: Any) -> float:
-    """The learning rate of the next step."""
-    return float(scheduler.optimizer.param_groups[0]["lr"])
+    def write_model(self, folder: Path, weights: dict[str, Any] | None = None) -> None:
+        """Write the model (with other `weights` where given), its config and its tokenizer."""
+        with quiet_transformers():
+            self.backend.unwrap(self.model).save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)

@@ -72,6 +72,10 @@ class PlainBackend:
         """The lists of all processes, one after the other."""
         return rows
 
+    def agree(self, signal: int) -> int:
+        """The signal that any process was asked to stop by; all act on it after the same step."""
+        return signal
+
     def wait(self) -> None:
         """Wait until all processes are here."""
 
@@ -134,6 +138,11 @@ class AccelerateBackend(PlainBackend):
         from accelerate.utils import gather_object
 
         return list(gather_object(rows)) if self.num_processes > 1 else rows
+
+    def agree(self, signal: int) -> int:
+        if self.num_processes == 1:
+            return signal
+        return int(self.accelerator.gather(torch.tensor([signal], device=self.device)).max().item())
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()

@@ -41,6 +41,11 @@ class Snapshot:
     plain: dict[str, Any]  # state, schedule, scaler, optimizer settings, random states: what JSON can hold
     identity: dict[str, Any]  # what must be the same when the run goes on
 
+    @property
+    def num_bytes(self) -> int:
+        tensors = [*self.model.values(), *self.optimizer.values(), *self.best.values(), self.rows]
+        return sum(tensor.nbytes for tensor in tensors)
+
 
 def optimizer_of(optimizer: Any) -> Any:
     """The torch optimizer behind Accelerate's."""

@@ -11,6 +11,10 @@ import numpy as np
 import torch
 
 
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """A pass over a split was asked to stop before its end."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Logits and labels of a split in the order of its rows, the mean loss, and the metrics."""
@@ -27,11 +31,12 @@ def run_over(
     batches: Any,
     backend: Any,
     loss_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
-    on_batch: Callable[[int], None] = lambda rows: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """The model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
 
     Only the logits of each batch are kept, so memory grows with the rows by a few bytes a class.
+    Raises `Interrupted` when `should_stop` says so.
     """
     began = time.perf_counter()
     was_training = model.training
@@ -47,7 +52,8 @@ def run_over(
                     labels.append(batch.labels.numpy())
                 numbers.append(batch.numbers)
                 logits.append(found.cpu().numpy())
-                on_batch(batch.size)
+                if should_stop():
+                    raise Interrupted
     finally:
         model.train(was_training)
     shares = backend.gather_objects([(numbers, logits, labels, float(cost))])

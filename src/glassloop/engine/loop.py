@@ -70,9 +70,13 @@ def fit(
 
     def read_figures() -> None:
         if unread:
-            figures = gather(torch.stack(unread)).tolist()
+            state.read(gather(torch.stack(unread)).tolist())  # raises where a figure is not finite
             unread.clear()
-            state.take(figures)  # raises where a figure is not finite
+
+    def log() -> None:
+        read_figures()
+        if state.unlogged:
+            figures, state.unlogged = state.unlogged, []
             tell("on_log", figures=figures)
 
     def evaluate_now() -> None:
@@ -93,12 +97,12 @@ def fit(
             tell("on_step", batches=group)
             last = state.step == plan.max_steps
             if last or any(due(every, state.step) for every in (plan.log_every, plan.eval_every)):
-                read_figures()
+                log()
             if evaluate and due(plan.eval_every, state.step):
                 evaluate_now()
             state.signal = agree(state.asked_to_stop)
             if save and (state.signal or due(plan.save_every, state.step)):
-                check_figures()
+                read_figures()
                 save()
                 tell("on_save")
             if last or state.stop_reason or state.signal:
@@ -107,7 +111,7 @@ def fit(
             state.epoch, state.batch = state.epoch + 1, 0
             tell("on_epoch_end")
     if not state.signal:
-        read_figures()
+        log()
     tell("on_fit_end")
     return state
 

@@ -40,7 +40,8 @@ class History(Callback):
         self.record(state, entry)
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        self.record(state, {"step": state.step, "epoch": self.epoch(state), **metrics})
+        lasting = {name: value for name, value in metrics.items() if not name.endswith(("_runtime", "_per_second"))}
+        self.record(state, {"step": state.step, "epoch": self.epoch(state), **lasting})
 
     def epoch(self, state: State) -> float:
         return round(state.epoch + state.batch / self.batches_per_epoch, 4)

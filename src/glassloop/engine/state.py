@@ -40,10 +40,14 @@ class State:
     best_step: int | None = None
     evaluations_without_gain: int = 0
     stop_reason: str | None = None
+    evaluation_due: bool = False
+    unlogged: list[list[float]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
+    asked_to_stop: int = 0  # the signal this process got
+    signal: int = 0  # the signal all processes act on
 
-    def take(self, figures: list[list[float]]) -> None:
-        """Take the losses and gradient norms of the steps since the last reading."""
+    def read(self, figures: list[list[float]]) -> None:
+        """Take the losses and gradient norms of the steps since the last reading; they are kept until they are logged."""
         for offset, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
@@ -51,6 +55,7 @@ class State:
             self.loss_sum += loss
             self.losses_read += 1
             self.last_loss = loss
+        self.unlogged += figures
 
     @property
     def mean_loss(self) -> float:
@@ -69,4 +74,5 @@ class State:
                 self.stop_reason = f"no better {plan.best_metric} in {plan.patience} evaluations"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All that must survive a stop."""
+        return {name: value for name, value in asdict(self).items() if name not in ("asked_to_stop", "signal")}

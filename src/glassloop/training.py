@@ -1,0 +1,281 @@
+"""One training from its first or its next step to its end: the loop with its watchers, checkpoints, signals and resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.checkpoint import (
+    Checkpoint,
+    Snapshot,
+    Tensors,
+    newest_checkpoint,
+    open_checkpoint,
+    optimizer_of,
+    optimizer_tensors,
+    random_tensors,
+    refuse_other_identity,
+    refuse_other_tensors,
+    remove_leftovers,
+    restore_optimizer,
+    restore_random,
+)
+from glassloop.engine.evaluate import Interrupted
+from glassloop.engine.loop import fit, train_step
+from glassloop.engine.losses import check_loss
+from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
+from glassloop.engine.saver import Saver, listening
+from glassloop.engine.state import State
+from glassloop.errors import DivergedError, ResourceError, listed
+from glassloop.lock import locked
+from glassloop.planning import make_optimizers
+from glassloop.progress import progress_for
+from glassloop.seeding import seed_all
+
+if TYPE_CHECKING:
+    from glassloop.trainer import Trainer, TrainOutput
+
+CHECKPOINTS_NAME = "checkpoints"
+# Settings that change no weight: a run may go on with others.
+FREE = ("output_dir", "per_device_train_batch_size", "per_device_eval_batch_size", "eval_strategy", "eval_steps",
+        "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit", "report_to", "run_name",
+        "disable_tqdm", "backend", "device", "precision", "max_length")  # fmt: skip
+
+
+class Training:
+    """The parts of one training, made once, so that each can be saved and put back."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.args, self.backend = trainer, trainer.args, trainer.backend
+        self.folder = trainer.folder
+        self.batches = trainer.batches(trainer.train_dataset, training=True)
+        self.plan, self.loss_sum = trainer.make_plan(self.batches), trainer.loss_sum()
+        if trainer.custom_loss is not None:
+            check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)
+        optimizer, scheduler = make_optimizers(self.args, trainer.model, self.plan, trainer.optimizers)
+        self.model, self.optimizer, self.scheduler = self.backend.prepare(trainer.model, optimizer, scheduler)
+        self.bare = self.backend.unwrap(self.model)
+        self.state, self.best = trainer.state, BestWeights(self.bare)
+        self.saver = Saver(self.folder / CHECKPOINTS_NAME, self.args.save_total_limit, trainer.write_model)
+        self.rows: torch.Tensor | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for the numbers to be the same."""
+        settings = {name: value for name, value in self.args.to_dict().items() if name not in FREE}
+        if self.args.load_best_model_at_end or self.args.early_stopping_patience:
+            settings |= {"eval_strategy": self.args.eval_strategy, "eval_every": self.plan.eval_every}
+        config = self.bare.config
+        return {
+            **settings,
+            "batch_size": self.batches.batch_size,
+            "max_steps": self.plan.max_steps,
+            "device": self.backend.device.type,
+            "precision": self.backend.precision,
+            "model": f"{type(self.bare).__name__}, {sum(weight.numel() for weight in self.bare.parameters()):,} parameters",
+            "labels": [str(config.id2label[number]) for number in sorted(config.id2label)],
+        }
+
+    def row_hashes(self) -> torch.Tensor:
+        """Eight bytes for each training row as the model gets it."""
+        if self.rows is None:
+            self.rows = torch.from_numpy(self.batches.row_hashes())
+        return self.rows
+
+    def save(self, *, behind: bool = True) -> None:
+        """Take a snapshot between two steps and write it; all processes take part, the main one writes."""
+        tensors, plain_random = random_tensors(self.backend.device)
+        gathered = self.backend.gather_objects([(self.backend.rank, tensors, plain_random)])
+        if not self.backend.is_main:
+            return
+        weights = {name: value.detach().to("cpu", copy=True) for name, value in self.bare.state_dict().items()}
+        for name, value in weights.items():
+            if not torch.isfinite(value).all():
+                raise FloatingPointError(f"step {self.state.step:,}: the weight {name} is not finite", self.state.step)
+        optimizer, plain_optimizer = optimizer_tensors(self.bare, self.optimizer)
+        scheduler = {name: value for name, value in self.scheduler.state_dict().items() if name != "lr_lambdas"}
+        plain = {
+            "state": self.state.to_dict(),
+            "optimizer": plain_optimizer,
+            "scheduler": scheduler,
+            "scaler": self.backend.scaler.state_dict() if hasattr(self.backend, "scaler") else {},
+            "random": [entry[2] for entry in sorted(gathered, key=lambda entry: int(entry[0]))],
+            "processes": self.backend.num_processes,
+            "versions": versions(),
+        }
+        randoms = [entry[1] for entry in sorted(gathered, key=lambda entry: int(entry[0]))]
+        snapshot = Snapshot(weights, optimizer, self.best.weights, randoms, self.row_hashes(), plain, self.identity())
+        self.saver.save(snapshot, behind=behind)
+
+    def find_checkpoint(self, resume: bool | str | Path) -> Checkpoint | None:
+        """The checkpoint to go on from; leftovers of a crash are removed and named."""
+        if resume is not True:
+            return open_checkpoint(Path(str(resume)))
+        if self.backend.is_main and (names := remove_leftovers(self.saver.folder)):
+            self.trainer.say(f"removed what a crash had left half-written: {listed(names)}")
+        self.backend.wait()
+        found = newest_checkpoint(self.saver.folder, self.trainer.say)
+        if found is None:
+            self.trainer.say(f"{self.folder}: there is no complete checkpoint, so the run starts again")
+        return found
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put everything back as it was after the checkpoint's step."""
+        stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
+        refuse_other_identity(checkpoint.manifest["identity"], as_json(self.identity()), stored_rows, self.row_hashes())
+        weights, plain = checkpoint.weights(), checkpoint.plain
+        refuse_other_tensors(self.bare.state_dict(), weights, f"{checkpoint.path.name}/model")
+        self.bare.load_state_dict(weights)
+        restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
+        self.scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": self.scheduler.state_dict().get("lr_lambdas")})
+        if plain["scaler"]:
+            self.backend.scaler.load_state_dict(plain["scaler"])
+        for name, value in plain["state"].items():
+            setattr(self.state, name, value)
+        self.best.weights = checkpoint.tensors("best")
+        rank = self.backend.rank
+        if rank < len(plain["random"]) and plain["processes"] == self.backend.num_processes:
+            restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], self.backend.device)
+        else:
+            seed_all(self.args.seed + rank + 1000 * self.state.step)
+            then, now = plain["processes"], self.backend.num_processes
+            self.trainer.say(f"{now} processes instead of {then}: the same rows in every step, other dropout masks")
+        self.trainer.say(f"goes on after step {self.state.step:,} ({checkpoint.path})")
+
+    def evaluate(self) -> dict[str, float] | None:
+        """Metrics while training; None where a signal came in between."""
+
+        def should_stop() -> bool:
+            return bool(self.state.asked_to_stop) and self.backend.num_processes == 1
+
+        try:
+            return self.trainer.run(self.model, self.trainer.eval_dataset, "eval", should_stop).metrics
+        except Interrupted:
+            return None
+
+    def watchers(self, history: History) -> list[Callback]:
+        args = self.args
+        watching: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
+        if self.backend.is_main:
+            if args.trackers:
+                name = args.run_name or self.folder.name
+                watching.append(Trackers(args.trackers, self.folder, name, args.to_dict(), history))
+            watching.append(progress_for(self.plan, args.disable_tqdm, history))
+        return [*watching, *self.trainer.callbacks]
+
+    def check_disk(self) -> None:
+        """Refuse to start where there is no room for two checkpoints."""
+        if self.plan.save_every and self.backend.is_main:
+            copies = 4 if self.args.load_best_model_at_end else 3
+            needed = 2 * copies * sum(weight.nbytes for weight in self.bare.parameters())
+            free = shutil.disk_usage(self.folder).free
+            if free < needed:
+                raise ResourceError(
+                    f"{self.folder}: two checkpoints need {needed:,} bytes, {free:,} are free",
+                    "make room, choose another output_dir, or use save_strategy no",
+                )
+
+    def diverged(self, error: FloatingPointError) -> DivergedError:
+        """What is known about the step whose figure is not finite."""
+        problem, step = error.args
+        epoch, place = divmod(step - 1, self.plan.steps_per_epoch)
+        group = self.batches.plan(epoch)[place * self.plan.accumulate : (place + 1) * self.plan.accumulate]
+        rows = listed(np.concatenate(group).tolist(), 8)
+        last = "none" if self.state.last_loss is None else f"{self.state.last_loss:.4g}"
+        rate = f"learning rate {self.args.learning_rate:g}"
+        return DivergedError(
+            f"{problem} (last finite loss {last}, {rate}, rows {rows} of the training data)",
+            "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",
+        )
+
+
+def run_training(trainer: Trainer, resume: bool | str | Path | None) -> TrainOutput:
+    """Train to the end, or until a signal: then save, and leave as the signal asks."""
+    from glassloop.trainer import TrainOutput
+
+    began = time.perf_counter()
+    trainer.state = State()
+    training = Training(trainer)
+    args, backend, state, plan = training.args, training.backend, training.state, training.plan
+    path = training.folder / HISTORY_NAME if backend.is_main else None
+    history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
+    alone = backend.is_main and not trainer.holds_lock
+    with locked(training.folder, trainer.say) if alone else nullcontext(), listening(state):
+        training.check_disk()
+        checkpoint = training.find_checkpoint(resume) if resume else None
+        training.model.train()
+        seed_all(args.seed + backend.rank)
+        if checkpoint is not None:
+            training.restore(checkpoint)
+        step = partial(
+            train_step,
+            training.model,
+            loss_sum=training.loss_sum,
+            optimizer=training.optimizer,
+            scheduler=training.scheduler,
+            backend=backend,
+            max_norm=args.max_grad_norm,
+            on_gradients=trainer.on_gradients,
+        )
+        try:
+            fit(
+                step,
+                training.batches,
+                plan,
+                state,
+                callbacks=training.watchers(history),
+                evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
+                save=training.save,
+                gather=backend.gather_figures,
+                agree=backend.agree,
+            )
+        except FloatingPointError as error:
+            raise training.diverged(error) from error
+        finally:
+            training.saver.wait()
+    if state.signal:
+        trainer.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; go on with --resume")
+        backend.wait()
+        raise KeyboardInterrupt if state.signal == signal.SIGINT else SystemExit(128 + state.signal)
+    if args.load_best_model_at_end and training.best.weights:
+        training.bare.load_state_dict(training.best.weights)
+    seconds = time.perf_counter() - began
+    metrics = {
+        "train_loss": state.mean_loss,
+        "train_runtime": seconds,
+        "train_steps_per_second": state.step / seconds,
+        "train_samples_per_second": state.step * plan.accumulate * training.batches.batch_size / seconds,
+        "epoch": history.epoch(state),
+    }
+    return TrainOutput(state.step, state.mean_loss, metrics)
+
+
+class BestWeights(Callback):
+    """Keeps a copy of the weights of the best evaluation in main memory."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.weights: Tensors = {}
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        if state.best_step == state.step:
+            self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+
+
+def rate_of(scheduler: Any) -> float:
+    """The learning rate of the next step."""
+    return float(optimizer_of(scheduler.optimizer).param_groups[0]["lr"])
+
+
+def as_json(value: Any) -> Any:
+    """A value as it comes back from JSON."""
+    return json.loads(json.dumps(value))

@@ -1,0 +1,70 @@
+"""Callbacks: every event of the loop may be listened to, and one that would never run is an error."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from glassloop.engine import loop
+from glassloop.engine.callbacks import EVENTS, Callback, checked_callbacks
+
+
+def test_the_events_are_these() -> None:
+    assert EVENTS == ("on_fit_start", "on_step", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_fit_end")
+
+
+def test_the_loop_tells_exactly_these() -> None:
+    assert {*re.findall(r'tell\("(on_\w+)"', inspect.getsource(loop))} == {*EVENTS}
+
+
+def test_an_event_needs_nothing_and_says_when_it_is() -> None:
+    for event in EVENTS:
+        assert inspect.getdoc(getattr(Callback, event)), event
+
+
+def test_objects_and_classes_are_taken() -> None:
+    class Watching(Callback):
+        pass
+
+    watching = Watching()
+    first, second = checked_callbacks([watching, Watching])
+    assert first is watching
+    assert isinstance(second, Watching)
+    assert checked_callbacks(None) == checked_callbacks([]) == []
+
+
+def test_anything_with_all_events_is_taken() -> None:
+    anything = type("Anything", (), {event: lambda self, state, **facts: None for event in EVENTS})()
+    assert checked_callbacks([anything]) == [anything]
+
+
+def test_an_event_that_is_never_told_is_refused(says) -> None:
+    class Foreign(Callback):
+        def on_train_begin(self, args, state, control) -> None:
+            """What transformers calls it."""
+
+    with says(
+        "Foreign listens to on_train_begin, which no run of Glassloop tells",
+        f"the events are {', '.join(EVENTS)}; make it a subclass of glassloop.Callback",
+    ):
+        checked_callbacks([Foreign()])
+
+
+def test_a_callback_of_transformers_is_refused() -> None:
+    from transformers import EarlyStoppingCallback
+
+    from glassloop.errors import SettingsError
+
+    with pytest.raises(SettingsError, match="EarlyStoppingCallback listens to on_"):
+        checked_callbacks([EarlyStoppingCallback()])
+
+
+def test_a_missing_event_is_refused(says) -> None:
+    class Half:
+        def on_fit_start(self, state) -> None:
+            pass
+
+    with says("Half has no on_step", "make it a subclass of glassloop.Callback"):
+        checked_callbacks([Half])

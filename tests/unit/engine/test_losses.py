@@ -1,0 +1,160 @@
+"""Losses: sums over rows that equal torch's and the model's own, and a check that catches a loss that is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model
+from torch.nn import functional
+
+from glassloop.engine.backends import PlainBackend
+from glassloop.engine.losses import LOSS_REMEDY, balanced_weights, check_loss, make_loss
+
+TASKS = {
+    "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),
+    "multi_label_classification": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]]),
+    "regression": torch.tensor([0.5, 2.0, -1.0, 3.25, 0.0]),
+}
+generator = torch.Generator().manual_seed(5)
+LOGITS = {name: torch.randn(5, 1 if name == "regression" else 3, generator=generator) for name in TASKS}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_loss_is_the_sum_of_its_rows(task: str) -> None:
+    loss, logits, labels = make_loss(task), LOGITS[task], TASKS[task]
+    rows = sum(loss(logits[row : row + 1], labels[row : row + 1]) for row in range(5))
+    torch.testing.assert_close(loss(logits, labels), torch.as_tensor(rows))
+    assert loss(logits, labels).dim() == 0
+    halves = loss(logits[:2], labels[:2]) + loss(logits[2:], labels[2:])
+    torch.testing.assert_close(loss(logits, labels), halves)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_mean_is_what_the_model_itself_would_say(task: str) -> None:
+    number = LOGITS[task].shape[1]
+    model = tiny_model(num_labels=number, dropout=0.0, problem_type=task)
+    ids = torch.randint(5, 90, (5, 9), generator=torch.Generator().manual_seed(1))
+    said = model(input_ids=ids, labels=TASKS[task])
+    torch.testing.assert_close(make_loss(task)(said.logits, TASKS[task]) / 5, said.loss)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_label_smoothing_is_torchs(smoothing: float) -> None:
+    task = "single_label_classification"
+    ours = make_loss(task, label_smoothing=smoothing)(LOGITS[task], TASKS[task])
+    torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[task], TASKS[task])
+    assert torch.equal(ours, torchs)
+
+
+def test_label_smoothing_of_several_labels_goes_half_way_to_a_half() -> None:
+    task = "multi_label_classification"
+    ours = make_loss(task, label_smoothing=0.2)(LOGITS[task], TASKS[task])
+    wanted = torch.where(TASKS[task] == 1, 0.9, 0.1)
+    by_hand = functional.binary_cross_entropy(LOGITS[task].sigmoid(), wanted, reduction="none").mean(dim=1).sum()
+    torch.testing.assert_close(ours, by_hand)
+
+
+def test_class_weights_weigh_each_row_by_its_label() -> None:
+    """The sum of weighted losses over the true number of rows: not divided by the sum of weights, as torch's mean is."""
+    task, weights = "single_label_classification", torch.tensor([0.5, 2.0, 1.25])
+    ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
+    probabilities = LOGITS[task].double().softmax(dim=1)
+    by_hand = sum(
+        -weights[label].double() * probabilities[row, label].log() for row, label in enumerate(TASKS[task].tolist())
+    )
+    torch.testing.assert_close(ours.double(), by_hand, rtol=1e-5, atol=1e-6)
+
+
+def test_class_weights_of_several_labels_weigh_the_columns() -> None:
+    task, weights = "multi_label_classification", torch.tensor([0.5, 2.0, 1.25])
+    ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
+    cells = functional.binary_cross_entropy_with_logits(LOGITS[task], TASKS[task], reduction="none")
+    torch.testing.assert_close(ours, (cells * weights).sum() / 3)
+
+
+def test_balanced_weights() -> None:
+    """All classes weigh the same; a row weighs 1 on average: scikit-learn's numbers."""
+    from sklearn.utils.class_weight import compute_class_weight
+
+    counts = {"a": 6, "b": 3, "c": 1}
+    weights = balanced_weights(counts)
+    assert weights == pytest.approx([10 / 18, 10 / 9, 10 / 3])
+    assert [weight * count for weight, count in zip(weights, counts.values(), strict=True)] == pytest.approx([10 / 3] * 3)
+    labels = np.repeat([0, 1, 2], [6, 3, 1])
+    assert weights == pytest.approx(compute_class_weight("balanced", classes=np.arange(3), y=labels))
+
+
+def test_balanced_weights_need_a_row_of_each_label(says) -> None:
+    with says("class_weights is balanced, but no training row has the label b", "give numbers"):
+        balanced_weights({"a": 6, "b": 0})
+
+
+# --- a loss of the user's own ------------------------------------------------------------------------------------
+
+
+class Echo(torch.nn.Module):
+    """A model whose logits are its input."""
+
+    def forward(self, rows: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=rows)
+
+
+def check(custom, labels: torch.Tensor = TASKS["single_label_classification"], training: bool = True) -> Echo:
+    model = Echo().train(training)
+    batch = SimpleNamespace(inputs={"rows": LOGITS["single_label_classification"]}, labels=labels)
+    check_loss(make_loss("single_label_classification", custom=custom), model, batch, PlainBackend())
+    return model
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_one_loss_a_row_or_their_sum_is_taken(reduction: str) -> None:
+    assert check(lambda logits, labels: functional.cross_entropy(logits, labels, reduction=reduction)).training
+
+
+def test_the_mode_of_the_model_is_as_before() -> None:
+    assert not check(lambda logits, labels: functional.cross_entropy(logits, labels, reduction="sum"), training=False).training
+
+
+def test_a_mean_is_refused(says) -> None:
+    logits, labels = LOGITS["single_label_classification"], TASKS["single_label_classification"]
+    mean, total = (functional.cross_entropy(logits, labels, reduction=kind).item() for kind in ("mean", "sum"))
+    with says(f"the loss of a batch ({mean:.6g}) is not the sum of its rows' losses ({total:.6g})", LOSS_REMEDY):
+        check(functional.cross_entropy)
+    assert LOSS_REMEDY == "return one loss a row, or their sum: reduction='none' or reduction='sum', never a mean"
+
+
+WRONG = {
+    "an error": (
+        lambda logits, labels: logits[:, 7].sum(),
+        "the loss fails on the first batch: IndexError: index 7 is out of bounds for dimension 1 with size 3",
+        LOSS_REMEDY,
+    ),
+    "a plain number": (
+        lambda logits, labels: 1.0,
+        "the loss fails on the first batch: AttributeError: 'float' object has no attribute 'sum'",
+        LOSS_REMEDY,
+    ),
+    "no gradient": (
+        lambda logits, labels: logits.argmax(dim=1).float(),
+        "the loss returns no number that gradients can flow from",
+        LOSS_REMEDY,
+    ),
+    "not finite": (
+        lambda logits, labels: logits.sum() / 0,
+        "the loss of the first batch is ",
+        "look at the labels and at the loss",
+    ),
+}
+
+
+@pytest.mark.parametrize(("custom", "problem", "remedy"), WRONG.values(), ids=WRONG)
+def test_a_loss_that_cannot_be_meant_is_refused(custom, problem: str, remedy: str) -> None:
+    from glassloop.errors import SettingsError
+
+    with pytest.raises(SettingsError) as caught:
+        check(custom)
+    assert caught.value.problem.startswith(problem)
+    assert caught.value.remedy == remedy

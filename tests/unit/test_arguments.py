@@ -1,0 +1,278 @@
+"""TrainingArguments: every wrong setting has its sentence, all sentences come at once, and old names are understood."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.arguments import CHOICES, REFUSED, RENAMED, SCHEDULES, TRACKERS, TrainingArguments
+from glassloop.errors import SettingsError
+
+REMEDY = "glassloop train --help lists every setting"
+
+
+def refused(**given: Any) -> str:
+    """What is said about these settings."""
+    with pytest.raises(SettingsError) as caught:
+        TrainingArguments(**given)
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy == REMEDY
+    return caught.value.problem
+
+
+# --- what is taken -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_need_be_said() -> None:
+    args = TrainingArguments()
+    assert args.output_dir is None
+    assert {entry.name: getattr(args, entry.name) for entry in fields(args)} == {
+        entry.name: entry.default for entry in fields(args)
+    }
+
+
+@pytest.mark.parametrize("folder", ["out/run", Path("out/run")])
+def test_the_folder_may_come_first(folder: Any) -> None:
+    assert TrainingArguments(folder).output_dir == TrainingArguments(output_dir=folder).output_dir == "out/run"
+
+
+def test_every_setting_has_a_sentence_and_a_default_of_its_kind() -> None:
+    for entry in fields(TrainingArguments):
+        sentence = entry.metadata["help"]
+        assert sentence.endswith("."), entry.name
+        assert len(sentence.split()) >= 2, entry.name
+        assert "\n" not in sentence
+        if entry.default is None:
+            assert "None" in str(entry.type)
+        else:
+            assert type(entry.default).__name__ in str(entry.type)
+
+
+def test_the_sentences_name_every_choice() -> None:
+    for name, choices in CHOICES.items():
+        sentence = next(entry.metadata["help"] for entry in fields(TrainingArguments) if entry.name == name)
+        for choice in choices:
+            assert choice in sentence, f"{name} does not say {choice}"
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(FrozenInstanceError):
+        TrainingArguments().seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"output_dir": "somewhere", "learning_rate": 1, "warmup_steps": 0.1, "max_length": 64, "greater_is_better": True},
+        {"report_to": ["tensorboard", "wandb"], "class_weights": "balanced", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
+    ],
+)
+def test_a_dict_and_back(given: dict[str, Any]) -> None:
+    args = TrainingArguments(**given)
+    again = TrainingArguments(**json.loads(json.dumps(args.to_dict())))
+    assert again == args
+    assert again.to_dict() == args.to_dict()
+    assert list(args.to_dict()) == [entry.name for entry in fields(TrainingArguments)]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in CHOICES.items() for value in values])
+def test_every_choice_is_taken(name: str, value: str) -> None:
+    assert getattr(TrainingArguments(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "trackers"),
+    [
+        ("none", ()),
+        ("", ()),
+        ([], ()),
+        ("wandb", ("wandb",)),
+        ("tensorboard, none,wandb", ("tensorboard", "wandb")),
+        (["trackio", "tensorboard"], ("trackio", "tensorboard")),
+    ],
+)
+def test_trackers(given: Any, trackers: tuple[str, ...]) -> None:
+    assert TrainingArguments(report_to=given).trackers == trackers
+
+
+def test_the_schedules_are_those_of_transformers_that_need_no_metric() -> None:
+    from transformers.trainer_utils import SchedulerType
+
+    known = {kind.value for kind in SchedulerType}
+    assert {*SCHEDULES} <= known
+    assert known - {*SCHEDULES} <= {"reduce_lr_on_plateau", "greedy"}
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+WRONG = {
+    **{
+        name: ({name: 0}, f"{name} is 0, not 1 or more")
+        for name in (
+            *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "logging_steps"),
+            *("save_steps", "eval_steps", "max_length", "pad_to_multiple_of"),
+        )
+    },
+    "patience": (
+        {"early_stopping_patience": 0, "eval_strategy": "epoch"},
+        "early_stopping_patience is 0, not 1 or more",
+    ),
+    **{
+        name: ({name: -1}, f"{name} is -1, not 0 or more")
+        for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed")
+    },
+    "early_stopping_threshold": ({"early_stopping_threshold": -0.5}, "early_stopping_threshold is -0.5, not 0 or more"),
+    "seed too large": ({"seed": 2**63}, "seed is 9223372036854775808, not below 2**63"),
+    **{
+        f"{name} {value}": ({name: value}, f"{name} is {value}, not between 0 and 1")
+        for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor")
+        for value in (-0.1, 1.0)
+    },
+    "adam_epsilon": ({"adam_epsilon": 0.0}, "adam_epsilon is 0.0, not above 0"),
+    "no epochs": ({"num_train_epochs": 0}, "num_train_epochs is 0 and max_steps -1: nothing to train"),
+    "no steps": ({"max_steps": 0}, "max_steps is 0, not 1 or more (or -1)"),
+    "steps below none": ({"max_steps": -2}, "max_steps is -2, not 1 or more (or -1)"),
+    "best of no evaluation": ({"load_best_model_at_end": True}, "load_best_model_at_end needs eval_strategy steps or epoch"),
+    "patience with no evaluation": (
+        {"early_stopping_patience": 2},
+        "early_stopping_patience needs eval_strategy steps or epoch",
+    ),
+    "choice": (
+        {"eval_strategy": "epochs"},
+        'eval_strategy is "epochs", not one of no, steps, epoch; did you mean "epoch"?',
+    ),
+    "choice far from all": ({"device": "quantum"}, 'device is "quantum", not one of auto, cpu, cuda, mps'),
+    "schedule": (
+        {"lr_scheduler_type": "reduce_lr_on_plateau"},
+        f'lr_scheduler_type is "reduce_lr_on_plateau", not one of {", ".join(SCHEDULES)}',
+    ),
+    "optimizer": ({"optim": "sgd"}, 'optim is "sgd", not one of adamw_torch_fused, adamw_torch'),
+    "tracker": (
+        {"report_to": "tensorbord"},
+        f'report_to names "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
+    ),
+    "run name with a path": ({"run_name": "../up"}, 'run_name is "../up", not a name without /'),
+    "run name that is a path": ({"run_name": ".."}, 'run_name is "..", not a name without /'),
+    "run name of two lines": (
+        {"run_name": "a\nb"},
+        'the name "a\\nb" holds a line end or another control character',
+    ),
+    "run name without end": (
+        {"run_name": "x" * 300},
+        f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed',
+    ),
+    "folder without a name": ({"output_dir": " "}, 'output_dir is " ", not a folder'),
+    "folder of two lines": ({"output_dir": "a\nb"}, 'output_dir is "a\\nb", not a folder'),
+    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b", not a folder'),
+    "options that are no JSON": (
+        {"lr_scheduler_kwargs": "num_cycles=2"},
+        'lr_scheduler_kwargs is "num_cycles=2", not JSON such as {"num_cycles": 2}',
+    ),
+    "options that are no object": (
+        {"lr_scheduler_kwargs": "[2]"},
+        'lr_scheduler_kwargs is "[2]", not JSON such as {"num_cycles": 2}',
+    ),
+    # Kinds
+    "text for a number": ({"learning_rate": "5e-5"}, "learning_rate is '5e-5', not a finite number"),
+    "no number": ({"learning_rate": float("nan")}, "learning_rate is nan, not a finite number"),
+    "without end": ({"num_train_epochs": float("inf")}, "num_train_epochs is inf, not a finite number"),
+    "fraction for a whole number": ({"per_device_train_batch_size": 8.0}, "per_device_train_batch_size is 8.0, not int"),
+    "truth for a whole number": ({"max_steps": True}, "max_steps is True, not int"),
+    "truth for a fraction": ({"weight_decay": False}, "weight_decay is False, not a finite number"),
+    "number for a truth": ({"group_by_length": 1}, "group_by_length is 1, not bool"),
+    "nothing for a truth": ({"disable_tqdm": None}, "disable_tqdm is None, not bool"),
+    "number for a text": ({"optim": 1}, "optim is 1, not str"),
+    "kind of an optional setting": ({"max_length": "64"}, "max_length is '64', not int"),
+    "kind of an optional truth": ({"greater_is_better": "yes"}, "greater_is_better is 'yes', not bool"),
+    # Names
+    "unknown": ({"nonsense": 1}, 'unknown setting "nonsense"'),
+    "nearly known": ({"learning_rat": 1}, 'unknown setting "learning_rat"; did you mean "learning_rate"?'),
+    **{name: ({name: 1}, f"{name} is not supported: {instead}") for name, instead in REFUSED.items()},
+}
+
+
+@pytest.mark.parametrize(("given", "told"), WRONG.values(), ids=WRONG)
+def test_wrong(given: dict[str, Any], told: str) -> None:
+    assert refused(**given) == told
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    """Names, kinds, values and combinations in one error; nothing is said about a default that nobody chose."""
+    told = refused(
+        nonsense=1,
+        fsdp="full_shard",
+        learning_rate="high",
+        max_steps=2.5,
+        eval_strategy=3,
+        load_best_model_at_end=True,
+        seed=-1,
+        logging_steps=0,
+        adam_beta2=2,
+        report_to="nobody",
+    )
+    assert told.split("; ") == [
+        'unknown setting "nonsense"',
+        "fsdp is not supported: use an accelerate config file with accelerate launch",
+        "max_steps is 2.5, not int",
+        "learning_rate is 'high', not a finite number",
+        "eval_strategy is 3, not str",
+        "logging_steps is 0, not 1 or more",
+        "seed is -1, not 0 or more",
+        "adam_beta2 is 2, not between 0 and 1",
+        'report_to names "nobody", not one of none, tensorboard, wandb, trackio',
+    ]
+
+
+def test_what_is_said_stays_on_a_line() -> None:
+    assert "\n" not in refused(**{"a\nb": 1, "eval_strategy": "x\x1b[31m\ny", "output_dir": "\n"})
+
+
+# --- old names ---------------------------------------------------------------------------------------------------
+
+OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "evaluation_strategy": ("epoch", {"eval_strategy": "epoch"}, "eval_strategy"),
+    "no_cuda": (True, {"device": "cpu"}, 'device="cpu"'),
+    "use_cpu": (True, {"device": "cpu"}, 'device="cpu"'),
+    "fp16": (True, {"precision": "fp16"}, 'precision="fp16"'),
+    "bf16": (True, {"precision": "bf16"}, 'precision="bf16"'),
+    "warmup_ratio": (0.1, {"warmup_steps": 0.1}, "warmup_steps (a number below 1 is a share of all steps)"),
+    "per_gpu_train_batch_size": (4, {"per_device_train_batch_size": 4}, "per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "per_device_eval_batch_size"),
+    "overwrite_output_dir": (True, {}, "nothing: a finished run is never overwritten"),
+    "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "group_by_length"),
+}
+
+
+def test_the_old_names_are_these() -> None:
+    assert {*OLD} == {*RENAMED}
+    assert not {*OLD} & {entry.name for entry in fields(TrainingArguments)}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_an_old_name_is_taken_and_told_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    value, today, called = OLD[name]
+    assert TrainingArguments(**{name: value}) == TrainingArguments(**today)
+    assert capsys.readouterr() == ("", f"glassloop: {name} is called {called} today\n")
+
+
+@pytest.mark.parametrize("name", ["no_cuda", "use_cpu", "fp16", "bf16"])
+def test_an_old_switch_that_is_off_changes_nothing(name: str) -> None:
+    assert TrainingArguments(**{name: False}) == TrainingArguments()
+
+
+def test_other_sampling_is_the_usual_one() -> None:
+    assert TrainingArguments(train_sampling_strategy="random") == TrainingArguments()
+
+
+def test_a_wrong_value_under_an_old_name_is_told_under_todays() -> None:
+    assert refused(evaluation_strategy="always") == 'eval_strategy is "always", not one of no, steps, epoch'
+
+
+def test_names_of_today_are_told_in_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    TrainingArguments("out", eval_strategy="epoch", device="cpu")
+    assert capsys.readouterr() == ("", "")
