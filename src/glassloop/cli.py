@@ -14,7 +14,7 @@ import typer
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings, data_settings
-from glassloop.errors import GlassloopError, printable
+from glassloop.errors import GlassloopError, printable, resource_error
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +40,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as raised:
+        found = resource_error(raised)
+        if found is None or len(arguments) < len(sys.argv) - 1:
+            raise
+        print(found, file=sys.stderr)
+        sys.exit(found.exit_code)
 
 
 def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -128,8 +134,9 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import launch, read_config
+    from glassloop.launch import launch, leave_on_sigterm, read_config
 
+    leave_on_sigterm()
     if processes > 1:
         launch(processes)
     written = read_config(config)
@@ -203,6 +210,20 @@ def eject_command(
 
     script = eject_run(Path(run), Path(out) if out else Path(run) / "ejected")
     print(f"wrote {script}; run it in its folder: python {script.name}")
+
+
+@app.command("verify")
+@with_settings(DataSettings)
+def verify_command(
+    what: Annotated[str, typer.Argument(help="The folder of a run, or data as for train.")] = "quickstart",
+    model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
+    **flags: Any,
+) -> None:
+    """Show, on your own model and data, that doors, accumulation, processes and resume agree."""
+    from glassloop.verify import verify
+
+    if not verify(what, model, given_for(DataSettings, flags)):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
 
@@ -64,6 +65,16 @@ class ResourceError(GlassloopError):
 
     area = "resources"
     exit_code = 6
+
+
+def resource_error(error: BaseException) -> ResourceError | None:
+    """A full disk or too little memory, whoever found out; None for any other error."""
+    text = str(error)
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in text:
+        return ResourceError(text, "make room on the disk, or write to another one")
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
+    return None
 
 
 def visible(value: object, limit: int = 80) -> str:

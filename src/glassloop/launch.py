@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from dataclasses import asdict, fields
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from glassloop.arguments import TrainingArguments
@@ -26,8 +29,24 @@ def launch(num_processes: int) -> None:
         kept = kept[:place] + kept[place + 2 :]
     kept = [argument for argument in kept if not argument.startswith("--processes=")]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
-    done = subprocess.run([*launcher, "-m", "glassloop", *kept], check=False)
-    sys.exit(done.returncode)
+    got: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        got.append(number)
+        started.send_signal(number)
+
+    # In a session of its own: a Ctrl-C reaches it once, through us, and not a second time from the terminal.
+    started = subprocess.Popen([*launcher, "-m", "glassloop", *kept], start_new_session=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, forward)
+    code = started.wait()
+    sys.exit(128 + got[0] if got and code else code if code >= 0 else 128 - code)
+
+
+def leave_on_sigterm() -> None:
+    """Outside of the loop, which saves first, a SIGTERM leaves at once but in order: nothing half-written stays."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def read_config(path: str | None) -> dict[str, Any]:

@@ -9,10 +9,29 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from glassloop.errors import LockedError, ResourceError
 
 LOCK_NAME = ".lock"
+
+
+def refuse_held(folder: Path) -> None:
+    """Raise where a living process holds the folder; nothing is changed."""
+    if (folder / LOCK_NAME).is_file():
+        with (folder / LOCK_NAME).open(encoding="utf-8") as handle:
+            hold(handle, folder, fcntl.LOCK_SH)
+
+
+def hold(handle: TextIO, folder: Path, kind: int) -> str:
+    """Take the lock, and return who held it before and died."""
+    holder = handle.read().strip()
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        problem = f"{folder}: another run holds it: {holder or 'unknown'}"
+        raise LockedError(problem, "wait for it, or choose another folder") from error
+    return holder
 
 
 @contextmanager
@@ -26,13 +45,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise ResourceError(f"{folder}: {error.strerror}", "choose an output_dir that can be written to") from error
     with handle:
         handle.seek(0)
-        holder = handle.read().strip()
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            problem = f"{folder}: another run holds it: {holder or 'unknown'}"
-            raise LockedError(problem, "wait for it, or choose another folder") from error
-        if holder:
+        if holder := hold(handle, folder, fcntl.LOCK_EX):
             say(f"the lock of a run that died was taken over: {holder}")
         handle.seek(0)
         handle.truncate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from glassloop.data.batches import LABEL_KEYS
 from glassloop.engine.losses import LossSum, balanced_weights, make_loss
 from glassloop.engine.optimizer import make_optimizer, make_scheduler
 from glassloop.engine.state import Plan
-from glassloop.errors import SettingsError, visible
+from glassloop.errors import DataError, SettingsError, listed, visible
 
 
 def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> Plan:
@@ -62,22 +63,55 @@ def class_weights_of(text: str | None, num_labels: int, rows: Any) -> list[float
     if not text:
         return None
     if text == "balanced":
-        key = next(key for key in LABEL_KEYS if key in rows.column_names)
-        labels = np.asarray(rows.with_format("numpy")[key])
+        labels = labels_in(rows)
+        if labels is None:
+            raise SettingsError("class_weights is balanced, but there are no training rows with labels", "give numbers")
         counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=num_labels)
         return balanced_weights({str(label): int(count) for label, count in enumerate(counts)})
     try:
         weights = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SettingsError(f"class_weights is {visible(text)}", "write balanced, or numbers: 1,2.5") from error
-    if len(weights) != num_labels or min(weights) < 0:
+    if len(weights) != num_labels or not all(0 <= weight < math.inf for weight in weights):
         raise SettingsError(f"class_weights has {len(weights)} numbers for {num_labels} labels", "give one a label, 0 or more")
     return weights
+
+
+def labels_in(rows: Any) -> np.ndarray | None:
+    """The labels of all rows of a `Dataset` or of a list of dicts; None where they have none under a usual name."""
+    if rows is None or not isinstance(rows[0], Mapping):
+        return None
+    key = next((key for key in LABEL_KEYS if key in rows[0]), None)
+    if key is None:
+        return None
+    if hasattr(rows, "with_format"):
+        return np.asarray(rows.with_format("numpy")[key])
+    return np.asarray([rows[number][key] for number in range(len(rows))])
+
+
+def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> None:
+    """Raise for a class number the model does not have: a loss would die of it, on a GPU without saying where."""
+    if needed and not any(key in rows[0] for key in LABEL_KEYS):
+        raise SettingsError("the training rows have no labels", f"name their column one of {listed(LABEL_KEYS)}")
+    labels = labels_in(rows) if hasattr(rows, "with_format") and task == "single_label_classification" else None
+    if labels is None:
+        return
+    if labels.dtype.kind not in "iub":
+        raise DataError(f"the labels are of the kind {labels.dtype}, not class numbers", "give whole numbers, or set problem_type")
+    if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
+        raise DataError(
+            f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",
+            "fix the labels, or remove their column where there are none to compare with",
+        )
 
 
 def make_optimizers(args: TrainingArguments, model: Any, plan: Plan, given: tuple[Any, Any]) -> tuple[Any, Any]:
     """The user's optimizer and schedule where given, else AdamW and the schedule of the settings."""
     optimizer, scheduler = given
+    if optimizer is None and scheduler is not None:
+        raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone")
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise SettingsError("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule")
     if optimizer is None:
         optimizer = make_optimizer(
             model,
@@ -88,9 +122,6 @@ def make_optimizers(args: TrainingArguments, model: Any, plan: Plan, given: tupl
             fused=args.optim == "adamw_torch_fused",
         )
     if scheduler is None:
-        try:
-            options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
-        except ValueError as error:
-            raise SettingsError(f"lr_scheduler_kwargs is not JSON: {error}", 'write {"num_cycles": 2}') from error
+        options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
         scheduler = make_scheduler(args.lr_scheduler_type, optimizer, plan.warmup_steps, plan.max_steps, options)
     return optimizer, scheduler

@@ -28,7 +28,7 @@ from glassloop.engine.evaluate import Evaluation
 from glassloop.engine.recorder import RUN_NAME, versions, write_run
 from glassloop.errors import ModelError, SettingsError, printable
 from glassloop.files import replacing_dir, write_text
-from glassloop.lock import LOCK_NAME, locked
+from glassloop.lock import LOCK_NAME, locked, refuse_held
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.trainer import Trainer
@@ -55,16 +55,20 @@ def train_run(
     checkpoint: bool | Path | None = None
     if resume:
         folder, checkpoint = resumed_folder(resume, training.get("output_dir"))
+        training["output_dir"] = str(folder)
+        started = data is None or (folder / RUN_NAME).exists()  # else it died before its first line and starts again as given
+    if resume and started:
         stored = read_run(folder)
         if stored.get("status") == "finished":
             print(f"glassloop: {folder} is already complete", file=sys.stderr)
             return folder
-        training = {**stored["settings"], **training, "output_dir": str(folder)}
+        refuse_other_model(model, stored["model"]["name"])
+        training = {**stored["settings"], **training}
         data_given = {**{name: value for name, value in stored["data"]["settings"].items() if value is not None}, **data_given}
-        data, model, new_head = data or stored["data"]["source"], model or stored["model"]["name"], stored["model"]["new_head"]
+        data, model, new_head = data or stored["data"]["source"], stored["model"]["name"], stored["model"]["new_head"]
     args = TrainingArguments(**training)
     backend = choose_backend(args)
-    if not resume:
+    if not (resume and started):
         folder = free_folder(args.output_dir, backend.is_main)
         args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
     data, model = data or "quickstart", model or "quickstart"
@@ -157,11 +161,12 @@ def free_folder(chosen: str | None, is_main: bool) -> Path:
     if is_main and folder.exists():
         if not folder.is_dir():
             raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
+        refuse_held(folder)
         if (folder / RUN_NAME).is_file():
             raise SettingsError(
                 f"output_dir {folder} holds a run already", f"go on with it: --resume {folder}; or choose another"
             )
-        if any(path.name != LOCK_NAME for path in folder.iterdir()):
+        if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
             raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
     return folder
 
@@ -189,6 +194,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     return found
 
 
+def refuse_other_model(given: str | None, stored: str) -> None:
+    """Raise where a run would go on with a model of another name."""
+    if given and given != stored and not (Path(given).exists() and Path(given).resolve() == Path(stored).resolve()):
+        raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "leave --model away")
+
+
 def validation_name(examples: Examples) -> str | None:
     """The split to evaluate on while training: the first validation split that has labels."""
     names = [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
@@ -207,7 +218,7 @@ def described_data(examples: Examples) -> dict[str, Any]:
 
 def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, folder: Path) -> Table:
     """What will happen, before it does."""
-    args, plan, model = trainer.args, description["plan"], description["model"]
+    args, plan, model, padding = trainer.args, description["plan"], description["model"], description["padding"]
     size = f"{args.per_device_train_batch_size} rows"
     size += f" × {description['processes']} processes" if description["processes"] > 1 else ""
     size += f" × {plan['accumulate']} batches" if plan["accumulate"] > 1 else ""
@@ -216,7 +227,7 @@ def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, fo
         + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
         "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
-        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {description['padding']:.0%} padding",
+        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {padding:.0%} padding",
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
         "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
         "folder": str(folder),

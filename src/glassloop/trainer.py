@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,10 +20,10 @@ from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
-from glassloop.errors import SettingsError, listed, visible
+from glassloop.errors import DivergedError, SettingsError, listed, visible
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
-from glassloop.planning import class_weights_of, loss_of, make_plan
+from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
 
 DEFAULT_DIR = "trainer_output"
 UNSUPPORTED = {
@@ -97,6 +98,7 @@ class Trainer:
         self.custom_loss, self.on_gradients = loss, on_gradients
         self.callbacks = checked_callbacks(callbacks)
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
+        self.quiet = False  # no lines and no bar
         self.holds_lock = False  # set where the folder is locked for longer than the training
         self.state = State()
         self.told: set[str] = set()
@@ -125,6 +127,8 @@ class Trainer:
             )
         if len(rows) == 0:
             raise SettingsError("the data set has no rows", "give at least one row")
+        made_by_us = isinstance(self.collate, PaddingCollator)  # another collator may make labels of anything
+        refuse_labels(rows, self.task, int(self.model.config.num_labels), needed=training and made_by_us)
         args, processes = self.args, self.backend.num_processes
         seed = args.data_seed if args.data_seed is not None else args.seed
         size = (args.per_device_train_batch_size * processes) if training else args.per_device_eval_batch_size
@@ -133,7 +137,7 @@ class Trainer:
             self.collate,
             size,
             seed=seed if training else None,
-            group_by_length=args.group_by_length if training else isinstance(self.collate, PaddingCollator),
+            group_by_length=args.group_by_length if training else made_by_us,
             drop_last=args.dataloader_drop_last and training,
             rank=self.backend.rank,
             num_processes=processes,
@@ -161,7 +165,7 @@ class Trainer:
 
     def say(self, line: str) -> None:
         """One line for a person, from the main process only."""
-        if self.backend.is_main:
+        if self.backend.is_main and not self.quiet:
             print(f"glassloop: {line}", file=sys.stderr, flush=True)
 
     @property
@@ -202,6 +206,10 @@ class Trainer:
         metrics: dict[str, float] = {}
         if found.labels is not None:
             metrics["loss"] = float(found.loss or 0.0)
+            if not math.isfinite(metrics["loss"]):
+                facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
+                problem = f"step {self.state.step:,}: the loss of the evaluation is {metrics['loss']} ({facts})"
+                raise DivergedError(problem, "lower learning_rate, add warmup_steps, or use precision fp32")
             metrics |= self.metrics_of(EvalPrediction(found.logits, found.labels))
         metrics |= {"runtime": found.seconds, "samples_per_second": len(found.logits) / max(found.seconds, 1e-9)}
         named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
@@ -213,7 +221,15 @@ class Trainer:
             given = self.compute_metrics(found)
             if not isinstance(given, Mapping):
                 raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
-            return {str(name): float(value) for name, value in given.items()}
+            try:
+                numbers = {str(name): float(value) for name, value in given.items()}
+            except (TypeError, ValueError) as error:
+                raise SettingsError(
+                    f"compute_metrics returned no number: {error}", "return a dict of names and numbers"
+                ) from error
+            if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
+                raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
+            return numbers
         metric = metrics_for(self.task, int(self.model.config.num_labels))
         return metric.compute(predictions=decide(found.predictions, self.task), references=found.label_ids)
 
@@ -227,7 +243,7 @@ class Trainer:
 
     def predict(self, test_dataset: Any, metric_key_prefix: str = "test") -> PredictionOutput:
         """Logits, labels and metrics of all rows, in their order."""
-        found = self.evaluation(test_dataset, metric_key_prefix)
+        found = self.run(self.model, test_dataset, metric_key_prefix)
         return PredictionOutput(found.logits, found.labels, found.metrics)
 
     def save_model(self, output_dir: str | Path | None = None) -> None:

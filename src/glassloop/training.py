@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from glassloop.data.encoding import lengths_of
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint import (
     Checkpoint,
@@ -35,8 +36,8 @@ from glassloop.engine.loop import fit, train_step
 from glassloop.engine.losses import check_loss
 from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
 from glassloop.engine.saver import Saver, listening
-from glassloop.engine.state import State
-from glassloop.errors import DivergedError, ResourceError, listed
+from glassloop.engine.state import NotFiniteError, State
+from glassloop.errors import DivergedError, ResourceError, listed, resource_error
 from glassloop.lock import locked
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
@@ -49,7 +50,7 @@ CHECKPOINTS_NAME = "checkpoints"
 # Settings that change no weight: a run may go on with others.
 FREE = ("output_dir", "per_device_train_batch_size", "per_device_eval_batch_size", "eval_strategy", "eval_steps",
         "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit", "report_to", "run_name",
-        "disable_tqdm", "backend", "device", "precision", "max_length")  # fmt: skip
+        "disable_tqdm", "backend", "device", "precision")  # fmt: skip
 
 
 class Training:
@@ -98,9 +99,7 @@ class Training:
         if not self.backend.is_main:
             return
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.bare.state_dict().items()}
-        for name, value in weights.items():
-            if not torch.isfinite(value).all():
-                raise FloatingPointError(f"step {self.state.step:,}: the weight {name} is not finite", self.state.step)
+        self.refuse_not_finite(weights)
         optimizer, plain_optimizer = optimizer_tensors(self.bare, self.optimizer)
         scheduler = {name: value for name, value in self.scheduler.state_dict().items() if name != "lr_lambdas"}
         plain = {
@@ -116,13 +115,15 @@ class Training:
         snapshot = Snapshot(weights, optimizer, self.best.weights, randoms, self.row_hashes(), plain, self.identity())
         self.saver.save(snapshot, behind=behind)
 
+    def refuse_not_finite(self, weights: Tensors) -> None:
+        for name, value in weights.items():
+            if not torch.isfinite(value).all():
+                raise NotFiniteError(f"step {self.state.step:,}: the weight {name} is not finite", self.state.step)
+
     def find_checkpoint(self, resume: bool | str | Path) -> Checkpoint | None:
-        """The checkpoint to go on from; leftovers of a crash are removed and named."""
+        """The checkpoint to go on from."""
         if resume is not True:
             return open_checkpoint(Path(str(resume)))
-        if self.backend.is_main and (names := remove_leftovers(self.saver.folder)):
-            self.trainer.say(f"removed what a crash had left half-written: {listed(names)}")
-        self.backend.wait()
         found = newest_checkpoint(self.saver.folder, self.trainer.say)
         if found is None:
             self.trainer.say(f"{self.folder}: there is no complete checkpoint, so the run starts again")
@@ -165,10 +166,10 @@ class Training:
     def watchers(self, history: History) -> list[Callback]:
         args = self.args
         watching: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
-        if self.backend.is_main:
-            if args.trackers:
-                name = args.run_name or self.folder.name
-                watching.append(Trackers(args.trackers, self.folder, name, args.to_dict(), history))
+        if self.backend.is_main and args.trackers:
+            name = args.run_name or self.folder.name
+            watching.append(Trackers(args.trackers, self.folder, name, args.to_dict(), history))
+        if self.backend.is_main and not self.trainer.quiet:
             watching.append(progress_for(self.plan, args.disable_tqdm, history))
         return [*watching, *self.trainer.callbacks]
 
@@ -184,17 +185,29 @@ class Training:
                     "make room, choose another output_dir, or use save_strategy no",
                 )
 
-    def diverged(self, error: FloatingPointError) -> DivergedError:
+    def diverged(self, error: NotFiniteError) -> DivergedError:
         """What is known about the step whose figure is not finite."""
         problem, step = error.args
         epoch, place = divmod(step - 1, self.plan.steps_per_epoch)
         group = self.batches.plan(epoch)[place * self.plan.accumulate : (place + 1) * self.plan.accumulate]
         rows = listed(np.concatenate(group).tolist(), 8)
         last = "none" if self.state.last_loss is None else f"{self.state.last_loss:.4g}"
-        rate = f"learning rate {self.args.learning_rate:g}"
+        rate = f"learning rate {optimizer_of(self.optimizer).param_groups[0].get('initial_lr', self.args.learning_rate):g}"
         return DivergedError(
             f"{problem} (last finite loss {last}, {rate}, rows {rows} of the training data)",
             "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",
+        )
+
+    def out_of_memory(self, error: BaseException) -> ResourceError:
+        """What the memory was not enough for, and what to lower."""
+        kind = "eval" if self.state.evaluation_due else "train"
+        rows = self.trainer.eval_dataset if self.state.evaluation_due else self.trainer.train_dataset
+        size = getattr(self.args, f"per_device_{kind}_batch_size")
+        return ResourceError(
+            f"not enough memory for a batch of {size} rows of up to {max(lengths_of(rows)):,} tokens ({error})",
+            f"lower per_device_{kind}_batch_size"
+            + (" and raise gradient_accumulation_steps as much" if kind == "train" else "")
+            + ", or lower max_length",
         )
 
 
@@ -210,6 +223,9 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> TrainOut
     history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
     alone = backend.is_main and not trainer.holds_lock
     with locked(training.folder, trainer.say) if alone else nullcontext(), listening(state):
+        if backend.is_main and (names := remove_leftovers(training.folder) + remove_leftovers(training.saver.folder)):
+            trainer.say(f"removed what a crash had left half-written: {listed(names)}")
+        backend.wait()
         training.check_disk()
         checkpoint = training.find_checkpoint(resume) if resume else None
         training.model.train()
@@ -238,8 +254,11 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> TrainOut
                 gather=backend.gather_figures,
                 agree=backend.agree,
             )
-        except FloatingPointError as error:
+            training.refuse_not_finite(training.bare.state_dict())
+        except NotFiniteError as error:
             raise training.diverged(error) from error
+        except (RuntimeError, MemoryError) as error:
+            raise training.out_of_memory(error) if resource_error(error) else error from None
         finally:
             training.saver.wait()
     if state.signal:

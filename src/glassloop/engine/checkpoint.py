@@ -26,6 +26,9 @@ from glassloop.files import fault_point, replacing_dir, sha256_of
 FORMAT = 1
 MANIFEST = "manifest.json"
 STEP_DIR = re.compile(r"step-(\d{8})")
+LEFTOVER = re.compile(
+    r"\.(step-\d{8}|run\.json|history\.jsonl|model|.+-predictions\.jsonl)\.([a-z0-9_]{8}|old|[a-z0-9_]{8}\.old)"
+)
 Tensors = dict[str, torch.Tensor]
 
 
@@ -106,7 +109,7 @@ def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> 
 def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
     """Write a snapshot below `folder`; the manifest last, then the name."""
     path = folder / f"step-{snapshot.plain['state']['step']:08d}"
-    with replacing_dir(path) as writing:
+    with replacing_dir(path, replace=True) as writing:  # what is there of this step is damaged, or of other numbers
         save_model(writing / "model", snapshot.model)
         fault_point("write", writing / "model")
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
@@ -148,9 +151,9 @@ def complete_names(folder: Path) -> list[Path]:
 
 def remove_leftovers(folder: Path) -> list[str]:
     """Remove what a crash left half-written; return the names."""
-    found = sorted(folder.glob(".step-*")) if folder.is_dir() else []
+    found = sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
     for path in found:
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     return [path.name for path in found]
 
 

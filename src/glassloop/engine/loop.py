@@ -86,9 +86,14 @@ def fit(
             state.judge(metrics, plan)
             tell("on_evaluate", metrics=metrics)
 
+    def end_epoch() -> None:
+        state.epoch, state.batch = state.epoch + 1, 0
+        tell("on_epoch_end")
+
     tell("on_fit_start")
     if evaluate and (state.evaluation_due or (plan.eval_on_start and state.step == 0)):
         evaluate_now()
+        state.signal = agree(state.asked_to_stop)
     while state.step < plan.max_steps and not (state.stop_reason or state.signal):
         for group in groups_of(plan.accumulate, batches.epoch(state.epoch, skip=state.batch)):
             unread.append(step(group))
@@ -108,10 +113,11 @@ def fit(
             if last or state.stop_reason or state.signal:
                 break
         else:
-            state.epoch, state.batch = state.epoch + 1, 0
-            tell("on_epoch_end")
+            end_epoch()
     if not state.signal:
         log()
+        if state.batch == plan.batches_per_epoch:  # the last step was also an epoch's last
+            end_epoch()
     tell("on_fit_end")
     return state
 

@@ -54,13 +54,13 @@ def check_loss(loss: LossSum, model: Any, batch: Any, backend: Any) -> None:
     logits, labels = logits.requires_grad_(True), backend.move(batch.labels)
     try:
         whole = loss(logits, labels)
-        rows = sum(loss(logits[row : row + 1], labels[row : row + 1]) for row in range(len(labels)))
+        rows = torch.as_tensor(sum(loss(logits[row : row + 1], labels[row : row + 1]) for row in range(len(labels))))
     except Exception as error:
         raise SettingsError(f"the loss fails on the first batch: {type(error).__name__}: {error}", LOSS_REMEDY) from error
     if not isinstance(whole, torch.Tensor) or whole.dim() != 0 or not whole.requires_grad:
         raise SettingsError("the loss returns no number that gradients can flow from", LOSS_REMEDY)
     if not torch.isfinite(whole):
         raise SettingsError(f"the loss of the first batch is {whole.item()}", "look at the labels and at the loss")
-    if not torch.allclose(whole, torch.as_tensor(rows), rtol=1e-3, atol=1e-5):
-        problem = f"the loss of a batch ({whole.item():.6g}) is not the sum of its rows' losses ({float(rows):.6g})"
+    if not torch.allclose(whole, rows, rtol=1e-3, atol=1e-5):
+        problem = f"the loss of a batch ({whole.item():.6g}) is not the sum of its rows' losses ({rows.item():.6g})"
         raise SettingsError(problem, LOSS_REMEDY)

@@ -12,7 +12,7 @@ from types import FrameType
 
 from glassloop.engine.checkpoint import Snapshot, Tensors, rotate, write_checkpoint
 from glassloop.engine.state import State
-from glassloop.errors import ResourceError
+from glassloop.errors import ResourceError, resource_error
 
 
 class Saver:
@@ -47,10 +47,11 @@ class Saver:
             self.thread = None
         if self.error is not None:
             error, self.error = self.error, None
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) or resource_error(error):
+                reason = error.strerror if isinstance(error, OSError) else error  # safetensors has an error of its own
                 room = f"{self.num_bytes:,} bytes needed, {shutil.disk_usage(self.folder).free:,} free"
                 raise ResourceError(
-                    f"{error.filename or self.folder}: {error.strerror} while a checkpoint was written ({room})",
+                    f"{getattr(error, 'filename', None) or self.folder}: {reason} while a checkpoint was written ({room})",
                     "make room and go on with --resume: the checkpoint before is intact",
                 ) from error
             raise error

@@ -6,6 +6,12 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from glassloop.errors import SettingsError, listed
+
+
+class NotFiniteError(FloatingPointError):
+    """A figure of a step that is not finite: what, and the number of the step."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,7 +57,7 @@ class State:
         for offset, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
-                raise FloatingPointError(f"step {offset:,}: {what}", offset)
+                raise NotFiniteError(f"step {offset:,}: {what}", offset)
             self.loss_sum += loss
             self.losses_read += 1
             self.last_loss = loss
@@ -64,9 +70,14 @@ class State:
 
     def judge(self, metrics: dict[str, float], plan: Plan) -> None:
         """Compare an evaluation with the best one so far; ask to stop where patience has run out."""
+        if plan.best_metric not in metrics:
+            raise SettingsError(
+                f"metric_for_best_model is {plan.best_metric}, but an evaluation gives {listed(metrics)}",
+                "name one of these; without labels there is no loss",
+            )
         score = metrics[plan.best_metric]
         gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)
-        if gain > plan.least_gain:
+        if gain > plan.least_gain and not math.isnan(score):
             self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
         else:
             self.evaluations_without_gain += 1

@@ -135,8 +135,8 @@ def test_every_schedule_builds_and_steps(name: str, warmup: int) -> None:
     assert all(math.isfinite(rate) and 0 <= rate <= 1 + 1e-9 for rate in found)
     assert max(found) > 0.9
     if warmup and name != "constant":
-        assert found[0] < 0.2
-        assert found[:6] == sorted(found[:6])
+        assert found[0] <= 0.2
+        assert found[:5] == sorted(found[:5])
 
 
 def test_linear_is_a_line() -> None:

@@ -1,0 +1,209 @@
+"""The equivalence certificate: on the user's own model and data, the doors, accumulation, processes and resume agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from glassloop.arguments import TrainingArguments
+from glassloop.data.encoding import encode
+from glassloop.data.sources import load_examples
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.recorder import RUN_NAME
+from glassloop.engine.state import State
+from glassloop.errors import SettingsError
+from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
+from glassloop.trainer import Trainer
+
+STEPS, BATCH = 6, 8
+ROUNDING = 1e-4  # of a loss or a gradient norm, where sums are taken in another order
+
+
+TWO_PROCESSES = """
+import sys
+from datasets import Dataset
+from glassloop import Trainer, TrainingArguments, load_model, load_tokenizer
+folder, steps, batch = sys.argv[1:]
+args = TrainingArguments(
+    folder + "/run", max_steps=int(steps), per_device_train_batch_size=int(batch), logging_steps=1, device="cpu",
+    precision="fp32", save_strategy="no",
+)
+rows = Dataset.from_parquet(folder + "/rows.parquet", cache_dir=folder)
+Trainer(load_model(folder + "/model"), args, train_dataset=rows, processing_class=load_tokenizer(folder + "/model")).train()
+"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One line of the certificate."""
+
+    name: str
+    difference: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= self.allowed
+
+
+class StopAt(Callback):
+    """Asks a run to stop after a step, as a signal does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, state: State, batches: list[Any]) -> None:
+        if state.step == self.step:
+            state.asked_to_stop = 15
+
+
+class Trial:
+    """Short trainings of one model on one data set, each from the same start."""
+
+    def __init__(self, data: Any, model: str, given: dict[str, Any], folder: Path) -> None:
+        examples = load_examples(data, **given)
+        tokenizer = load_tokenizer(model)
+        config = load_config(model)
+        rows = encode(examples, tokenizer, longest_input(tokenizer, config))["train"].rows
+        self.rows = rows.select(range(min(len(rows), STEPS * BATCH + 3)))  # the last group is short
+        self.examples, self.tokenizer, self.model, self.folder = examples, tokenizer, model, folder
+        self.number = 0
+
+    def train(self, *, dropout: bool = True, resume: Any = None, stop: int = 0, **settings: Any) -> tuple[torch.Tensor, Any]:
+        """Loss and gradient norm of each step, and the model at the end."""
+        options = {} if dropout else no_dropout(self.model)
+        labels = self.examples.labels
+        network = load_model(self.model, labels=labels, task=self.examples.task, new_head=True, seed=1, **options)
+        if resume is None:
+            self.number += 1
+        chosen: dict[str, Any] = {"max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu"}
+        chosen |= {"precision": "fp32", "save_strategy": "no", "disable_tqdm": True} | settings
+        args = TrainingArguments(str(self.folder / str(self.number)), **chosen)
+        watching = [StopAt(stop)] if stop else []
+        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer, callbacks=watching)
+        trainer.quiet = True
+        with suppress(SystemExit):  # stopped as asked
+            trainer.train(resume_from_checkpoint=resume)
+        figures = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
+        return torch.tensor(figures), network
+
+
+def certificate(data: Any, model: str, given: dict[str, Any]) -> list[Claim]:
+    """All claims, each with the largest difference found."""
+    with tempfile.TemporaryDirectory() as scratch:
+        trial = Trial(data, model, given, Path(scratch))
+        _, network = trial.train()
+        _, second = trial.train()
+        claims = [Claim("the same run twice: weights", weight_difference(network, second), 0.0)]
+        _, through = trial.train(backend="accelerate")
+        claims.append(Claim("plain loop and Accelerate: weights", weight_difference(network, through), 0.0))
+        by_hand = hand_written(trial)
+        claims.append(Claim("Trainer and a hand-written loop: weights", weight_difference(network, by_hand), 0.0))
+        trial.train(stop=STEPS // 2)
+        _, resumed = trial.train(resume=True)
+        claims.append(Claim(f"stopped after step {STEPS // 2} and resumed: weights", weight_difference(network, resumed), 0.0))
+        whole, _ = trial.train(dropout=False)
+        for accumulate in (2, 4, 8):
+            sizes = {"per_device_train_batch_size": BATCH // accumulate, "gradient_accumulation_steps": accumulate}
+            parts, _ = trial.train(dropout=False, **sizes)
+            name = f"{BATCH}x1 and {BATCH // accumulate}x{accumulate}: loss and gradient norm"
+            claims.append(Claim(name, float((parts - whole).abs().max()), ROUNDING))
+        two = two_processes(trial)
+        claims.append(Claim("1 process and 2: loss", float((two - whole[:, 0]).abs().max()), ROUNDING))
+    return claims
+
+
+def hand_written(trial: Trial) -> Any:
+    """The notes' loop in plain torch, with nothing of ours but the order of the rows and the start."""
+    from glassloop.data.batches import Batches, PaddingCollator
+
+    examples = trial.examples
+    network = load_model(trial.model, labels=examples.labels, task=examples.task, new_head=True, seed=1)
+    collate = PaddingCollator(trial.tokenizer)
+    plan = Batches(trial.rows, collate, BATCH, seed=42).plan
+    optimizer = torch.optim.AdamW(network.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, (STEPS - step) / STEPS))
+    network.train()
+    torch.manual_seed(42)
+    step = epoch = 0
+    while step < STEPS:
+        for numbers in plan(epoch):
+            network(**collate([trial.rows[int(number)] for number in numbers])).loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == STEPS:
+                break
+        epoch += 1
+    return network
+
+
+def two_processes(trial: Trial) -> torch.Tensor:
+    """The losses of the same run, without dropout, in two processes of their own."""
+    folder = trial.folder / "two"
+    folder.mkdir()
+    labels = trial.examples.labels
+    options = no_dropout(trial.model)
+    network = load_model(trial.model, labels=labels, task=trial.examples.task, new_head=True, seed=1, **options)
+    with quiet_transformers():
+        network.save_pretrained(folder / "model")
+        trial.tokenizer.save_pretrained(folder / "model")
+    pq.write_table(trial.rows.with_format("arrow")[:], folder / "rows.parquet")
+    (folder / "two.py").write_text(TWO_PROCESSES, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*launcher, str(folder / "two.py"), str(folder), str(STEPS), str(BATCH // 2)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise SettingsError(f"two processes do not run here: {done.stderr.strip().splitlines()[-1][:200]}", "glassloop doctor")
+    lines = (folder / "run" / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    return torch.tensor([json.loads(line)["loss"] for line in lines])
+
+
+def no_dropout(model: str) -> dict[str, float]:
+    """The settings that switch a model's dropout off."""
+    return {name: 0.0 for name, value in vars(load_config(model)).items() if "dropout" in name and isinstance(value, float)}
+
+
+def weight_difference(first: Any, second: Any) -> float:
+    """The largest difference of any weight."""
+    others = second.state_dict()
+    return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())
+
+
+def verify(what: str, model: str | None, given: dict[str, Any]) -> bool:
+    """Print the certificate for a run or a data set; return whether every claim holds."""
+    data = what
+    if (path := Path(what) / RUN_NAME).is_file():
+        run = json.loads(path.read_text(encoding="utf-8"))
+        data, model = run["data"]["source"], model or run["model"]["name"]
+        given = {**{name: value for name, value in run["data"]["settings"].items() if value is not None}, **given}
+    model = model or "quickstart"
+    console = Console()
+    console.print(
+        f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU in fp32, dropout on for weights, off for losses"
+    )
+    claims = certificate(data, model, given)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("", "claim", "largest difference", "allowed"):
+        table.add_column(name, justify="right" if name in ("largest difference", "allowed") else "left")
+    for claim in claims:
+        allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"
+        shown = "none" if claim.difference == 0 else f"{claim.difference:.1e}"
+        table.add_row("[green]✓[/green]" if claim.holds else "[red]✗[/red]", claim.name, shown, allowed)
+    console.print(table)
+    return all(claim.holds for claim in claims)

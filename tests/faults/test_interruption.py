@@ -1,0 +1,583 @@
+"""SCENARIOS 1 to 18: a run that was stopped in any way goes on and ends as if it never had been, or is refused and says why.
+
+The numbers in the test names are those of the scenarios. "The same" is `trials.same_end`: weights, history, predictions,
+figures, and the optimizer and random states of all checkpoints of the same step, to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trials
+from safetensors.torch import load_file, save_file
+from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
+
+from glassloop.engine.checkpoint import complete_names, open_checkpoint
+
+SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
+ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
+BEST = {
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "loss",
+    "save_total_limit": 1,
+    "eval_steps": 1,
+    "save_steps": 2,
+}
+
+
+def killed(runs: Any, *hooks: Hook, **settings: Any) -> Path:
+    """A run that killed itself at a hook."""
+    run = runs.new()
+    ended = runs.train(run, hooks, **settings)
+    assert ended.code == -signal.SIGKILL, ended.err
+    return run
+
+
+def stopped_at(runs: Any, step: int, **settings: Any) -> Path:
+    """A run that was killed in the call of a step."""
+    return killed(runs, Hook(STEP, step, KILL), **settings)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    return complete_names(run / "checkpoints")
+
+
+def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
+    """Every write, sync and rename of a run."""
+    counted = folder / "points"
+    ended = runs.train(runs.new(), environment={"GLASSLOOP_FAULT": f"count:{counted}"}, **settings)
+    assert ended.code == 0, ended.err
+    return counted.read_text().splitlines()
+
+
+# 1 to 7: kills
+
+
+def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+    """More of these, over more settings: benchmarks/kills.py."""
+    runs.reference()
+
+    def trial(seed: int) -> None:
+        run, chance = runs.new(), random.Random(seed)
+        running = runs.start(run)
+        for _ in range(4):
+            time.sleep(chance.uniform(0.1, 0.7))
+            running.send(signal.SIGKILL)
+            if running.wait().code == 0:
+                break
+            running = runs.servers.start("train", runs.data, "--resume", run, *runs.arguments(run)[2:])
+        ended = running.wait() if running.server.process.poll() is None and not finished(run) else None
+        if ended is not None and ended.code != 0:
+            assert ended.code == -signal.SIGKILL, ended.err
+        if not finished(run):
+            ended = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run)[2:])
+            assert ended.code == 0, ended.err
+        same_end(runs.reference(), run)
+
+    in_parallel(trial, range(6))
+
+
+def finished(run: Path) -> bool:
+    return (run / "run.json").exists() and json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
+    """Each in turn, from the first line of run.json to the last; 17: at least one complete checkpoint once there was one."""
+    points = fault_points(runs, tmp_path, **SHORT)
+    reference = runs.reference(**SHORT)
+    assert len(points) > 40
+    renamed = points.index("rename step-00000003")
+
+    def trial(number: int) -> None:
+        run = runs.new()
+        ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"kill:{number}"}, **SHORT)
+        assert ended.code == -signal.SIGKILL, f"{number}: {ended.err}"
+        whole = [path for path in checkpoints(run) if open_checkpoint(path)]  # what has its name is whole
+        assert bool(whole) == (number > renamed), points[number - 1]
+        if (run / "model").exists():
+            assert sha(run / "model" / "model.safetensors") == sha(reference / "model" / "model.safetensors")
+            assert sorted(path.name for path in (run / "model").iterdir()) == sorted(
+                path.name for path in (reference / "model").iterdir()
+            )
+        left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
+        again = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run, **SHORT)[2:])
+        assert again.code == 0, f"{number} ({points[number - 1]}): {again.err}"
+        assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
+        if not finished_before(points, number):
+            line = f"goes on after step {int(whole[0].name[5:])} " if whole else "so the run starts again"
+            assert line in again.err
+        same_end(reference, run)
+
+    in_parallel(trial, range(1, len(points) + 1))
+
+
+def finished_before(points: list[str], number: int) -> bool:
+    """Whether the last rename, that of the finished run.json, is done at a point."""
+    return number >= len(points) - points[::-1].index("rename run.json")
+
+
+def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
+    ended = runs.resumes_the_same(stopped_at(runs, 4))
+    assert "there is no complete checkpoint, so the run starts again" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("hook", "settings"),
+    [
+        pytest.param(Hook(STEP, 16, KILL), {}, id="before the last step"),
+        pytest.param(Hook(STEP, 16, KILL, after=True), {}, id="after the last step"),
+        pytest.param(Hook("glassloop.runs:write_predictions", 1, KILL), {}, id="in the final export"),
+        pytest.param(Hook("glassloop.trainer:Trainer.write_model", 4, KILL, after=True), {}, id="with the model half exported"),
+        pytest.param(Hook(EVALUATION, 3, KILL), {}, id="in an evaluation"),
+        pytest.param(Hook(EVALUATION, 5, KILL), {}, id="in the last evaluation"),
+        pytest.param(Hook(STEP, 8, KILL, after=True), {}, id="after the last step of an epoch"),
+        pytest.param(Hook(STEP, 9, KILL), {}, id="before the first step of an epoch"),
+        pytest.param(Hook(STEP, 13, KILL), {"save_strategy": "epoch"}, id="saved at the end of an epoch"),
+        pytest.param(Hook(BACKWARD, 11, KILL), ACCUMULATED, id="in the middle of a group"),
+        pytest.param(Hook(FORWARD, 8 + 1 * 2, KILL), ACCUMULATED, id="in the short last group"),
+        pytest.param(Hook(OPTIMIZER, 3, KILL, after=True), ACCUMULATED, id="after the short last group"),
+        pytest.param(Hook(STEP, 12, KILL), {"group_by_length": True}, id="grouped by length"),
+        pytest.param(Hook(STEP, 12, KILL), BEST, id="keeping the best weights"),
+        pytest.param(Hook(STEP, 12, KILL), {"lr_scheduler_type": "cosine", "warmup_steps": 0.3, "max_grad_norm": 0.1}, id="cosine"),
+    ],
+)  # fmt: skip
+def test_04_killed_at_the_edges(runs: Any, hook: Hook, settings: dict[str, Any]) -> None:
+    run = killed(runs, hook, **settings)
+    if (run / "model").exists():
+        assert sha(run / "model/model.safetensors") == sha(runs.reference(**settings) / "model/model.safetensors")
+    runs.resumes_the_same(run, **settings)
+
+
+def test_05_three_kills_in_one_epoch(runs: Any) -> None:
+    settings = {"save_steps": 2}
+    run = stopped_at(runs, 4, **settings)
+    for call in (3, 2):
+        assert runs.resume(run, hooks=[Hook(STEP, call, KILL)]).code == -signal.SIGKILL
+    runs.resumes_the_same(run, **settings)
+
+
+def test_06_other_intervals_change_no_weight(runs: Any) -> None:
+    run = stopped_at(runs, 12)
+    more = {"logging_steps": 1, "eval_steps": 7, "save_steps": 3, "save_total_limit": 4, "per_device_eval_batch_size": 5}
+    ended = runs.resume(run, *trials.flags(**more))
+    assert ended.code == 0, ended.err
+    assert sha(run / "model/model.safetensors") == sha(runs.reference() / "model/model.safetensors")
+    again = stopped_at(runs, 12)
+    assert runs.resume(again, *trials.flags(eval_strategy="no", save_strategy="no")).code == 0
+    assert sha(again / "model/model.safetensors") == sha(runs.reference() / "model/model.safetensors")
+
+
+def test_07_a_finished_run_is_left_alone(runs: Any) -> None:
+    run = runs.new()
+    assert runs.train(run, **SHORT).code == 0
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    ended = runs.resume(run)
+    assert ended.code == 0
+    assert "already complete" in ended.err
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+# 8: signals
+
+
+@pytest.mark.parametrize("name", [TERM, INT])
+@pytest.mark.parametrize(
+    ("target", "call", "step"),
+    [(FORWARD, 7, 6), (BACKWARD, 7, 7), (OPTIMIZER, 7, 7), (EVALUATION, 2, 8), (SAVING, 1, None), (STEP, 16, 16)],
+    ids=["forward", "backward", "optimizer", "evaluation", "saving", "the last step"],
+)
+def test_08_a_signal_saves_after_the_step(runs: Any, name: str, target: str, call: int, step: int | None) -> None:
+    run = runs.new()
+    ended = runs.train(run, [Hook(target, call, name)])
+    assert ended.code == {TERM: 143, INT: 130}[name], ended.err
+    assert ended.seconds < 30
+    newest = open_checkpoint(checkpoints(run)[0])
+    assert f"stopped by {name} after step {newest.manifest['step']}; go on with --resume" in ended.err
+    assert "Traceback" not in ended.err
+    assert step is None or newest.manifest["step"] == step
+    assert json.loads((run / "run.json").read_text())["status"] == "running"
+    runs.resumes_the_same(run)
+
+
+def test_08_a_signal_in_an_evaluation_that_goes_on(runs: Any) -> None:
+    """The evaluation was due when the run was stopped: stopped in it again, no step is taken before it is done."""
+    run = runs.new()
+    assert runs.train(run, [Hook(EVALUATION, 2, TERM)]).code == 143
+    assert runs.resume(run, hooks=[Hook(EVALUATION, 1, TERM)]).code == 143
+    assert [path.name for path in checkpoints(run)][0] == "step-00000008"
+    runs.resumes_the_same(run)
+
+
+def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
+    settings = {"eval_on_start": True}
+    run = runs.new()
+    assert runs.train(run, [Hook(EVALUATION, 1, TERM)], **settings).code == 143
+    runs.resumes_the_same(run, **settings)
+
+
+@pytest.mark.parametrize("target", ["glassloop.runs:write_predictions", "glassloop.runs:load_model"])
+@pytest.mark.parametrize("name", [TERM, INT])
+def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
+    run = runs.new()
+    ended = runs.train(run, [Hook(target, 1, name)])
+    assert ended.code == {TERM: 143, INT: 130}[name], ended.err
+    assert "Traceback" not in ended.err
+    if (run / "run.json").exists():
+        runs.resumes_the_same(run)
+    else:
+        assert not run.exists()
+
+
+def test_08_a_second_signal_ends_at_once(runs: Any) -> None:
+    run = runs.new()
+    ended = runs.train(run, [Hook(FORWARD, 12, f"{TERM}+{TERM}")])
+    assert ended.code == -signal.SIGTERM
+    assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [5]
+    runs.resumes_the_same(run)
+
+
+def test_08_a_second_signal_while_saving(runs: Any) -> None:
+    run = runs.new()
+    slow = Hook("glassloop.engine.checkpoint:sha256_of", 12, f"{TERM}+{TERM}")  # in the second checkpoint
+    assert runs.train(run, [Hook(STEP, 10, "SIGTERM"), slow]).code in (-signal.SIGTERM, 143)
+    assert open_checkpoint(checkpoints(run)[-1])
+    runs.resumes_the_same(run)
+
+
+# 9 and 10: disk
+
+
+def test_09_a_full_disk_at_every_point_of_a_checkpoint(
+    runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]
+) -> None:
+    points = fault_points(runs, tmp_path, **SHORT)
+    first = points.index("rename step-00000003") + 2
+    last = points.index("rename step-00000006")
+    reference = runs.reference(**SHORT)
+
+    def trial(number: int) -> None:
+        run = runs.new()
+        ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"full:{number}"}, **SHORT)
+        assert ended.code == 6, f"{number} ({points[number - 1]}): {ended.code} {ended.err}"
+        assert str(run / "checkpoints") in ended.err
+        assert "No space left on device" in ended.err
+        assert "bytes needed" in ended.err
+        assert "free" in ended.err
+        assert "Traceback" not in ended.err
+        assert open_checkpoint(run / "checkpoints" / "step-00000003").manifest["step"] == 3
+        assert not list((run / "checkpoints").glob(".*"))
+        assert runs.resume(run).code == 0
+        same_end(reference, run)
+
+    in_parallel(trial, range(first + 1, last + 1))
+
+
+def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
+    """While the run's description, its history, its model or its predictions are written."""
+    points = fault_points(runs, tmp_path, **SHORT)
+    last = points.index("rename step-00000006") + 4
+    reference = runs.reference(**SHORT)
+
+    def trial(number: int) -> None:
+        run = runs.new()
+        ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"full:{number}"}, **SHORT)
+        assert ended.code == 6, f"{number} ({points[number - 1]}): {ended.code} {ended.err}"
+        assert "No space left on device" in ended.err
+        assert "Traceback" not in ended.err
+        again = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run, **SHORT)[2:])
+        assert again.code == 0, again.err
+        same_end(reference, run)
+
+    chosen = [*range(1, 9, 2), *range(last, len(points) - 2, 3)]
+    in_parallel(trial, chosen)
+
+
+def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
+    """safetensors reports a full disk with an error of its own."""
+    from glassloop.engine.saver import Saver
+    from glassloop.errors import ResourceError
+
+    saver = Saver(runs.folder, None, lambda folder, weights: None)
+    saver.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    with pytest.raises(ResourceError, match="No space left on device.*bytes needed"):
+        saver.wait()
+
+
+def test_09_no_room_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> None:
+    run = runs.new()
+    ended = runs.train(run, [Hook("shutil:disk_usage", 1, "tiny disk", every=True)])
+    assert ended.code == 6, ended.err
+    assert str(run) in ended.err
+    assert "two checkpoints need" in ended.err
+    assert "1,000 are free" in ended.err
+    assert not (run / "checkpoints").exists()
+    assert runs.resume(run).code == 0
+    same_end(runs.reference(), run)
+
+
+def test_10_an_output_folder_that_cannot_be_written_to(runs: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    ended = runs.train(tmp_path / "file" / "run", [Hook(STEP, 1, "bug")])
+    assert ended.code == 6, ended.err
+    assert str(tmp_path / "file") in ended.err
+    assert "Traceback" not in ended.err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# 11 and 12: damaged checkpoints
+
+
+@pytest.fixture(scope="module")
+def stopped(runs: Any) -> Path:
+    """A run killed after two checkpoints, of the steps 5 and 10; tests work on copies."""
+    return stopped_at(runs, 13)
+
+
+def copied(run: Path, to: Path) -> Path:
+    return Path(shutil.copytree(run, to))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_11_any_file_of_the_newest_checkpoint_damaged(
+    runs: Any, stopped: Path, tmp_path: Path, in_parallel: Callable[..., list[Any]]
+) -> None:
+    files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
+    assert len(files) == 10
+    reference = runs.reference()
+
+    def trial(case: tuple[int, Path, Callable[[Path], None]]) -> None:
+        number, name, damage = case
+        run = copied(stopped, tmp_path / f"run-{number}")
+        damage(run / name)
+        newest = checkpoints(run)[0]
+        short = str(name.relative_to(newest.relative_to(run)))
+        named = runs.resume(newest)
+        assert named.code == 4, f"{name}: {named.err}"
+        assert short in named.err
+        assert "step-00000010" in named.err
+        ended = runs.resume(run)
+        assert ended.code == 0, ended.err
+        line = next(line for line in ended.err.splitlines() if "passed over" in line)
+        assert short in line
+        assert "goes on after step 5 " in ended.err
+        assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [
+            15,
+            10,
+        ]  # the damaged one is whole again
+        same_end(reference, run)
+
+    cases = [(name, damage) for name in files for damage in (truncate, Path.unlink, flip)]
+    in_parallel(trial, [(number, *case) for number, case in enumerate(cases)])
+
+
+def test_11_a_file_that_does_not_belong_to_it(runs: Any, stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path / "run")
+    (checkpoints(run)[0] / "model" / "extra.bin").write_bytes(b"x")
+    assert "extra.bin" in runs.resumes_the_same(run).err
+
+
+def test_11_a_damaged_description_of_the_run(runs: Any, stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path / "run")
+    truncate(run / "run.json")
+    ended = runs.resume(run)
+    assert ended.code == 4
+    assert "run.json" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def rewritten(checkpoint: Path, name: str, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Change the tensors of a file, and make the manifest fit them."""
+    tensors = load_file(checkpoint / name)
+    change(tensors)
+    save_file(tensors, checkpoint / name, metadata={"format": "pt"})
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"][name] = {"size": (checkpoint / name).stat().st_size, "sha256": sha(checkpoint / name)}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+WEIGHT = "bert.encoder.layer.0.output.dense.weight"
+CHANGES: dict[str, Callable[[dict[str, torch.Tensor], str], None]] = {
+    "missing": lambda tensors, name: tensors.__delitem__(name),
+    "added": lambda tensors, name: tensors.__setitem__(f"{name}.more", torch.zeros(2)),
+    "other shape": lambda tensors, name: tensors.__setitem__(name, tensors[name][:, :3].contiguous()),
+    "other kind": lambda tensors, name: tensors.__setitem__(name, tensors[name].double()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("file", "tensor"), [("model/model.safetensors", WEIGHT), ("optimizer.safetensors", f"exp_avg/{WEIGHT}")]
+)
+def test_12_a_tensor_that_does_not_fit(runs: Any, stopped: Path, tmp_path: Path, change: str, file: str, tensor: str) -> None:
+    run = copied(stopped, tmp_path / "run")
+    rewritten(checkpoints(run)[0], file, lambda tensors: CHANGES[change](tensors, tensor))
+    ended = runs.resume(run)
+    assert ended.code == 4, ended.err
+    assert tensor in ended.err
+    assert "Traceback" not in ended.err
+
+
+# 13 and 14: changed data and settings
+
+
+def edited_data(change: str, source: Path, to: Path) -> Path:
+    shutil.copytree(source, to)
+    header, *rows = (to / "train.csv").read_text().splitlines()
+    if change == "added":
+        rows.append("one more film,good")
+    elif change == "removed":
+        rows.pop(7)
+    elif change == "edited":
+        rows[7] = "the " + rows[7]
+    elif change == "other label":
+        rows[7] = rows[7].rpartition(",")[0] + "," + {"good": "bad", "bad": "good"}[rows[7].rpartition(",")[2]]
+    else:
+        rows[2], rows[7] = rows[7], rows[2]
+    (to / "train.csv").write_text("\n".join([header, *rows]) + "\n")
+    return to
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("added", "61 rows then, 62 now (1 added)"),
+        ("removed", "61 rows then, 60 now (1 removed)"),
+        ("edited", "1 rows edited (first row 8)"),
+        ("other label", "1 rows edited (first row 8)"),
+        ("reordered", "the same rows in another order (from row 3 on)"),
+    ],
+)
+def test_13_changed_training_data_are_refused(runs: Any, stopped: Path, tmp_path: Path, change: str, expected: str) -> None:
+    run = copied(stopped, tmp_path / "run")
+    data = edited_data(change, runs.data, tmp_path / "data")
+    ended = runs.servers.run("train", data, "--resume", run)
+    assert ended.code == 4, ended.err
+    assert "the training data have changed" in ended.err or "max_steps" in ended.err
+    assert expected in ended.err
+    assert "Traceback" not in ended.err
+    runs.resumes_the_same(run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"learning_rate": 2e-3}, ["learning_rate: 0.001 then, 0.002 now"]),
+        ({"seed": 7}, ["seed: 42 then, 7 now"]),
+        ({"per_device_train_batch_size": 4}, ["batch_size: 8 then, 4 now"]),
+        ({"max_length": 12}, ["max_length: None then, 12 now"]),
+        ({"labels": "good,bad"}, ["labels: ['bad', 'good'] then, ['good', 'bad'] now"]),
+        ({"num_train_epochs": 3}, ["num_train_epochs: 2.0 then, 3.0 now", "max_steps: 16 then, 24 now"]),
+        ({"weight_decay": 0.1, "warmup_steps": 2}, ["weight_decay: 0.0 then, 0.1 now", "warmup_steps: 0.0 then, 2.0 now"]),
+        ({"group_by_length": True}, ["group_by_length: False then, True now"]),
+        ({"gradient_accumulation_steps": 2}, ["gradient_accumulation_steps: 1 then, 2 now"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_14_changed_settings_are_refused(
+    runs: Any, stopped: Path, tmp_path: Path, settings: dict[str, Any], expected: list[str]
+) -> None:
+    run = copied(stopped, tmp_path / "run")
+    ended = runs.resume(run, *trials.flags(**settings))
+    assert ended.code == 4, ended.err
+    assert all(part in ended.err for part in expected), ended.err
+    assert "Traceback" not in ended.err
+    runs.resumes_the_same(run)  # what was refused left no trace
+
+
+def test_14_another_model_is_refused(runs: Any, stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path / "run")
+    other = copied(runs.model, tmp_path / "other")
+    ended = runs.resume(run, "--model", str(other))
+    assert ended.code == 4, ended.err
+    assert f"model: {runs.model} then, {other} now" in ended.err
+    assert runs.resume(run, "--model", str(runs.model)).code == 0
+
+
+# 15 to 18: folders
+
+
+def test_15_two_runs_into_one_folder(runs: Any) -> None:
+    run = runs.new()
+    first = runs.start(run, [Hook(STEP, 3, "sleep4")])
+    deadline = time.monotonic() + 20
+    while not (run / "history.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for ended in (runs.train(run), runs.resume(run)):
+        assert ended.code == 7, ended.err
+        assert f'"process": {first.pid}' in ended.err
+        assert "Traceback" not in ended.err
+    assert first.wait().code == 0
+    same_end(runs.reference(), run)
+    assert not (run / ".lock").exists()
+
+
+def test_15_the_lock_of_a_dead_run_is_taken_over(runs: Any) -> None:
+    run = stopped_at(runs, 8)
+    holder = json.loads((run / ".lock").read_text())["process"]
+    ended = runs.resumes_the_same(run)
+    assert "the lock of a run that died was taken over" in ended.err
+    assert str(holder) in ended.err
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_16_a_folder_with_somebodys_files_is_left_alone(runs: Any, tmp_path: Path, resumed: bool) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("important")
+    arguments = runs.arguments(mine)
+    ended = runs.servers.run(*arguments, *(["--resume", mine] if resumed else []))
+    assert ended.code == 2, ended.err
+    assert str(mine) in ended.err
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    assert (mine / "notes.txt").read_text() == "important"
+
+
+def test_16_a_run_is_not_overwritten(runs: Any) -> None:
+    run = runs.reference()
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    ended = runs.train(run)
+    assert ended.code == 2
+    assert "--resume" in ended.err
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
+    """And killed between the new name and the removal of the old one, both are there: test 02 goes over every point."""
+    settings = {**BEST, "learning_rate": 3e-2, "save_steps": 1}
+    run = runs.reference(**settings)
+    best = json.loads((run / "run.json").read_text())["best_step"]
+    assert best < 15
+    assert sorted(path.name for path in checkpoints(run)) == [f"step-{best:08d}", "step-00000016"]
+    hook = Hook("glassloop.engine.saver:rotate", best + 2, KILL)
+    half = killed(runs, hook, **settings)
+    kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]
+    assert best in kept
+    assert best + 2 in kept
+    runs.resumes_the_same(half, **settings)
+
+
+def test_18_twice_the_same_command_and_other_checkpoints(runs: Any) -> None:
+    run = runs.new()
+    assert runs.train(run).code == 0
+    same_end(runs.reference(), run)
+    for settings in ({"save_strategy": "no"}, {"save_steps": 1}, {"save_strategy": "epoch"}):
+        other = runs.reference(**settings)
+        assert not trials.differences(runs.reference(), other), settings

@@ -1,0 +1,349 @@
+"""Trials for the fault tests: the command in a forked child of a process that has imported everything once.
+
+A `Server` is a process of its own: it imports glassloop, torch and transformers, never trains, and forks a child for each
+trial, so that a trial costs about a second. `Hook`s let a child die, get a signal or fail at the n-th call of a function;
+they are test-only and put in from outside. `python trials.py run …` is the command with the hooks of `TRIAL_HOOKS`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+KILL, TERM, INT = "SIGKILL", "SIGTERM", "SIGINT"
+STEP = "glassloop.training:train_step"
+EVALUATION = "glassloop.trainer:run_over"
+FORWARD = "glassloop.engine.backends:PlainBackend.forward"
+BACKWARD = "glassloop.engine.backends:PlainBackend.backward"
+OPTIMIZER = "glassloop.engine.backends:PlainBackend.step"
+SAVING = "glassloop.engine.saver:write_checkpoint"
+TIMINGS = ("_runtime", "_per_second")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """At the `call`-th call of `target` ("module:name.name") do `action`: a signal's name, or an error of `ERRORS`."""
+
+    target: str
+    call: int
+    action: str
+    after: bool = False  # the call first, then the action
+    rank: int = -1  # only in this process of several
+    every: bool = False  # at this call and at all after it
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended: its exit code (negative: of a signal), and what it said."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float = 0.0
+
+
+@dataclass
+class Trial:
+    """A trial that runs."""
+
+    pid: int
+    server: Server
+    out: Path
+    err: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float = 90.0) -> Ended:
+        code = self.server.ask({"wait": self.pid, "timeout": timeout})["code"]
+        if code is None:
+            raise TimeoutError(f"the trial did not end within {timeout} s:\n{self.err.read_text()[-3000:]}")
+        seconds = time.monotonic() - self.began
+        return Ended(code, self.out.read_text(errors="replace"), self.err.read_text(errors="replace"), seconds)
+
+
+class Server:
+    """The process that forks the trials; one for each thread that asks."""
+
+    numbers = count(1)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def start(self, arguments: Iterable[object], hooks: Iterable[Hook] = (), **environment: str) -> Trial:
+        """Start `glassloop arguments…` with some hooks and further environment."""
+        number = f"{self.process.pid}-{next(Server.numbers)}"
+        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "hooks": [asdict(hook) for hook in hooks],
+            "environment": {"GLASSLOOP_CACHE": str(self.folder / "cache"), "COLUMNS": "200", **environment},
+            "folder": str(self.folder),
+            "out": str(out),
+            "err": str(err),
+        }
+        return Trial(self.ask(request)["pid"], self, out, err)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+class Servers:
+    """A server for each thread, started when it first asks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.own, self.all = folder, threading.local(), []
+
+    def start(self, *arguments: object, hooks: Iterable[Hook] = (), **environment: str) -> Trial:
+        if not hasattr(self.own, "server"):
+            self.own.server = Server(self.folder)
+            self.all.append(self.own.server)
+        return self.own.server.start(arguments, hooks, **environment)
+
+    def run(self, *arguments: object, hooks: Iterable[Hook] = (), timeout: float = 90.0, **environment: str) -> Ended:
+        """Run `glassloop arguments…` to its end."""
+        return self.start(*arguments, hooks=hooks, **environment).wait(timeout)
+
+    def close(self) -> None:
+        for server in self.all:
+            server.close()
+
+
+# In the child
+
+
+def install(hooks: Iterable[Hook]) -> None:
+    """Put the hooks in."""
+    for hook in hooks:
+        if hook.rank in (-1, int(os.environ.get("RANK", "0"))):
+            module_name, _, path = hook.target.partition(":")
+            owner: Any = importlib.import_module(module_name)
+            *parents, name = path.split(".")
+            for parent in parents:
+                owner = getattr(owner, parent)
+            setattr(owner, name, hooked(getattr(owner, name), hook))
+
+
+def hooked(function: Any, hook: Hook) -> Any:
+    calls = count(1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        number = next(calls)
+        if not (number == hook.call or (hook.every and number > hook.call)):
+            return function(*args, **kwargs)
+        if hook.action == "tiny disk":
+            return SimpleNamespace(total=10**6, used=10**6 - 1000, free=1000)
+        if hook.after:
+            result = function(*args, **kwargs)
+            act(hook.action)
+            return result
+        act(hook.action)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def act(action: str) -> None:
+    if action.startswith("SIG"):
+        for name in action.split("+"):
+            os.kill(os.getpid(), getattr(signal, name))
+        return
+    if action.startswith("sleep"):
+        time.sleep(float(action[5:]))
+        return
+    import torch
+
+    raise {
+        "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        "cpu": RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+                            "tried to allocate 99 bytes. Error code 12 (Cannot allocate memory)"),
+        "memory": MemoryError(),
+        "nospace": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/place"),
+        "bug": ZeroDivisionError("a bug in one process"),
+    }[action]  # fmt: skip
+
+
+def run_command(arguments: list[str], hooks: Iterable[Hook]) -> int:
+    """The command in this process; its exit code."""
+    import glassloop.cli
+
+    install(hooks)
+    sys.argv = ["glassloop", *arguments]
+    try:
+        glassloop.cli.main()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    return 0
+
+
+def child(request: dict[str, Any]) -> None:
+    """One trial: never returns."""
+    code = 70
+    try:
+        for place, name in ((1, "out"), (2, "err")):
+            descriptor = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(descriptor, place)
+            os.close(descriptor)
+        os.close(0)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        import torch
+
+        torch.set_num_threads(1)
+        code = run_command(request["arguments"], [Hook(**hook) for hook in request["hooks"]])
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    for name in ("glassloop.runs", "glassloop.training", "glassloop.scoring", "transformers.models.bert.modeling_bert",
+                 "transformers.models.auto.modeling_auto", "transformers.models.bert.tokenization_bert",
+                 "torch._dynamo", "sklearn.metrics"):  # fmt: skip
+        importlib.import_module(name)
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        if "wait" in request:
+            answer: dict[str, Any] = {"code": wait_for(request["wait"], request["timeout"])}
+        else:
+            pid = os.fork()
+            if pid == 0:
+                child(request)
+            answer = {"pid": pid}
+        print(json.dumps(answer), flush=True)
+
+
+def wait_for(pid: int, timeout: float) -> int | None:
+    """The exit code of a child; None, and the child killed, where it does not end."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+# What two runs ended with
+
+
+def sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def final_metrics(run: Path) -> dict[str, Any]:
+    """Figures of a finished run, without timings."""
+    described = json.loads((run / "run.json").read_text())
+    assert described["status"] == "finished"
+    figures = {**described["result"], **described.get("evaluation", {}), "best_step": described.get("best_step")}
+    return {name: value for name, value in figures.items() if not name.endswith(TIMINGS)}
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """What two finished runs do not have in common."""
+    found = [] if sha(first / "model/model.safetensors") == sha(second / "model/model.safetensors") else ["weights"]
+    for name in ("history.jsonl", "validation-predictions.jsonl"):
+        if (first / name).exists() != (second / name).exists():
+            found.append(f"{name} in one only")
+        elif (first / name).exists() and (first / name).read_bytes() != (second / name).read_bytes():
+            found.append(name)
+    if final_metrics(first) != final_metrics(second):
+        found.append("metrics")
+    for step in {path.name for path in (first / "checkpoints").glob("step-*")} & {
+        path.name for path in (second / "checkpoints").glob("step-*")
+    }:
+        for path in (first / "checkpoints" / step).glob("*.safetensors"):
+            if sha(path) != sha(second / "checkpoints" / step / path.name):
+                found.append(f"{step}/{path.name}")
+    for run in (first, second):
+        found += [f"left over in {run.name}: {path.name}" for path in [*run.glob(".*"), *(run / "checkpoints").glob(".*")]]
+    return found
+
+
+def same_end(first: Path, second: Path) -> None:
+    """Two finished runs ended with the same weights, history, predictions and figures; nothing is left over."""
+    assert not differences(first, second)
+
+
+# Small data
+
+
+def write_data(folder: Path, train_rows: int = 61, validation_rows: int = 13, seed: int = 5) -> Path:
+    """A folder of train.csv and validation.csv: generated texts of the tiny tokenizer's words, of all lengths."""
+    import random
+
+    source = random.Random(seed)
+    words = "the a is was film story very not and of to in on it this that first second sentence one two".split()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, number in (("train", train_rows), ("validation", validation_rows)):
+        lines = ["text,label"]
+        for row in range(number):
+            label = ("bad", "good")[source.random() < 0.5] if row > 1 else ("bad", "good")[row]
+            parts = source.choices(words, k=source.randint(2, 18))
+            parts.insert(source.randrange(len(parts)), label if source.random() < 0.9 else "one")
+            lines.append(f"{' '.join(parts)} {row},{label}")
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def flags(**settings: object) -> list[str]:
+    """`--name value` for each setting; a True is a bare flag."""
+    found = []
+    for name, value in settings.items():
+        found += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return found
+
+
+SMALL = {
+    "num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 3,
+    "save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4, "device": "cpu", "precision": "fp32", "disable_tqdm": True,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve()
+    elif sys.argv[1] == "run":
+        chosen = [Hook(**hook) for hook in json.loads(os.environ.get("TRIAL_HOOKS", "[]"))]
+        sys.exit(run_command(sys.argv[2:], chosen))

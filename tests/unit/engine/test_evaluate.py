@@ -1,0 +1,171 @@
+"""One pass over a split: every row once and in its own place, whatever the batches; the model is left as it was."""
+
+from __future__ import annotations
+
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model
+
+from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.engine.backends import PlainBackend
+from glassloop.engine.evaluate import run_over
+from glassloop.engine.losses import make_loss
+
+LOSS = make_loss("single_label_classification")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model(dropout=0.5)
+
+
+@pytest.fixture(scope="module")
+def one_by_one(model, few, tiny_tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and losses of plain calls of the model, a row at a time."""
+    logits, losses = [], []
+    model.eval()
+    with torch.no_grad():
+        for row in few["train"]:
+            said = model(**{key: torch.tensor([value]) for key, value in row.items()})
+            logits.append(said.logits[0].numpy())
+            losses.append(said.loss.item())
+    model.train()
+    return np.stack(logits), np.array(losses)
+
+
+def evaluated(model: Any, rows: Any, tokenizer: Any, batch_size: int, **options: Any) -> Any:
+    return run_over(model, Batches(rows, PaddingCollator(tokenizer), batch_size, **options), PlainBackend(), LOSS)
+
+
+@pytest.mark.parametrize("options", [{}, {"group_by_length": True}, {"seed": 3}], ids=["in order", "by length", "shuffled"])
+@pytest.mark.parametrize("batch_size", [1, 4, 7, 29, 64])
+def test_logits_are_those_of_plain_calls_one_by_one(
+    model, few, tiny_tokenizer, one_by_one, batch_size: int, options: dict[str, Any]
+) -> None:
+    found = evaluated(model, few["train"], tiny_tokenizer, batch_size, **options)
+    logits, losses = one_by_one
+    np.testing.assert_allclose(found.logits, logits, atol=1e-5, rtol=0)
+    assert found.labels.tolist() == few["train"]["labels"]
+    assert found.loss == pytest.approx(losses.mean(), abs=1e-5)
+    assert found.seconds > 0
+
+
+def test_the_loss_is_the_mean_over_rows_not_over_batches(model, few, tiny_tokenizer) -> None:
+    """29 rows in batches of 28: the mean of the batches' means would count the last row 28 times."""
+    rows = few["train"].select(range(29))
+    found = evaluated(model, rows, tiny_tokenizer, 28)
+    whole = evaluated(model, rows, tiny_tokenizer, 29)
+    assert found.loss == pytest.approx(whole.loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny_tokenizer, number: int) -> None:
+    """What each process hands in is put together as if there were but one, to the last bit."""
+    batches = Batches(few["train"], PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
+    alone = run_over(model, batches, PlainBackend(), LOSS)
+    shares: list[Any] = []
+
+    class Share(PlainBackend):
+        num_processes = number
+
+        def gather_objects(self, rows: list[Any]) -> list[Any]:
+            shares.extend(rows)
+            return list(shares)
+
+    for rank in range(number):
+        backend = Share()
+        backend.rank = rank
+        found = run_over(model, batches, backend, LOSS)
+    assert np.array_equal(found.logits, alone.logits)
+    assert np.array_equal(found.labels, alone.labels)
+    assert found.loss == pytest.approx(alone.loss, abs=1e-6)
+    assert sum(len(part) for share in shares for part in share[0]) == 29
+
+
+def test_a_process_without_a_batch_hands_in_nothing(model, few, tiny_tokenizer) -> None:
+    batches = Batches(few["train"].select(range(3)), PaddingCollator(tiny_tokenizer), 4)
+    handed: list[Any] = []
+
+    class Second(PlainBackend):
+        rank, num_processes = 1, 2
+
+        def gather_objects(self, rows: list[Any]) -> list[Any]:
+            handed.extend(rows)
+            return [*rows, ([np.array([0])], [np.zeros((1, 2))], [np.array([1])], 0.5)]
+
+    found = run_over(model, batches, Second(), LOSS)
+    assert handed == [([], [], [], 0.0)]
+    assert (found.labels.tolist(), found.loss) == ([1], 0.5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_there_is_no_dropout_and_the_mode_comes_back(model, few, tiny_tokenizer, training: bool) -> None:
+    model.train(training)
+    first, second = (evaluated(model, few["validation"], tiny_tokenizer, 4) for _ in range(2))
+    assert np.array_equal(first.logits, second.logits)
+    assert model.training is training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    model.train()
+
+
+def test_no_random_number_is_drawn(model, few, tiny_tokenizer) -> None:
+    before = torch.get_rng_state()
+    evaluated(model, few["validation"], tiny_tokenizer, 4)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_comes_back_after_an_error_too(model, few, tiny_tokenizer, training: bool) -> None:
+    def fail(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    model.train(training)
+    with pytest.raises(ZeroDivisionError):
+        run_over(model, Batches(few["validation"], PaddingCollator(tiny_tokenizer), 4), PlainBackend(), fail)
+    assert model.training is training
+    model.train()
+
+
+def test_rows_without_labels_have_logits_alone(model, few, tiny_tokenizer) -> None:
+    found = evaluated(model, few["validation"].remove_columns("labels"), tiny_tokenizer, 4)
+    assert (found.labels, found.loss) == (None, None)
+    assert found.logits.shape == (len(few["validation"]), 2)
+
+
+def test_without_a_loss_labels_are_not_looked_at(model, few, tiny_tokenizer) -> None:
+    found = run_over(model, Batches(few["validation"], PaddingCollator(tiny_tokenizer), 4), PlainBackend())
+    assert (found.labels, found.loss) == (None, None)
+
+
+def test_nothing_is_kept_but_logits_and_labels_as_plain_arrays(few, tiny_tokenizer) -> None:
+    """A model that hands out its hidden states too: none of them outlives its batch."""
+
+    class Generous(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, **_: torch.Tensor) -> SimpleNamespace:
+            hidden = torch.zeros(len(input_ids), 1234)
+            made.add(hidden)
+            return SimpleNamespace(logits=input_ids[:, :2].double(), hidden_states=hidden)
+
+    made: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    alive: list[int] = []
+    batches = Batches(few["train"], PaddingCollator(tiny_tokenizer), 4)
+    whole = batches.whole
+
+    def counted(*places: int) -> Any:
+        for batch in whole(*places):
+            alive.append(len(made))
+            yield batch
+
+    batches.whole = counted  # type: ignore[method-assign]
+    found = run_over(Generous(), batches, PlainBackend(), LOSS)
+    assert max(alive) <= 1, "the hidden states of more than one batch were alive at once"
+    assert type(found.logits) is np.ndarray
+    assert type(found.labels) is np.ndarray
+    assert found.logits.dtype == np.float32
+    assert found.logits.base is None or found.logits.base.size == found.logits.size
+    assert type(found.loss) is float

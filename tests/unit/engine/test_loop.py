@@ -1,0 +1,495 @@
+"""The loop: every batch once an epoch, never a step more or less, events in their order, figures read only where logged."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from glassloop.data.batches import plan_epoch
+from glassloop.engine import loop
+from glassloop.engine.backends import PlainBackend
+from glassloop.engine.callbacks import EVENTS
+from glassloop.engine.loop import due, fit, groups_of, train_step
+from glassloop.engine.state import Plan, State
+
+
+class Numbers:
+    """Batches that are nothing but the numbers of their rows."""
+
+    def __init__(self, num_rows: int, batch_size: int) -> None:
+        self.num_rows, self.batch_size = num_rows, batch_size
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        return [tuple(rows.tolist()) for rows in plan_epoch(self.num_rows, self.batch_size, seed=5, epoch=epoch)]
+
+    def __len__(self) -> int:
+        return math.ceil(self.num_rows / self.batch_size)
+
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[tuple[int, ...]]:
+        yield from self.plan(epoch)[skip:]
+
+
+def plan_of(batches: Numbers, accumulate: int = 1, max_steps: int | None = None, epochs: int = 1, **intervals: int) -> Plan:
+    per_epoch = math.ceil(len(batches) / accumulate)
+    wanted: dict[str, Any] = {"log_every": 0, "eval_every": 0, "save_every": 0, **intervals}
+    return Plan(max_steps or per_epoch * epochs, per_epoch, len(batches), accumulate, 0, **wanted)
+
+
+class Watching:
+    """Writes down everything that happens, in its order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.state: State | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in EVENTS:
+            raise AttributeError(name)
+        return lambda state, **facts: self.seen.append(f"{name} {state.step}")
+
+
+FINE = torch.tensor([0.5, 1.0])
+
+
+def run(batches: Numbers, plan: Plan, state: State | None = None, **options: Any) -> tuple[list[list[Any]], State]:
+    """The groups that were trained on, and the state at the end."""
+    groups: list[list[Any]] = []
+
+    def step(group: list[Any]) -> torch.Tensor:
+        groups.append(group)
+        return FINE
+
+    state = fit(step, batches, plan, state if state is not None else State(), **options)
+    return groups, state
+
+
+# --- never a step skipped or doubled -----------------------------------------------------------------------------
+
+SHAPES = [*product(range(1, 10), range(1, 5), range(1, 5))]  # rows, batch size, accumulated batches
+
+
+def test_every_batch_once_an_epoch_and_the_short_group_is_trained_on() -> None:
+    for num_rows, batch_size, accumulate in SHAPES:
+        batches = Numbers(num_rows, batch_size)
+        groups, state = run(batches, plan_of(batches, accumulate, epochs=3, log_every=2))
+        per_epoch = math.ceil(math.ceil(num_rows / batch_size) / accumulate)
+        assert len(groups) == state.step == 3 * per_epoch
+        assert (state.epoch, state.batch) == (3, 0)
+        for epoch in range(3):
+            mine = groups[epoch * per_epoch : (epoch + 1) * per_epoch]
+            assert [batch for group in mine for batch in group] == batches.plan(epoch)
+            assert all(len(group) == accumulate for group in mine[:-1])
+            assert len(mine[-1]) == len(batches) - accumulate * (per_epoch - 1)
+            assert sorted(row for group in mine for batch in group for row in batch) == [*range(num_rows)]
+
+
+def test_max_steps_ends_in_the_middle_of_an_epoch_or_goes_into_another() -> None:
+    for num_rows, batch_size, accumulate in SHAPES:
+        batches = Numbers(num_rows, batch_size)
+        whole, _ = run(batches, plan_of(batches, accumulate, epochs=3))
+        for max_steps in range(1, len(whole) + 1):
+            groups, state = run(batches, plan_of(batches, accumulate, max_steps))
+            assert groups == whole[:max_steps]
+            assert state.step == max_steps
+
+
+def test_a_run_that_goes_on_sees_exactly_the_rest() -> None:
+    """From any step: the middle of an epoch, its last step, the first of the next."""
+    for num_rows, batch_size, accumulate in SHAPES:
+        batches = Numbers(num_rows, batch_size)
+        plan = plan_of(batches, accumulate, epochs=2, save_every=1)
+        stored: list[State] = []
+        state = State()
+        whole, _ = run(batches, plan, state, save=lambda state=state, stored=stored: stored.append(replace(state)))
+        assert len(stored) == len(whole)
+        for done, state in enumerate(stored[:-1], 1):
+            groups, ended = run(batches, plan, replace(state))
+            assert groups == whole[done:]
+            assert (ended.step, ended.epoch, ended.batch) == (len(whole), 2, 0)
+
+
+def test_groups() -> None:
+    assert [*groups_of(3, range(7))] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [*groups_of(3, range(6))] == [[0, 1, 2], [3, 4, 5]]
+    assert [*groups_of(1, range(2))] == [[0], [1]]
+    assert [*groups_of(4, [])] == []
+
+
+def test_groups_take_no_batch_before_it_is_needed() -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[int]:
+        for number in range(4):
+            taken.append(number)
+            yield number
+
+    groups = groups_of(2, batches())
+    assert next(groups) == [0, 1]
+    assert taken == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"), [(0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])]
+)
+def test_due(every: int, steps: list[int]) -> None:
+    assert [step for step in range(1, 7) if due(every, step)] == steps
+
+
+# --- the order of things -----------------------------------------------------------------------------------------
+
+
+def happenings(plan: Plan, batches: Numbers, **options: Any) -> list[Any]:
+    watching = Watching()
+
+    def step(group: list[Any]) -> torch.Tensor:
+        watching.seen.append("step")
+        return FINE
+
+    def evaluate() -> dict[str, float]:
+        watching.seen.append("evaluate")
+        return {"eval_loss": 1.0}
+
+    given: dict[str, Any] = {"evaluate": evaluate, "save": lambda: watching.seen.append("save"), **options}
+    callbacks = [watching, *given.pop("callbacks", [])]
+    fit(step, batches, plan, State(), callbacks=callbacks, **given)
+    return watching.seen
+
+
+def test_step_log_evaluate_save_stop() -> None:
+    batches = Numbers(5, 1)
+    plan = plan_of(batches, accumulate=2, max_steps=4, log_every=2, eval_every=3, save_every=3)
+    assert happenings(plan, batches) == [
+        "on_fit_start 0",
+        *("step", "on_step 1"),
+        *("step", "on_step 2", "on_log 2"),
+        *("step", "on_step 3", "on_log 3", "evaluate", "on_evaluate 3", "save", "on_save 3"),
+        "on_epoch_end 3",
+        *("step", "on_step 4", "on_log 4"),
+        "on_fit_end 4",
+    ]
+
+
+def test_every_epoch_has_its_end_the_last_one_too() -> None:
+    batches = Numbers(4, 2)
+    seen = happenings(plan_of(batches, epochs=3), batches)
+    assert [event for event in seen if event.startswith("on_epoch_end")] == [f"on_epoch_end {step}" for step in (2, 4, 6)]
+    assert seen[-2:] == ["on_epoch_end 6", "on_fit_end 6"]
+    half = happenings(plan_of(batches, max_steps=3), batches)
+    assert [event for event in half if event.startswith("on_epoch_end")] == ["on_epoch_end 2"]
+
+
+def test_an_evaluation_before_the_first_step() -> None:
+    batches = Numbers(2, 1)
+    plan = replace(plan_of(batches), eval_on_start=True)
+    assert happenings(plan, batches)[:4] == ["on_fit_start 0", "evaluate", "on_evaluate 0", "step"]
+    assert "evaluate" not in happenings(replace(plan, eval_on_start=False), batches)
+
+
+def test_an_evaluation_is_judged_before_it_is_told() -> None:
+    batches, best = Numbers(3, 1), []
+
+    class Watcher(Watching):
+        def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+            best.append((state.best_step, metrics["eval_loss"]))
+
+    losses = iter([3.0, 2.0, 2.5])
+    happenings(
+        plan_of(batches, eval_every=1), batches, evaluate=lambda: {"eval_loss": next(losses)}, callbacks=[Watcher()]
+    )
+    assert best == [(1, 3.0), (2, 2.0), (2, 2.5)]
+
+
+def test_a_reason_to_stop_ends_the_run_after_evaluate_and_save_of_that_step() -> None:
+    class Stopper(Watching):
+        def on_step(self, state: State, batches: list[Any]) -> None:
+            if state.step == 2:
+                state.stop_reason = "enough"
+
+    batches = Numbers(9, 1)
+    seen = happenings(plan_of(batches, eval_every=2, save_every=2), batches, callbacks=[Stopper()])
+    assert seen[-7:] == ["on_step 2", "on_log 2", "evaluate", "on_evaluate 2", "save", "on_save 2", "on_fit_end 2"]
+
+
+def test_a_run_stopped_between_two_logs_loses_no_figure() -> None:
+    class Stopper(Watching):
+        def on_step(self, state: State, batches: list[Any]) -> None:
+            state.stop_reason = "enough" if state.step == 3 else None
+
+    batches = Numbers(9, 1)
+    seen = happenings(plan_of(batches, log_every=2), batches, callbacks=[Stopper()])
+    assert seen[-3:] == ["on_step 3", "on_log 3", "on_fit_end 3"]
+
+
+def test_patience_that_has_run_out_stops_the_run() -> None:
+    batches = Numbers(9, 1)
+    plan = replace(plan_of(batches, eval_every=1), patience=2)
+    _, state = run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})
+    assert (state.step, state.best_step) == (3, 1)
+    assert state.stop_reason == "no better eval_loss in 2 evaluations"
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+class Counted(torch.Tensor):
+    """A tensor that counts how often somebody asks the device for numbers."""
+
+    asked = 0
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") in ("tolist", "item", "__float__", "__bool__", "__int__", "numpy", "cpu"):
+            Counted.asked += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize(("log_every", "logs"), [(1, 12), (3, 4), (5, 3), (12, 1), (0, 1)])
+def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) -> None:
+    batches = Numbers(12, 1)
+    told: list[list[list[float]]] = []
+
+    class Watcher(Watching):
+        def on_log(self, state: State, figures: list[list[float]]) -> None:
+            told.append(figures)
+
+    numbers = iter(range(12))
+
+    def step(group: list[Any]) -> torch.Tensor:
+        return torch.tensor([next(numbers), 1.0]).as_subclass(Counted)
+
+    Counted.asked = 0
+    state = fit(step, batches, plan_of(batches, log_every=log_every), State(), callbacks=[Watcher()])
+    assert Counted.asked == len(told) == logs
+    assert [figures for log in told for figures in log] == [[float(number), 1.0] for number in range(12)]
+    assert state.mean_loss == 5.5
+
+
+def test_a_step_asks_for_no_number() -> None:
+    asked_before = Counted.asked = 0
+    model = torch.nn.Linear(3, 2)
+    model.weight = torch.nn.Parameter(model.weight.detach().as_subclass(Counted))
+    batch = SimpleNamespace(inputs={"input": torch.ones(2, 3)}, labels=torch.tensor([0, 1]), numbers=[0, 1], size=2)
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, **inputs: torch.Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=self.inner(**inputs))
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    loss = torch.nn.CrossEntropyLoss(reduction="sum")
+    train_step(Wrapped(), [batch], loss, optimizer, scheduler, backend=PlainBackend(), max_norm=1.0)
+    assert Counted.asked == asked_before
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        ([math.nan, 1.0], "step 7: the loss is nan"),
+        ([math.inf, 1.0], "step 7: the loss is inf"),
+        ([0.5, math.inf], "step 7: the gradient's norm is inf"),
+        ([0.5, math.nan], "step 7: the gradient's norm is nan"),
+    ],
+)
+@pytest.mark.parametrize("log_every", [1, 5, 10, 100])
+def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], told: str, log_every: int) -> None:
+    batches, steps = Numbers(12, 1), 0
+    watching = Watching()
+
+    def step(group: list[Any]) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        return torch.tensor(figures) if steps == 7 else FINE
+
+    state = State()
+    with pytest.raises(FloatingPointError) as caught:
+        fit(step, batches, plan_of(batches, log_every=log_every), state, callbacks=[watching])
+    assert caught.value.args == (told, 7)
+    assert steps == min(math.ceil(7 / log_every) * log_every, 12), "not found within the logging interval"
+    assert state.last_loss == 0.5
+    assert state.losses_read == 6
+    assert "on_fit_end 12" not in watching.seen
+
+
+def test_nothing_is_saved_or_evaluated_after_such_a_figure() -> None:
+    batches, bad = Numbers(6, 1), torch.tensor([math.nan, 1.0])
+    for interval in ("save_every", "eval_every"):
+        with pytest.raises(FloatingPointError):
+            fit(
+                lambda group: bad,
+                batches,
+                plan_of(batches, **{interval: 2}),
+                State(),
+                save=lambda: pytest.fail("saved"),
+                evaluate=lambda: pytest.fail("evaluated"),
+            )
+
+
+def test_figures_of_several_processes_are_gathered_when_they_are_read() -> None:
+    batches, gathered = Numbers(6, 1), []
+
+    def gather(figures: torch.Tensor) -> torch.Tensor:
+        gathered.append(tuple(figures.shape))
+        return figures * 2
+
+    _, state = run(batches, plan_of(batches, log_every=4), gather=gather)
+    assert gathered == [(4, 2), (2, 2)]
+    assert state.mean_loss == 1.0
+
+
+# --- one step ----------------------------------------------------------------------------------------------------
+
+
+class Line(torch.nn.Module):
+    """Logits are a weighted sum of the input, so that gradients can be computed by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([[1.0], [2.0]]))
+
+    def forward(self, rows: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=rows @ self.weight)
+
+
+def squares(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return (logits.squeeze(-1) - labels).square().sum()
+
+
+def batch_of(rows: list[list[float]], labels: list[float], mine: int | None = None, size: int | None = None) -> Any:
+    numbers = range(len(rows) if mine is None else mine)
+    return SimpleNamespace(
+        inputs={"rows": torch.tensor(rows)}, labels=torch.tensor(labels), numbers=numbers, size=size or len(rows)
+    )
+
+
+def one_step(group: list[Any], max_norm: float = 0.0, **options: Any) -> tuple[Line, list[float]]:
+    model = Line()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    figures = train_step(model, group, squares, optimizer, scheduler, backend=PlainBackend(), max_norm=max_norm, **options)
+    assert model.weight.grad is None
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    return model, figures.tolist()
+
+
+def test_a_step_is_the_mean_over_its_examples_whatever_the_batches() -> None:
+    rows, labels = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 1.0]
+    expected = torch.tensor([[1.0], [2.0]]) - 0.1 * torch.tensor([[2 * (1 + 2) / 3], [2 * (2 + 2) / 3]])
+    groups = [
+        [batch_of(rows, labels)],
+        [batch_of(rows[:2], labels[:2]), batch_of(rows[2:], labels[2:])],
+        [batch_of([row], [label]) for row, label in zip(rows, labels, strict=True)],
+    ]
+    for group in groups:
+        model, (loss, norm) = one_step(group)
+        torch.testing.assert_close(model.weight.detach(), expected)
+        assert loss == pytest.approx((1 + 4 + 4) / 3)
+        assert norm == pytest.approx(math.hypot(2, 8 / 3))
+
+
+def test_rows_of_other_processes_are_counted_and_an_empty_share_counts_for_nothing() -> None:
+    _, (loss, _) = one_step([batch_of([[1.0, 0.0]], [0.0], size=4)])
+    assert loss == 0.25
+    model, figures = one_step([batch_of([[1.0, 0.0]], [0.0], mine=0, size=1)])
+    assert figures == [0.0, 0.0]
+    assert model.weight.tolist() == [[1.0], [2.0]]
+
+
+def test_gradients_are_seen_once_before_they_are_clipped() -> None:
+    seen: list[float] = []
+    rows = [batch_of([[30.0, 40.0]], [0.0]), batch_of([[30.0, 40.0]], [0.0])]
+    model, (_, norm) = one_step(rows, 1.0, on_gradients=lambda model: seen.append(model.weight.grad.norm().item()))
+    assert len(seen) == 1
+    assert seen[0] == pytest.approx(norm)
+    assert norm > 1000
+    moved = torch.tensor([[1.0], [2.0]]) - model.weight.detach()
+    assert moved.norm().item() == pytest.approx(0.1, rel=1e-4)  # rate times the norm they were clipped to
+
+
+# --- alone -------------------------------------------------------------------------------------------------------
+
+ALONE = '''
+import math, sys
+from types import SimpleNamespace
+import torch
+import loop
+
+class State:
+    step = epoch = batch = asked_to_stop = signal = 0
+    stop_reason = None
+    evaluation_due = False
+    def __init__(self):
+        self.unlogged, self.losses = [], []
+    def read(self, figures):
+        self.unlogged += figures
+        self.losses += [loss for loss, norm in figures]
+
+class Batches:
+    def epoch(self, epoch, skip=0):
+        torch.manual_seed(epoch)
+        for _ in range(skip, 5):
+            rows = torch.randn(4, 3)
+            yield SimpleNamespace(inputs={"rows": rows}, labels=rows.sum(dim=1), numbers=range(4), size=4)
+
+class Backend:
+    device = torch.device("cpu")
+    def move(self, data): return data
+    def backward(self, loss): loss.backward()
+    def unscale(self, optimizer): pass
+    def clip(self, model, max_norm): return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    def step(self, optimizer): optimizer.step()
+    def forward(self, model, is_last=True):
+        from contextlib import nullcontext
+        return nullcontext()
+
+class Model(torch.nn.Linear):
+    def forward(self, rows): return SimpleNamespace(logits=super().forward(rows))
+
+model = Model(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+loss_sum = lambda logits, labels: (logits.squeeze(-1) - labels).square().sum()
+step = lambda group: loop.train_step(model, group, loss_sum, optimizer, scheduler, backend=Backend(), max_norm=10.0)
+plan = SimpleNamespace(
+    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False
+)
+state = loop.fit(step, Batches(), plan, State())
+assert len(state.losses) == 40 and state.losses[-1] < state.losses[0] / 100, state.losses
+others = ("glassloop", "transformers", "datasets", "accelerate")
+foreign = [name for name, module in sys.modules.items() if module and name.partition(".")[0] in others]
+assert not foreign, foreign
+print("fine", loop.__file__)
+'''
+
+
+def test_the_file_alone_trains_with_torch_alone(tmp_path: Path) -> None:
+    """Copied into an empty folder, without glassloop on the path: -I leaves out PYTHONPATH and the folder started from."""
+    shutil.copy(Path(str(loop.__file__)), tmp_path / "loop.py")
+    blocked = 'import sys\nsys.modules["glassloop"] = None\nsys.path.insert(0, ".")\n'
+    (tmp_path / "alone.py").write_text(blocked + ALONE, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", "alone.py"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fine ")
+    assert done.stdout.strip().endswith("loop.py")
