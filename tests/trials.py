@@ -337,7 +337,8 @@ def flags(**settings: object) -> list[str]:
 
 SMALL = {
     "num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 3,
-    "save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4, "device": "cpu", "precision": "fp32", "disable_tqdm": True,
+    "save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4,
+    "device": "cpu", "precision": "fp32", "disable_tqdm": True,
 }  # fmt: skip
 
 

@@ -134,14 +134,16 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import launch, leave_on_sigterm, read_config
+    from glassloop.launch import check_settings, launch, leave_on_sigterm, read_config
 
     leave_on_sigterm()
-    if processes > 1:
-        launch(processes)
     written = read_config(config)
     training = written["training"] | given_for(TrainingArguments, flags)
     settings = written["data"] | given_for(DataSettings, flags)
+    if resume is None:  # else they are only what differs from the run's own
+        check_settings(training, settings)
+    if processes > 1:
+        launch(processes)
     from glassloop.runs import train_run
 
     train_run(data or written["source"], model or written["model"], training, settings, new_head=new_head, resume=resume)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -147,6 +148,13 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     if run["processes"] > 1 or run["precision"] != "fp32":
         what = f"{run['processes']} processes" if run["processes"] > 1 else run["precision"]
         raise SettingsError(f"the run used {what}; an ejected file trains in one process in fp32", "train that way first")
+    unlike = {
+        "with its best weights": run["settings"]["load_best_model_at_end"],
+        "before its last step": run.get("stop_reason"),
+        "with a fresh head in place of the model's own": run["model"]["new_head"],
+    }
+    if how := next((how for how, found in unlike.items() if found), None):
+        raise SettingsError(f"the run ended {how}; an ejected file would end in other weights", "train without that first")
     if target.exists() and any(target.iterdir()):
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
     stored = {name: value for name, value in run["data"]["settings"].items() if value is not None}
@@ -215,7 +223,4 @@ def script_of(run: dict[str, Any]) -> str:
         "SCHEDULE_OPTIONS": json.loads(settings["lr_scheduler_kwargs"] or "{}"),
         "LOG_EVERY": plan["log_every"],
     }
-    script = TEMPLATE
-    for name, value in values.items():
-        script = script.replace(f"__{name}__", str(value))
-    return script
+    return re.sub("__([A-Z_]+?)__", lambda match: str(values[match[1]]), TEMPLATE)  # in one go: a label may be called __SEED__

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from glassloop.arguments import TrainingArguments
+from glassloop.arguments import TrainingArguments, translated
 from glassloop.config import DataSettings, data_settings
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
 from glassloop.files import write_text
@@ -67,9 +67,30 @@ def read_config(path: str | None) -> dict[str, Any]:
     for name in TOP:
         if not isinstance(found.get(name, ""), str):
             problems.append(f"{name} is not a name")
+    if not problems:  # old names become today's here, so that a flag can go before them
+        known = [entry.name for entry in fields(DataSettings)]
+        unknown = [name for name in found.get("data", {}) if name not in known]
+        problems = [f"unknown setting {visible(name)} in [data]{did_you_mean(name, known)}" for name in unknown]
+        found["training"], others = translated(found.get("training", {}), TrainingArguments)
+        problems += others
     if problems:
         raise SettingsError(f"config {path}: " + "; ".join(problems), f"the entries are {listed(empty)}")
     return empty | found
+
+
+def check_settings(training: dict[str, Any], data: dict[str, Any]) -> None:
+    """Raise one error with all that is wrong in both, before anything is loaded or launched."""
+    problems = []
+    try:
+        TrainingArguments(**training)
+    except SettingsError as error:
+        problems.append(error.problem)
+    try:  # what is set for both at once, as --seed is, is told once
+        data_settings({name: value for name, value in data.items() if training.get(name) != value})
+    except SettingsError as error:
+        problems.append(error.problem)
+    if problems:
+        raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
 
 
 def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None:
@@ -111,4 +132,4 @@ def toml(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in escaped) + '"'
+    return '"' + "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in escaped) + '"'

@@ -76,7 +76,7 @@ def train_run(
     trainer, examples, description = assemble(data, model, args, data_given, new_head, backend)
     with locked(folder, trainer.say) if backend.is_main else nullcontext():
         trainer.holds_lock = True
-        if backend.is_main:
+        if backend.is_main and not (resume and started):  # else what the run was started with stands until it is finished
             write_run(folder, description)
         console.print(banner(description, examples, trainer, folder))
         for note in examples.notes:

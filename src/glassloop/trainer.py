@@ -24,6 +24,7 @@ from glassloop.errors import DivergedError, SettingsError, listed, visible
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
+from glassloop.training import run_training
 
 DEFAULT_DIR = "trainer_output"
 UNSUPPORTED = {
@@ -195,9 +196,8 @@ class Trainer:
 
         `resume_from_checkpoint`: True goes on from the newest complete checkpoint of output_dir, a path from that one.
         """
-        from glassloop.training import run_training
-
-        return run_training(self, resume_from_checkpoint)
+        metrics = run_training(self, resume_from_checkpoint)
+        return TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
     def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""

@@ -44,7 +44,7 @@ from glassloop.progress import progress_for
 from glassloop.seeding import seed_all
 
 if TYPE_CHECKING:
-    from glassloop.trainer import Trainer, TrainOutput
+    from glassloop.trainer import Trainer
 
 CHECKPOINTS_NAME = "checkpoints"
 # Settings that change no weight: a run may go on with others.
@@ -211,10 +211,8 @@ class Training:
         )
 
 
-def run_training(trainer: Trainer, resume: bool | str | Path | None) -> TrainOutput:
+def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str, float]:
     """Train to the end, or until a signal: then save, and leave as the signal asks."""
-    from glassloop.trainer import TrainOutput
-
     began = time.perf_counter()
     trainer.state = State()
     training = Training(trainer)
@@ -268,14 +266,13 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> TrainOut
     if args.load_best_model_at_end and training.best.weights:
         training.bare.load_state_dict(training.best.weights)
     seconds = time.perf_counter() - began
-    metrics = {
+    return {
         "train_loss": state.mean_loss,
         "train_runtime": seconds,
         "train_steps_per_second": state.step / seconds,
         "train_samples_per_second": state.step * plan.accumulate * training.batches.batch_size / seconds,
         "epoch": history.epoch(state),
     }
-    return TrainOutput(state.step, state.mean_loss, metrics)
 
 
 class BestWeights(Callback):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
@@ -23,7 +24,7 @@ from glassloop.data.sources import load_examples
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.recorder import RUN_NAME
 from glassloop.engine.state import State
-from glassloop.errors import SettingsError
+from glassloop.errors import SettingsError, printable
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
 from glassloop.trainer import Trainer
 
@@ -194,9 +195,7 @@ def verify(what: str, model: str | None, given: dict[str, Any]) -> bool:
         given = {**{name: value for name, value in run["data"]["settings"].items() if value is not None}, **given}
     model = model or "quickstart"
     console = Console()
-    console.print(
-        f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU in fp32, dropout on for weights, off for losses"
-    )
+    console.print(Text(f"{printable(data)} with {printable(model)}: {STEPS} steps of {BATCH} rows on the CPU, in fp32"))
     claims = certificate(data, model, given)
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("", "claim", "largest difference", "allowed"):

@@ -17,15 +17,15 @@ UNIT = ROOT / "tests" / "unit"
 # Every module has a floor and imports only from its own floor or below. A name with a dot at its end is a whole package.
 FLOORS: dict[str, tuple[str, ...]] = {
     # Words and files: the standard library only.
-    "GROUND": ("errors", "config", "arguments", "files", "hub"),
+    "GROUND": ("errors", "config", "arguments", "files", "hub", "lock"),
     # What goes into a model, the model, and how its answers are judged.
     "FLOOR 1": ("data.", "modeling", "metrics", "seeding"),
     # The loop, and how to make it fast.
     "FLOOR 2": ("engine.", "speed."),
     # Whole tasks put together, and what a person is shown.
     "FLOOR 3": (
-        *("overview", "doctor", "devices", "progress", "trainer"),
-        *("predictor", "runs", "scoring", "launch", "eject"),
+        *("overview", "doctor", "devices", "progress", "planning", "training", "trainer"),
+        *("predictor", "runs", "scoring", "launch", "eject", "verify"),
     ),
     # The doors.
     "ROOF": ("cli", "__main__", "__init__"),
@@ -34,8 +34,8 @@ LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 
 MOST_LINES = 300
 LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
-MOST_LINES_IN_ALL = 6_000
-MOST_MODULES = 40
+MOST_LINES_IN_ALL = 7_500
+MOST_MODULES = 50
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import time
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
 
 from glassloop.engine.checkpoint import complete_names, open_checkpoint
+from glassloop.errors import ModelError
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
@@ -52,7 +54,8 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
-    """Every write, sync and rename of a run."""
+    """Every write, sync and rename of a run; not those of the cache, which the reference run has filled."""
+    runs.reference(**settings)
     counted = folder / "points"
     ended = runs.train(runs.new(), environment={"GLASSLOOP_FAULT": f"count:{counted}"}, **settings)
     assert ended.code == 0, ended.err
@@ -64,30 +67,21 @@ def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
 
 def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
     """More of these, over more settings: benchmarks/kills.py."""
-    runs.reference()
+    reference = runs.reference()
 
     def trial(seed: int) -> None:
         run, chance = runs.new(), random.Random(seed)
-        running = runs.start(run)
-        for _ in range(4):
-            time.sleep(chance.uniform(0.1, 0.7))
+        for _ in range(3):
+            running = runs.start(run, resume=run)  # on a folder that is not there: the run starts
+            time.sleep(chance.uniform(0.2, 0.8))
             running.send(signal.SIGKILL)
-            if running.wait().code == 0:
-                break
-            running = runs.servers.start("train", runs.data, "--resume", run, *runs.arguments(run)[2:])
-        ended = running.wait() if running.server.process.poll() is None and not finished(run) else None
-        if ended is not None and ended.code != 0:
-            assert ended.code == -signal.SIGKILL, ended.err
-        if not finished(run):
-            ended = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run)[2:])
-            assert ended.code == 0, ended.err
-        same_end(runs.reference(), run)
+            ended = running.wait()
+            assert ended.code in (0, -signal.SIGKILL), ended.err
+        ended = runs.train(run, resume=run)
+        assert ended.code == 0, ended.err
+        same_end(reference, run)
 
     in_parallel(trial, range(6))
-
-
-def finished(run: Path) -> bool:
-    return (run / "run.json").exists() and json.loads((run / "run.json").read_text())["status"] == "finished"
 
 
 def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
@@ -109,7 +103,7 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
                 path.name for path in (reference / "model").iterdir()
             )
         left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
-        again = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run, **SHORT)[2:])
+        again = runs.train(run, resume=run, **SHORT)
         assert again.code == 0, f"{number} ({points[number - 1]}): {again.err}"
         assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
         if not finished_before(points, number):
@@ -147,7 +141,7 @@ def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
         pytest.param(Hook(OPTIMIZER, 3, KILL, after=True), ACCUMULATED, id="after the short last group"),
         pytest.param(Hook(STEP, 12, KILL), {"group_by_length": True}, id="grouped by length"),
         pytest.param(Hook(STEP, 12, KILL), BEST, id="keeping the best weights"),
-        pytest.param(Hook(STEP, 12, KILL), {"lr_scheduler_type": "cosine", "warmup_steps": 0.3, "max_grad_norm": 0.1}, id="cosine"),
+        pytest.param(Hook(STEP, 12, KILL), {"lr_scheduler_type": "cosine", "warmup_steps": 0.3}, id="cosine"),
     ],
 )  # fmt: skip
 def test_04_killed_at_the_edges(runs: Any, hook: Hook, settings: dict[str, Any]) -> None:
@@ -213,7 +207,7 @@ def test_08_a_signal_in_an_evaluation_that_goes_on(runs: Any) -> None:
     run = runs.new()
     assert runs.train(run, [Hook(EVALUATION, 2, TERM)]).code == 143
     assert runs.resume(run, hooks=[Hook(EVALUATION, 1, TERM)]).code == 143
-    assert [path.name for path in checkpoints(run)][0] == "step-00000008"
+    assert checkpoints(run)[0].name == "step-00000008"
     runs.resumes_the_same(run)
 
 
@@ -293,7 +287,7 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Ca
         assert ended.code == 6, f"{number} ({points[number - 1]}): {ended.code} {ended.err}"
         assert "No space left on device" in ended.err
         assert "Traceback" not in ended.err
-        again = runs.servers.run("train", runs.data, "--resume", run, *runs.arguments(run, **SHORT)[2:])
+        again = runs.train(run, resume=run, **SHORT)
         assert again.code == 0, again.err
         same_end(reference, run)
 
@@ -308,7 +302,7 @@ def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> N
 
     saver = Saver(runs.folder, None, lambda folder, weights: None)
     saver.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
-    with pytest.raises(ResourceError, match="No space left on device.*bytes needed"):
+    with pytest.raises(ResourceError, match=r"No space left on device.*bytes needed"):
         saver.wait()
 
 
@@ -360,7 +354,7 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(
     runs: Any, stopped: Path, tmp_path: Path, in_parallel: Callable[..., list[Any]]
 ) -> None:
     files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
-    assert len(files) == 10
+    assert len(files) == 9
     reference = runs.reference()
 
     def trial(case: tuple[int, Path, Callable[[Path], None]]) -> None:
@@ -369,10 +363,13 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(
         damage(run / name)
         newest = checkpoints(run)[0]
         short = str(name.relative_to(newest.relative_to(run)))
-        named = runs.resume(newest)
-        assert named.code == 4, f"{name}: {named.err}"
-        assert short in named.err
-        assert "step-00000010" in named.err
+        with pytest.raises(ModelError, match=f"step-00000010: .*{re.escape(Path(short).name)}"):
+            open_checkpoint(newest)
+        if number % 7 == 0:
+            named = runs.resume(newest)
+            assert named.code == 4, f"{name}: {named.err}"
+            assert short in named.err
+            assert "step-00000010" in named.err
         ended = runs.resume(run)
         assert ended.code == 0, ended.err
         line = next(line for line in ended.err.splitlines() if "passed over" in line)

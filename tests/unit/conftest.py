@@ -1,9 +1,11 @@
-"""What the unit tests share: an error whose sentences are read, and a few encoded pairs to train on."""
+"""What the unit tests share: an error whose sentences are read, a few encoded pairs to train on, and two finished runs."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,37 @@ def few(tiny_tokenizer, session_cache):
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         pairs = load_examples("quickstart", rows=29, seed=3)
         return {name: encoding.rows for name, encoding in encode(pairs, tiny_tokenizer, 64).items()}
+
+
+REVIEWS = [
+    (f"{'very ' * (number % 6)}{'good' if number % 3 else 'bad'} film {number}", "pos, really" if number % 3 else "neg")
+    for number in range(60)
+]
+
+
+@pytest.fixture(scope="session")
+def text_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
+    """The folder of a finished run on single texts; its labels are not in the order of the alphabet, and one holds a comma."""
+    from glassloop.runs import train_run
+
+    folder = tmp_path_factory.mktemp("text-run")
+    for name, rows in {"train": REVIEWS[:40], "validation": REVIEWS[40:51], "test": REVIEWS[51:]}.items():
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as opened:
+            csv.writer(opened).writerows([("text", "label"), *rows])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLASSLOOP_CACHE", str(session_cache))
+        settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 12, "max_length": 24}
+        settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+        return train_run(str(folder), str(tiny_model_dir), settings, {"labels": ["pos, really", "neg"]})
+
+
+@pytest.fixture(scope="session")
+def pair_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
+    """The folder of a finished run on pairs."""
+    from glassloop.runs import train_run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLASSLOOP_CACHE", str(session_cache))
+        settings = {"output_dir": str(tmp_path_factory.mktemp("pair-run") / "run"), "max_steps": 3, "learning_rate": 5e-3}
+        settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+        return train_run("quickstart", str(tiny_model_dir), settings, {"rows": 29, "seed": 3})

@@ -35,9 +35,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     return findings
 
 
-@pytest.mark.parametrize(
-    ("seen", "chosen"), [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("mps", "cuda"), "cuda")]
-)
+@pytest.mark.parametrize(("seen", "chosen"), [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("mps", "cuda"), "cuda")])
 def test_auto_takes_the_first_that_is_there(there, seen: tuple[str, ...], chosen: str) -> None:
     there(*seen)
     assert choose_device("auto") == chosen

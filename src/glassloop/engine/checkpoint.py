@@ -50,6 +50,11 @@ class Snapshot:
         return sum(tensor.nbytes for tensor in tensors)
 
 
+def kinds_of(tensors: Tensors) -> dict[str, str]:
+    """Shape and kind of each tensor."""
+    return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
+
+
 def optimizer_of(optimizer: Any) -> Any:
     """The torch optimizer behind Accelerate's."""
     return getattr(optimizer, "optimizer", optimizer)
@@ -118,7 +123,8 @@ def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Pat
         for name, content in tensors.items():
             save_file(content, writing / f"{name}.safetensors")
             fault_point("write", writing / name)
-        (writing / "state.json").write_text(json.dumps(snapshot.plain, allow_nan=False), encoding="utf-8")
+        plain = {**snapshot.plain, "tensors": {name: kinds_of(content) for name, content in tensors.items()}}
+        (writing / "state.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / "state.json")
         files = {
             str(file.relative_to(writing)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
@@ -170,13 +176,19 @@ class Checkpoint:
         return found
 
     def tensors(self, name: str) -> Tensors:
+        """The tensors of a file, which are those that were written; none where there was nothing to write."""
         path = self.path / f"{name}.safetensors"
-        if not path.is_file():
+        if name not in self.plain["tensors"]:
             return {}
         try:
-            return load_file(path)
+            found = load_file(path)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: not readable: {error}", "resume from another checkpoint") from error
+        then, now = self.plain["tensors"][name], kinds_of(found)
+        for tensor in (key for key in {**then, **now} if then.get(key) != now.get(key)):
+            problem = f"{path}: the tensor {tensor} is {now.get(tensor, 'missing')}, but was {then.get(tensor, 'not there')}"
+            raise ModelError(problem, "resume from another checkpoint")
+        return found
 
     def weights(self) -> Tensors:
         try:

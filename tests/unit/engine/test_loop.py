@@ -140,9 +140,7 @@ def test_groups_take_no_batch_before_it_is_needed() -> None:
     assert taken == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("every", "steps"), [(0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])]
-)
+@pytest.mark.parametrize(("every", "steps"), [(0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])])
 def test_due(every: int, steps: list[int]) -> None:
     assert [step for step in range(1, 7) if due(every, step)] == steps
 
@@ -205,9 +203,7 @@ def test_an_evaluation_is_judged_before_it_is_told() -> None:
             best.append((state.best_step, metrics["eval_loss"]))
 
     losses = iter([3.0, 2.0, 2.5])
-    happenings(
-        plan_of(batches, eval_every=1), batches, evaluate=lambda: {"eval_loss": next(losses)}, callbacks=[Watcher()]
-    )
+    happenings(plan_of(batches, eval_every=1), batches, evaluate=lambda: {"eval_loss": next(losses)}, callbacks=[Watcher()])
     assert best == [(1, 3.0), (2, 2.0), (2, 2.5)]
 
 
@@ -423,7 +419,7 @@ def test_gradients_are_seen_once_before_they_are_clipped() -> None:
 
 # --- alone -------------------------------------------------------------------------------------------------------
 
-ALONE = '''
+ALONE = """
 import math, sys
 from types import SimpleNamespace
 import torch
@@ -474,7 +470,7 @@ others = ("glassloop", "transformers", "datasets", "accelerate")
 foreign = [name for name, module in sys.modules.items() if module and name.partition(".")[0] in others]
 assert not foreign, foreign
 print("fine", loop.__file__)
-'''
+"""
 
 
 def test_the_file_alone_trains_with_torch_alone(tmp_path: Path) -> None:

@@ -62,9 +62,7 @@ def test_class_weights_weigh_each_row_by_its_label() -> None:
     task, weights = "single_label_classification", torch.tensor([0.5, 2.0, 1.25])
     ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
     probabilities = LOGITS[task].double().softmax(dim=1)
-    by_hand = sum(
-        -weights[label].double() * probabilities[row, label].log() for row, label in enumerate(TASKS[task].tolist())
-    )
+    by_hand = sum(-weights[label].double() * probabilities[row, label].log() for row, label in enumerate(TASKS[task].tolist()))
     torch.testing.assert_close(ours.double(), by_hand, rtol=1e-5, atol=1e-6)
 
 

@@ -1,0 +1,154 @@
+"""A checkpoint holds everything, is complete or refused, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model
+
+from glassloop.engine.checkpoint import (
+    MANIFEST,
+    Snapshot,
+    complete_names,
+    newest_checkpoint,
+    open_checkpoint,
+    optimizer_tensors,
+    random_tensors,
+    refuse_other_identity,
+    refuse_other_tensors,
+    remove_leftovers,
+    restore_optimizer,
+    restore_random,
+    row_changes,
+    write_checkpoint,
+)
+from glassloop.errors import ModelError
+
+CPU = torch.device("cpu")
+
+
+def stepped(model: torch.nn.Module, fused: bool = True) -> torch.optim.Optimizer:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A checkpoint of step 3."""
+    model = tiny_model()
+    optimizer, plain = optimizer_tensors(model, stepped(model))
+    tensors, plain_random = random_tensors(CPU)
+    content = {"state": {"step": 3}, "optimizer": plain, "random": [plain_random]}
+    snapshot = Snapshot(model.state_dict(), optimizer, {}, [tensors], torch.arange(5), content, {"seed": 1})
+    return write_checkpoint(tmp_path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_optimizer_comes_back_bit_for_bit(fused: bool) -> None:
+    first, second = tiny_model(), tiny_model()
+    one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
+    second.load_state_dict(first.state_dict())
+    tensors, plain = optimizer_tensors(first, one)
+    restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
+    for model, optimizer in ((first, one), (second, two)):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 0.3)
+        optimizer.step()
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+def test_random_states_come_back() -> None:
+    tensors, plain = random_tensors(CPU)
+    expected = (random.random(), np.random.rand(), torch.rand(3).tolist())
+    restore_random(tensors, json.loads(json.dumps(plain)), CPU)
+    assert (random.random(), np.random.rand(), torch.rand(3).tolist()) == expected
+
+
+def test_weights_load_as_an_ordinary_model_folder(written: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    loaded = AutoModelForSequenceClassification.from_pretrained(written / "model")
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in open_checkpoint(written).weights().items())
+    assert {path.suffix for path in written.rglob("*") if path.is_file()} == {".safetensors", ".json"}
+
+
+def test_every_file_is_in_the_manifest_and_every_damage_is_found(written: Path) -> None:
+    files = [path for path in written.rglob("*") if path.is_file() and path.name != MANIFEST]
+    assert {str(path.relative_to(written)) for path in files} == set(json.loads((written / MANIFEST).read_text())["files"])
+    for path in files:
+        content = path.read_bytes()
+        for damage in (content[:-1], content[:10] + bytes([content[10] ^ 1]) + content[11:], None):
+            path.unlink() if damage is None else path.write_bytes(damage)
+            with pytest.raises(ModelError, match=path.name) as caught:
+                open_checkpoint(written)
+            assert caught.value.exit_code == 4
+            path.write_bytes(content)
+    (written / "more.bin").write_bytes(b"x")
+    with pytest.raises(ModelError, match=r"more.bin does not belong to it"):
+        open_checkpoint(written)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"files": {}}', '{"files": {}, "format": 99}'])
+def test_a_damaged_manifest_is_refused(written: Path, content: str | None) -> None:
+    (written / MANIFEST).unlink() if content is None else (written / MANIFEST).write_text(content)
+    with pytest.raises(ModelError):
+        open_checkpoint(written)
+
+
+def test_the_newest_complete_one_is_found_and_leftovers_are_named(written: Path) -> None:
+    folder, said = written.parent, []
+    (folder / "step-00000009").mkdir()
+    (folder / ".step-00000010.abcd_123").mkdir()
+    (folder / "step-7").mkdir()
+    assert [path.name for path in complete_names(folder)] == ["step-00000009", "step-00000003"]
+    found = newest_checkpoint(folder, said.append)
+    assert found is not None
+    assert found.path == written
+    assert len(said) == 1
+    assert "step-00000009: manifest.json is missing" in said[0]
+    assert remove_leftovers(folder) == [".step-00000010.abcd_123"]
+    assert remove_leftovers(folder) == []
+    assert newest_checkpoint(folder / "none", said.append) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({}, "the tensor a is missing"),
+        ({"a": torch.zeros(3)}, r"the tensor a is \(3,\) torch.float32, not \(2,\) torch.float32"),
+        ({"a": torch.zeros(2, dtype=torch.float16)}, "torch.float16, not"),
+        ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b belongs to no part"),
+    ],
+)
+def test_other_tensors_are_named(found: dict, text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        refuse_other_tensors({"a": torch.zeros(2)}, found, "model")
+
+
+def test_changed_settings_stand_side_by_side() -> None:
+    rows = torch.arange(3)
+    refuse_other_identity({"seed": 1}, {"seed": 1}, rows, rows)
+    with pytest.raises(ModelError, match=r"learning_rate: 0.1 then, 0.2 now; seed: 1 then, None now"):
+        refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        ([1, 2, 3, 4], "3 rows then, 4 now (1 added)"),
+        ([1, 2], "3 rows then, 2 now (1 removed)"),
+        ([1, 3, 2], "the same rows in another order (from row 2 on)"),
+        ([1, 9, 3], "1 rows edited (first row 2)"),
+    ],
+)
+def test_what_happened_to_the_rows_is_said(after: list[int], text: str) -> None:
+    assert row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text

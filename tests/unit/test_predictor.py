@@ -1,0 +1,360 @@
+"""The Predictor: the numbers of the training in use, and files whose rows come back in order, unharmed and harmless."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from families import tiny_model
+
+from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
+from glassloop.engine.recorder import RUN_NAME
+from glassloop.errors import DataError, ModelError, SettingsError
+from glassloop.predictor import harmless
+
+TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
+
+
+@pytest.fixture(scope="module")
+def predictor(text_run: Path) -> Predictor:
+    return Predictor(text_run, device="cpu", batch_size=3)
+
+
+@pytest.fixture
+def model_dir(tiny_tokenizer, tmp_path: Path):
+    """A bare model folder of a task."""
+
+    def save(task: str, num_labels: int, names: list[str] | None = None) -> Path:
+        model = tiny_model(num_labels=num_labels, problem_type=task)
+        if names:
+            model.config.id2label = dict(enumerate(names))
+            model.config.label2id = {name: number for number, name in enumerate(names)}
+        model.save_pretrained(tmp_path / task)
+        tiny_tokenizer.save_pretrained(tmp_path / task)
+        return tmp_path / task
+
+    return save
+
+
+def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as opened:
+        return [*csv.DictReader(opened, delimiter=delimiter)]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# --- the same numbers --------------------------------------------------------------------------------------------
+
+
+def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor, text_run: Path, tmp_path: Path) -> None:
+    examples = load_examples(str(text_run.parent), labels=predictor.names)
+    texts = examples.splits["validation"]["text"][:]
+    ours = np.array([found.logits for found in predictor.predict(texts)])
+    args = TrainingArguments(tmp_path, device="cpu", precision="fp32", per_device_eval_batch_size=5)
+    trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer)
+    rows = encode(examples, predictor.tokenizer, predictor.max_length)["validation"].rows
+    np.testing.assert_allclose(ours, trainer.predict(rows).predictions, atol=1e-5)
+    written = read_lines(text_run / "validation-predictions.jsonl")
+    assert [entry["text"] for entry in written] == texts
+    np.testing.assert_allclose(ours, [entry["logits"] for entry in written], atol=1e-5)
+    predictor.predict_file(text_run.parent / "validation.csv", tmp_path / "out.jsonl", None, None)
+    shares = np.exp(ours) / np.exp(ours).sum(axis=1, keepdims=True)
+    from_file = [[entry[f"score_{name}"] for name in predictor.names] for entry in read_lines(tmp_path / "out.jsonl")]
+    np.testing.assert_allclose(from_file, shares, atol=1e-5)
+
+
+def test_answers_come_in_the_order_of_the_texts_whatever_the_batch(text_run: Path) -> None:
+    alone = [Predictor(text_run, device="cpu").predict(text)[0] for text in TEXTS]
+    for size in (1, 3, 64):
+        found = Predictor(text_run, device="cpu", batch_size=size).predict(TEXTS)
+        np.testing.assert_allclose([one.logits for one in found], [one.logits for one in alone], atol=1e-5)
+
+
+def test_texts_are_cut_where_the_training_cut_them(predictor: Predictor, text_run: Path) -> None:
+    assert predictor.max_length == 24
+    long = "good " * 22
+    assert predictor.predict(long)[0] == predictor.predict(long + "bad " * 50)[0]
+
+
+# --- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_one_label(predictor: Predictor) -> None:
+    assert predictor.names == ["pos, really", "neg"]
+    for found in predictor.predict(["good film", "bad film"]):
+        assert sum(found.scores.values()) == pytest.approx(1)
+        assert found.label == max(found.scores, key=lambda name: found.scores[name])
+        assert [*found.scores] == predictor.names
+        assert predictor.names[int(np.argmax(found.logits))] == found.label
+    assert [found.label for found in predictor.predict(["good film 8", "bad film 9"])] == ["pos, really", "neg"]
+
+
+def test_several_labels(model_dir) -> None:
+    predictor = Predictor(model_dir("multi_label_classification", 3, ["a", "b, c", "d"]), device="cpu")
+    (found,) = predictor.predict("good")
+    assert found.label == [name for name, score in found.scores.items() if score >= 0.5]
+    assert 0 < len(found.label) < 3
+    np.testing.assert_allclose([*found.scores.values()], 1 / (1 + np.exp(-np.array(found.logits))))
+
+
+def test_a_score(model_dir) -> None:
+    (found,) = Predictor(model_dir("regression", 1), device="cpu").predict("good")
+    assert found.scores == {}
+    assert [found.label] == found.logits
+
+
+def test_pairs(pair_run: Path) -> None:
+    predictor = Predictor(pair_run, device="cpu")
+    one, other = predictor.predict(["good", "good"], ["bad", "the film is good"])
+    assert one.logits != other.logits
+    assert predictor.predict("good", "bad")[0].logits == pytest.approx(one.logits, abs=1e-5)
+    assert predictor.predict("bad", "good")[0].logits != pytest.approx(one.logits, abs=1e-5)
+
+
+def test_no_texts_have_no_answers(predictor: Predictor) -> None:
+    assert predictor.predict([]) == []
+
+
+def test_a_pair_that_is_none(says, predictor: Predictor) -> None:
+    with says("3 texts came with 2 second texts", "give one for each"):
+        predictor.predict(["a", "b", "c"], ["d", "e"])
+
+
+@pytest.mark.parametrize(("texts", "pairs"), [(["good", None], None), (["good", "bad"], ["good", 7])])
+def test_what_is_no_text(says, predictor: Predictor, texts: Any, pairs: Any) -> None:
+    shown = "None" if pairs is None else "7"
+    with says(f'text 2 is "{shown}", not text', "give text", DataError):
+        predictor.predict(texts, pairs)
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_a_run(text_run: Path, predictor: Predictor) -> None:
+    bare = Predictor(text_run / "model", device="cpu")
+    assert bare.run == {}
+    assert bare.predict("good film") == predictor.predict("good film")
+
+
+def test_no_such_run(says, tmp_path: Path) -> None:
+    with says(f"{tmp_path / 'gone'}: there is no such run", "name the folder of a finished run, or of a model", ModelError):
+        Predictor(tmp_path / "gone")
+
+
+def test_a_run_without_a_model_yet(says, tmp_path: Path) -> None:
+    (tmp_path / RUN_NAME).write_text('{"status": "running"}')
+    with says(f"{tmp_path}: the run is running and has no model yet", "train it to the end", ModelError):
+        Predictor(tmp_path)
+
+
+def test_a_damaged_description(tmp_path: Path) -> None:
+    (tmp_path / RUN_NAME).write_text("{")
+    with pytest.raises(ModelError) as caught:
+        Predictor(tmp_path)
+    assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: not readable: ")
+    assert caught.value.remedy == "the run's description is damaged"
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+ROWS = [
+    {"id": "1", "text": "a good film", "note": "=cmd()|' /C calc'!A0"},
+    {"id": "2", "text": "=1+1 is good", "note": "+1"},
+    {"id": "3", "text": 'bad, "really"\nbad', "note": "-2"},
+    {"id": "4", "text": "@here Ü 漢", "note": "@x"},
+    {"id": "5", "text": "very bad", "note": "plain = fine"},
+]
+
+
+def source_of(folder: Path, suffix: str) -> Path:
+    path = folder / f"rows{suffix}"
+    if suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    elif suffix == ".json":
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+    elif suffix == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), path)
+    else:
+        rows = [{**row, "text": row["text"].replace("\n", " ").replace('"', "")} if suffix == ".tsv" else row for row in ROWS]
+        with path.open("w", newline="", encoding="utf-8") as opened:
+            writer = csv.DictWriter(opened, [*ROWS[0]], delimiter="\t" if suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("source", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, source: str, target: str) -> None:
+    path, out = source_of(tmp_path, source), tmp_path / f"out{target}"
+    assert predictor.predict_file(path, out, None, None) == 5
+    found = read_lines(out) if target == ".jsonl" else read_csv(out, "\t" if target == ".tsv" else ",")
+    assert [row["id"] for row in found] == ["1", "2", "3", "4", "5"]
+    assert [*found[0]] == ["id", "text", "note", "prediction", "score_pos, really", "score_neg"]
+    texts = [row["text"].replace("\n", " ").replace('"', "") if source == ".tsv" else row["text"] for row in ROWS]
+    for row, text, answer in zip(found, texts, predictor.predict(texts), strict=True):
+        assert row["prediction"] == answer.label
+        assert row["text"] == (text if target == ".jsonl" or text[0] not in "=@" else "'" + text)
+        for name, score in answer.scores.items():
+            assert float(row[f"score_{name}"]) == pytest.approx(score, abs=1e-6)
+    notes = [row["note"] for row in ROWS]
+    assert [row["note"] for row in found] == (notes if target == ".jsonl" else [f"'{note}" for note in notes[:4]] + notes[4:])
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=cmd()", "'=cmd()"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@sum", "'@sum"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("good = bad", "good = bad"),
+        ("", ""),
+        (None, None),
+        (-0.5, -0.5),
+        (["a", "b"], "a|b"),
+        (["=a", "b"], "'=a|b"),
+        ([], ""),
+    ],
+)
+def test_no_cell_is_a_formula(cell: Any, written: Any) -> None:
+    assert harmless(cell) == written
+
+
+def test_names_of_columns_and_labels_are_no_formulas_either(model_dir, tmp_path: Path) -> None:
+    predictor = Predictor(model_dir("single_label_classification", 2, ["=a", "b"]), device="cpu")
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "good", "=x": 1}\n{"text": "bad", "=x": 2}\n')
+    predictor.predict_file(source, tmp_path / "out.csv", "text", None)
+    header, *rows = (tmp_path / "out.csv").read_text().splitlines()
+    assert header == "text,'=x,prediction,score_=a,score_b"
+    assert {row.split(",")[2] for row in rows} <= {"'=a", "b"}
+
+
+def test_several_labels_are_joined_in_tables_and_a_list_in_json(model_dir, tmp_path: Path) -> None:
+    predictor = Predictor(model_dir("multi_label_classification", 3, ["a", "b", "c"]), device="cpu")
+    source = tmp_path / "in.csv"
+    source.write_text("text\ngood\n")
+    (answer,) = predictor.predict("good")
+    for name in ("out.csv", "out.jsonl"):
+        predictor.predict_file(source, tmp_path / name, "text", None)
+    assert read_csv(tmp_path / "out.csv")[0]["prediction"] == "|".join(answer.label)
+    assert read_lines(tmp_path / "out.jsonl")[0]["prediction"] == answer.label
+
+
+def test_pairs_of_a_file(pair_run: Path, tmp_path: Path) -> None:
+    predictor = Predictor(pair_run, device="cpu")
+    source = tmp_path / "in.csv"
+    source.write_text("sentence1,sentence2,a,b\ngood,bad,bad,good\n")
+    predictor.predict_file(source, tmp_path / "own.jsonl", None, None)
+    predictor.predict_file(source, tmp_path / "named.jsonl", "a", "b")
+    predictor.predict_file(source, tmp_path / "single.jsonl", "a", None)
+    own, named, single = (read_lines(tmp_path / f"{name}.jsonl")[0] for name in ("own", "named", "single"))
+    for found, answer in (
+        (own, predictor.predict("good", "bad")[0]),
+        (named, predictor.predict("bad", "good")[0]),
+        (single, predictor.predict("bad")[0]),
+    ):
+        assert {name: found[f"score_{name}"] for name in answer.scores} == pytest.approx(answer.scores, abs=1e-6)
+
+
+def test_another_delimiter(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id;text\n1;good, very\n2;bad\n")
+    assert predictor.predict_file(source, tmp_path / "out.csv", None, None, ";") == 2
+    assert [row["text"] for row in read_csv(tmp_path / "out.csv")] == ["good, very", "bad"]
+
+
+WRONG = {
+    "no such file": (
+        {"source": "gone.csv"},
+        DataError,
+        "gone.csv: there is no such data file",
+        "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+    ),
+    "no data file": (
+        {"source": "in.xlsx"},
+        DataError,
+        "in.xlsx: there is no such data file",
+        "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+    ),
+    "another kind of target": (
+        {"target": "out.xlsx"},
+        SettingsError,
+        "out.xlsx: predictions are written as .csv, .tsv or .jsonl",
+        "choose such a name",
+    ),
+    "missing column": (
+        {"text": "txet"},
+        DataError,
+        'in.csv: there is no column "txet"; found id, text, other; did you mean "text"?',
+        "name the columns with --text and --text_pair",
+    ),
+    "missing second column": (
+        {"text": "text", "pair": "second"},
+        DataError,
+        'in.csv: there is no column "second"; found id, text, other',
+        "name the columns with --text and --text_pair",
+    ),
+    "empty text": ({"text": "other"}, DataError, "in.csv, row 4: the text is empty", "fill or remove the row"),
+}
+
+
+@pytest.mark.parametrize(("given", "kind", "problem", "remedy"), WRONG.values(), ids=WRONG)
+def test_a_file_that_is_refused(
+    predictor: Predictor, tmp_path: Path, given: dict[str, Any], kind: type, problem: str, remedy: str, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("id,text,other\n1,good,x\n2,bad,y\n3,fine,\n")
+    Path("in.xlsx").write_text("")
+    settings = {"source": "in.csv", "target": "out.csv", "text": None, "pair": None, **given}
+    with pytest.raises(kind) as caught:
+        predictor.predict_file(Path(settings["source"]), Path(settings["target"]), settings["text"], settings["pair"])
+    assert (caught.value.problem, caught.value.remedy) == (problem, remedy)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "in.xlsx"], "something was left behind"
+
+
+def test_an_empty_text_in_json_is_counted_from_one(says, predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{"text": null}\n')
+    with says("in.jsonl, row 2: the text is empty", "fill or remove the row", DataError):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", "text", None)
+
+
+def test_a_model_without_a_run_asks_for_the_column(says, model_dir, tmp_path: Path) -> None:
+    predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
+    (tmp_path / "in.csv").write_text("id,text\n1,good\n")
+    with says("in.csv: which column holds the text? found id, text", "name it with --text"):
+        predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+
+
+def test_a_fault_halfway_leaves_the_old_file(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\ngood\n")
+    (tmp_path / "out.csv").write_text("old")
+    (tmp_path / "bad.csv").write_text('text\ngood\n""\n')
+    with pytest.raises(DataError):
+        predictor.predict_file(tmp_path / "bad.csv", tmp_path / "out.csv", None, None)
+    assert (tmp_path / "out.csv").read_text() == "old"
+    predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+    assert len(read_csv(tmp_path / "out.csv")) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "in.csv", "out.csv"]
+
+
+def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of rows go on from piece to piece, and the order is kept across them."""
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
+    (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"good {number},{number}\n" for number in range(10)))
+    assert predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None) == 10
+    assert [int(row["id"]) for row in read_csv(tmp_path / "out.csv")] == [*range(10)]
+    (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"{'good' if number != 6 else ''},{number}\n" for number in range(9)))
+    with pytest.raises(DataError, match="row 8: the text is empty"):
+        predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
