@@ -70,3 +70,12 @@ def tiny_model_dir(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> 
     families.tiny_model(max_position_embeddings=64).base_model.save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def lively_dir(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved encoder whose answers differ from text to text by far more than rounding: a wrong order would show."""
+    folder = tmp_path_factory.mktemp("models") / "lively"
+    families.tiny_model(max_position_embeddings=64, initializer_range=0.3).base_model.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    return folder

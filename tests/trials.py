@@ -297,13 +297,14 @@ def differences(first: Path, second: Path) -> list[str]:
             if sha(path) != sha(second / "checkpoints" / step / path.name):
                 found.append(f"{step}/{path.name}")
     for run in (first, second):
-        found += [f"left over in {run.name}: {path.name}" for path in [*run.glob(".*"), *(run / "checkpoints").glob(".*")]]
+        found += [f"left over in {run.name}: {path.name}" for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
     return found
 
 
 def same_end(first: Path, second: Path) -> None:
     """Two finished runs ended with the same weights, history, predictions and figures; nothing is left over."""
-    assert not differences(first, second)
+    found = differences(first, second)
+    assert not found, f"{second} differs from {first}: {found}"
 
 
 # Small data

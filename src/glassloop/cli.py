@@ -62,7 +62,8 @@ def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[...,
             for entry in fields(kind):
                 if all(entry.name != known.name for known in own):
                     shown = False if entry.default is None else str(entry.default)
-                    option = typer.Option(f"--{entry.name}", help=entry.metadata["help"], show_default=shown)
+                    both = f"/--no-{entry.name}" if hints[entry.name] in (bool, bool | None) else ""  # a file may say yes
+                    option = typer.Option(f"--{entry.name}{both}", help=entry.metadata["help"], show_default=shown)
                     annotation: Any = Annotated[(hints[entry.name] | None, option)]
                     keyword = inspect.Parameter.KEYWORD_ONLY
                     own.append(inspect.Parameter(entry.name, keyword, default=None, annotation=annotation))

@@ -159,7 +159,7 @@ class Training:
             return bool(self.state.asked_to_stop) and self.backend.num_processes == 1
 
         try:
-            return self.trainer.run(self.model, self.trainer.eval_dataset, "eval", should_stop).metrics
+            return self.trainer.run(self.backend.unsynced(self.model), self.trainer.eval_dataset, "eval", should_stop).metrics
         except Interrupted:
             return None
 

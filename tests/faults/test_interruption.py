@@ -22,7 +22,7 @@ import trials
 from safetensors.torch import load_file, save_file
 from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
 
-from glassloop.engine.checkpoint import complete_names, open_checkpoint
+from glassloop.engine.checkpoint import complete_names, open_checkpoint, sealed
 from glassloop.errors import ModelError
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
@@ -111,7 +111,8 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
             assert line in again.err
         same_end(reference, run)
 
-    in_parallel(trial, range(1, len(points) + 1))
+    first = range(points.index("write model") + 1, renamed)  # the second checkpoint has the same points; of the first a few
+    in_parallel(trial, [number for number in range(1, len(points) + 1) if number not in first or number % 4 == 0])
 
 
 def finished_before(points: list[str], number: int) -> bool:
@@ -333,7 +334,9 @@ def test_10_an_output_folder_that_cannot_be_written_to(runs: Any, tmp_path: Path
 @pytest.fixture(scope="module")
 def stopped(runs: Any) -> Path:
     """A run killed after two checkpoints, of the steps 5 and 10; tests work on copies."""
-    return stopped_at(runs, 13)
+    run = killed(runs, Hook(STEP, 12, "sleep2"), Hook(STEP, 13, KILL))  # written behind the next steps: give it time
+    assert [path.name for path in checkpoints(run)] == ["step-00000010", "step-00000005"]
+    return run
 
 
 def copied(run: Path, to: Path) -> Path:
@@ -407,7 +410,7 @@ def rewritten(checkpoint: Path, name: str, change: Callable[[dict[str, torch.Ten
     save_file(tensors, checkpoint / name, metadata={"format": "pt"})
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     manifest["files"][name] = {"size": (checkpoint / name).stat().st_size, "sha256": sha(checkpoint / name)}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    (checkpoint / "manifest.json").write_text(json.dumps(sealed(manifest)))
 
 
 WEIGHT = "bert.encoder.layer.0.output.dense.weight"

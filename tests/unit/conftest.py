@@ -44,7 +44,7 @@ REVIEWS = [
 
 
 @pytest.fixture(scope="session")
-def text_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
+def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on single texts; its labels are not in the order of the alphabet, and one holds a comma."""
     from glassloop.runs import train_run
 
@@ -54,13 +54,13 @@ def text_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
             csv.writer(opened).writerows([("text", "label"), *rows])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
-        settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 12, "max_length": 24}
+        settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 4, "max_length": 24}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-        return train_run(str(folder), str(tiny_model_dir), settings, {"labels": ["pos, really", "neg"]})
+        return train_run(str(folder), str(lively_dir), settings, {"labels": ["pos, really", "neg"]})
 
 
 @pytest.fixture(scope="session")
-def pair_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
+def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on pairs."""
     from glassloop.runs import train_run
 
@@ -68,4 +68,4 @@ def pair_run(tiny_model_dir, session_cache, tmp_path_factory) -> Path:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(tmp_path_factory.mktemp("pair-run") / "run"), "max_steps": 3, "learning_rate": 5e-3}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-        return train_run("quickstart", str(tiny_model_dir), settings, {"rows": 29, "seed": 3})
+        return train_run("quickstart", str(lively_dir), settings, {"rows": 29, "seed": 3})

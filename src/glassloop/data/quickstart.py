@@ -46,7 +46,9 @@ _SLOTS: dict[str, tuple[Group, ...]] = {
     "number": (_group(*(f"{n} | {word}" for n, word in [*list(enumerate(_COUNTS, 1))[1:], *_TENS.items()])),),
     "hour": (_group(*(f"{n}:00 | {word} o'clock" for n, word in enumerate(_COUNTS, 1))),),
     "day": tuple(_group(*(f"{m} {n} | the {word} of {m}" for n, word in enumerate(_ORDINALS, 1))) for m in _MONTHS),
-    "fraction": (_group("a half | 50 percent", "a third | 33 percent", "a quarter | 25 percent", "a fifth | 20 percent"),),
+    "fraction": (
+        _group("one half | 50 percent", "one third | 33 percent", "one quarter | 25 percent", "one fifth | 20 percent"),
+    ),
     "place": (_group(*("{} | the {} capital".format(*entry.split()) for entry in _CAPITALS.split(", "))),),
     # Synonyms: several values.
     "group": (
@@ -81,7 +83,7 @@ _SLOTS: dict[str, tuple[Group, ...]] = {
     "verdict": (_group("convicted {x} | found {x} guilty", "acquitted {x} | found {x} innocent"),),
     # Roles: two values, the same two names or events.
     "winner": (_group("{x} managed to beat {y} | {x} won against {y}", "{x} was beaten by {y} | {x} lost against {y}"),),
-    "voice": tuple(_swap(f"{{x}} {verb} {{y}} | {{y}} was {verb} by {{x}}") for verb in ("sued", "praised", "blamed")),
+    "voice": tuple(_swap(f"{{x}} {verb} {{y}} | {{y}} was {verb} by {{x}}") for verb in ("sued", "blamed", "criticized")),
     "order": (_swap("{x} before {y} | {y} after {x}"),),
     # One form only: never touched.
     "bill": tuple(map(_group, ("tax plan", "trade treaty", "school reform", "budget", "climate law", "housing bill"))),
@@ -118,7 +120,8 @@ _TEMPLATES = (  # what x and y are, and the layouts
     ("people", "lawmakers in {place} {negation} pass the {bill} on {day}.",
      "on {day}, lawmakers in {place} {negation} pass the {bill}."),
     ("people", "{x} {negation} visit the {building} at {hour}.", "at {hour}, {x} {negation} visit the {building}."),
-    ("people", "{x} expects {weather} in {place} on {day}.", "on {day}, {x} expects {weather} in {place}."),
+    ("people", "forecaster {x} expects {weather} in {place} on {day}.",
+     "on {day}, forecaster {x} expects {weather} in {place}."),
     ("people", "a court in {place} {verdict} on {day}.", "on {day}, a court in {place} {verdict}."),
     ("people", "a jury in {place} {verdict} at {hour}.", "at {hour}, a jury in {place} {verdict}."),
     ("people", "the price of {goods} in {place} {direction} by {fraction} on {day}.",
@@ -167,12 +170,12 @@ def _draw_pair(rng: random.Random, label: int) -> _Pair:
     for slot in template.slots:
         group = rng.choice(_SLOTS[slot])
         value = other = rng.randrange(len(group))
-        form = shown = rng.randrange(len(group[0]))
+        form = other_form = rng.randrange(len(group[0]))
         if slot in touched:
-            shown = (form + rng.randrange(1, len(group[0]))) % len(group[0])
+            other_form = (form + rng.randrange(1, len(group[0]))) % len(group[0])
         if slot in changed:
             other = (value + rng.randrange(1, len(group))) % len(group)
-        first[slot], second[slot] = group[value][form], group[other][shown]
+        first[slot], second[slot] = group[value][form], group[other][other_form]
     texts = (rng.choice(template.layouts).format_map(shown).format(x=x, y=y) for shown in (first, second))
     one, two = (text[0].upper() + text[1:] for text in texts)
     return _Pair(one, two, label, touched, changed)

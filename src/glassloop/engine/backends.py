@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 AUTOCAST_KINDS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -27,6 +28,10 @@ class PlainBackend:
         return model, optimizer, scheduler
 
     def unwrap(self, model: Any) -> Any:
+        return model
+
+    def unsynced(self, model: Any) -> Any:
+        """The model whose forward pass waits for no other process: in an evaluation some have fewer batches, or none."""
         return model
 
     def move(self, data: Any) -> Any:
@@ -107,6 +112,9 @@ class AccelerateBackend(PlainBackend):
     def unwrap(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model)
 
+    def unsynced(self, model: Any) -> Any:
+        return model.module if isinstance(model, DistributedDataParallel) else model
+
     @contextmanager
     def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
         with nullcontext() if is_last else self.accelerator.no_sync(model), self.accelerator.autocast():
@@ -145,9 +153,15 @@ class AccelerateBackend(PlainBackend):
         return int(self.accelerator.gather(torch.tensor([signal], device=self.device)).max().item())
 
     def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
+        if self.num_processes > 1 and self.device.type == "cpu":
+            torch.distributed.barrier()  # Accelerate's own asks for a GPU a process wherever there is one GPU
+        else:
+            self.accelerator.wait_for_everyone()
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        with self.accelerator.main_process_first():
-            yield
+        if not self.is_main:
+            self.wait()
+        yield
+        if self.is_main:
+            self.wait()

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,15 @@ def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Pat
             if file.is_file()
         }
         manifest = {"format": FORMAT, "step": snapshot.plain["state"]["step"], "identity": snapshot.identity, "files": files}
-        (writing / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
+        (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / MANIFEST)
     return path
+
+
+def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with a SHA-256 of itself, so that damage to it is found like damage to any other file."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def rotate(folder: Path, keep: int | None, best_step: int | None) -> None:
@@ -203,7 +210,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         files = manifest["files"]
         version = manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if sealed(manifest) != manifest:
+            raise ValueError("its sum is another")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"checkpoint {path}: {MANIFEST} is missing or damaged", "resume from another checkpoint") from error
     if version != FORMAT:
         raise ModelError(

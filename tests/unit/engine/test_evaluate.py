@@ -21,7 +21,7 @@ LOSS = make_loss("single_label_classification")
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return tiny_model(dropout=0.5)
+    return tiny_model(dropout=0.5, initializer_range=0.3)  # so that a wrong order would show
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,238 @@
+"""Every task through the real command: train, evaluate, predict a text and a file; and all that is left in the run folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Ended, run_command, run_commands
+
+from glassloop import decide, metrics_for
+
+WORDS = "the a is was good bad film story very not and of to in on it this that first second".split()
+
+
+def sentence(number: int) -> str:
+    return " ".join(WORDS[(number * step) % len(WORDS)] for step in (3, 7, 11, 13, 17)[: 2 + number % 4])
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, its generated rows, and what is said on the command line."""
+
+    name: str
+    kind: str
+    header: list[str]
+    rows: list[list[Any]]
+    flags: list[str]
+    labels: list[str] | None
+    metrics: list[str]
+    texts: list[str] = field(default_factory=lambda: ["text"])
+
+
+GENRES = ["fun", "long", "old"]
+SETS = [[name for place, name in enumerate(GENRES) if (number * 5 + 3) % 7 >> place & 1] for number in range(90)]
+TASKS = {
+    task.name: task
+    for task in (
+        Task(
+            "scores",
+            "regression",
+            ["sentence1", "sentence2", "score"],
+            [[sentence(n), sentence(n * n + 1), round((n * 37 % 50) / 10 + n / 1000, 3)] for n in range(90)],
+            [],
+            None,
+            ["pearson", "spearmanr", "mse"],
+            ["sentence1", "sentence2"],
+        ),
+        Task(
+            "separated",
+            "multi_label_classification",
+            ["text", "genres"],
+            [[f"{sentence(n)} {n}", " ; ".join(names)] for n, names in enumerate(SETS)],
+            ["--label", "genres", "--label_separator", ";"],
+            GENRES,
+            ["f1_micro", "f1_macro", "exact_match"],
+        ),
+        Task(
+            "columns",
+            "multi_label_classification",
+            ["text", *GENRES],
+            [[f"{sentence(n)} {n}", *(int(name in names) for name in GENRES)] for n, names in enumerate(SETS)],
+            ["--label", "fun,long,old"],
+            GENRES,
+            ["f1_micro", "f1_macro", "exact_match"],
+        ),
+        Task(
+            "ten",
+            "single_label_classification",
+            ["text", "label"],
+            [[f"{sentence(n)} {n}", f"topic {n % 10}"] for n in range(90)],
+            [],
+            [f"topic {number}" for number in range(10)],
+            ["accuracy", "f1_macro"],
+        ),
+    )
+}
+EVERY = pytest.mark.parametrize("name", TASKS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of every task."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for task in TASKS.values():
+        (folder / task.name).mkdir()
+        for split, rows in {"train": task.rows[:60], "validation": task.rows[60:79], "test": task.rows[79:]}.items():
+            with (folder / task.name / f"{split}.csv").open("w", newline="", encoding="utf-8") as opened:
+                csv.writer(opened).writerows([task.header, *rows])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path, lively_dir: Path, session_cache: Path) -> dict[str, Ended]:
+    """Each task trained by the command: the first in a process of its own, the others one after the other in another."""
+    commands = []
+    for task in TASKS.values():
+        common = ["--model", str(lively_dir), "--output_dir", f"run-{task.name}", "--num_train_epochs", "2", "--learning_rate"]
+        common += ["3e-3", "--eval_strategy", "epoch", "--device", "cpu", "--precision", "fp32", "--save_strategy", "no"]
+        commands.append(["train", task.name, *common, *task.flags])
+    first = run_command(*commands[0], folder=place, GLASSLOOP_CACHE=str(session_cache))
+    others = run_commands(*commands[1:], folder=place, GLASSLOOP_CACHE=str(session_cache))
+    return dict(zip(TASKS, [first, *others], strict=True))
+
+
+@pytest.fixture(scope="module")
+def used(place: Path, trained: dict[str, Ended], session_cache: Path) -> dict[str, list[Ended]]:
+    """Each trained run evaluated, asked for a text, and for a file."""
+    commands = []
+    for task in TASKS.values():
+        run = f"run-{task.name}"
+        commands += [
+            ["evaluate", run, "--device", "cpu"],
+            ["predict", run, *task.rows[79][: len(task.texts)], "--device", "cpu"],
+            ["predict", run, "--file", f"{task.name}/test.csv", "--out", f"{task.name}.jsonl", "--device", "cpu"],
+        ]
+    ended = run_commands(*commands, folder=place, GLASSLOOP_CACHE=str(session_cache))
+    return {name: ended[3 * number : 3 * number + 3] for number, name in enumerate(TASKS)}
+
+
+def description(place: Path, name: str) -> dict[str, Any]:
+    return json.loads((place / f"run-{name}" / "run.json").read_text(encoding="utf-8"))
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@EVERY
+def test_it_trains_to_its_end(name: str, place: Path, trained: dict[str, Ended]) -> None:
+    assert trained[name].code == 0, trained[name].err
+    assert trained[name].out == ""
+    found, task = description(place, name), TASKS[name]
+    assert found["status"] == "finished"
+    assert found["data"]["task"] == task.kind
+    assert found["data"]["labels"] == task.labels
+    assert [*found["evaluation"]][:-2] == [f"eval_{metric}" for metric in ("loss", *task.metrics)]
+    assert [*found["baseline"]] == task.metrics
+    said = trained[name].err
+    assert f"task    {task.kind.replace('_', ' ')}" in said
+    for metric in task.metrics:
+        figures = f"{found['evaluation'][f'eval_{metric}']:.4f} +{found['baseline'][metric]:.4f}"
+        assert any(line.split() == [metric, *figures.split(" +")] for line in trained[name].lines), figures
+
+
+@EVERY
+def test_the_run_folder_is_complete(name: str, place: Path, trained: dict[str, Ended]) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    folder, task = place / f"run-{name}", TASKS[name]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "history.jsonl",
+        "model",
+        "run.json",
+        "validation-predictions.jsonl",
+    ]
+    history = lines_of(folder / "history.jsonl")
+    assert [(entry["step"], "loss" in entry) for entry in history] == [
+        (8, True),
+        (8, False),
+        (10, True),
+        (16, True),
+        (16, False),
+    ]
+    assert history[-1]["eval_loss"] == pytest.approx(description(place, name)["evaluation"]["eval_loss"], abs=1e-6)
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    assert model.config.problem_type == task.kind
+    assert [model.config.id2label[number] for number in range(model.config.num_labels)] == (task.labels or ["LABEL_0"])
+
+
+@EVERY
+def test_the_reported_metrics_come_out_again_of_the_predictions(name: str, place: Path, trained: dict[str, Ended]) -> None:
+    task = TASKS[name]
+    rows = lines_of(place / f"run-{name}" / "validation-predictions.jsonl")
+    assert [[row[column] for column in task.texts] for row in rows] == [row[: len(task.texts)] for row in task.rows[60:79]]
+    decided = decide(np.array([row["logits"] for row in rows], dtype=np.float32), task.kind)
+    labels: Any = [row["label"] for row in rows]
+    predictions: Any = [row["prediction"] for row in rows]
+    if task.kind == "multi_label_classification":
+        labels, predictions = ([[int(label in row) for label in GENRES] for row in rows] for rows in (labels, predictions))
+    elif task.labels:
+        labels, predictions = ([task.labels.index(label) for label in rows] for rows in (labels, predictions))
+    assert np.array_equal(decided, np.array(predictions, dtype=decided.dtype))
+    kind = np.float32 if task.kind == "regression" else np.int64
+    again = metrics_for(task.kind, len(task.labels or [0])).compute(
+        predictions=decided, references=np.array(labels, dtype=kind)
+    )
+    evaluation = description(place, name)["evaluation"]
+    assert again == {metric: evaluation[f"eval_{metric}"] for metric in task.metrics}
+    expected = [row[2] for row in task.rows[60:79]] if task.kind == "regression" else None
+    if expected:
+        assert labels == pytest.approx(expected, abs=1e-6)
+
+
+@EVERY
+def test_it_is_evaluated_with_the_same_figures(name: str, place: Path, used: dict[str, list[Ended]]) -> None:
+    ended, evaluation = used[name][0], description(place, name)["evaluation"]
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("validation (19 rows)")
+    shown = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[1:]}
+    assert {*shown} == {"loss", *TASKS[name].metrics}
+    for metric, figure in shown.items():
+        assert float(figure) == pytest.approx(evaluation[f"eval_{metric}"], abs=2e-4)
+
+
+@EVERY
+def test_it_predicts_a_text_and_a_file_alike(name: str, place: Path, used: dict[str, list[Ended]]) -> None:
+    (_, text, file), task = used[name], TASKS[name]
+    assert (text.code, file.code) == (0, 0), text.err + file.err
+    assert file.out == f"11 rows → {name}.jsonl\n"
+    rows = lines_of(place / f"{name}.jsonl")
+    assert [[row[column] for column in task.texts] for row in rows] == [row[: len(task.texts)] for row in task.rows[79:]]
+    shown = [line.rsplit(None, 1) for line in text.out.splitlines()]
+    if task.kind == "regression":
+        assert shown == [["score", f"{rows[0]['prediction']:.4f}"]]
+        assert len({row["prediction"] for row in rows}) > 5
+        return
+    scores = {label: rows[0][f"score_{label}"] for label in task.labels or []}
+    assert [label for label, _ in shown] == sorted(scores, key=lambda label: -scores[label])
+    for label, score in shown:
+        assert float(score) == pytest.approx(scores[label], abs=1e-4)
+    if task.kind == "multi_label_classification":
+        assert all(row["prediction"] == [label for label in GENRES if row[f"score_{label}"] >= 0.5] for row in rows)
+    else:
+        assert all(row["prediction"] == max(scores, key=lambda label: row[f"score_{label}"]) for row in rows)  # noqa: B023
+
+
+def test_one_cell_or_several_columns_make_no_difference(place: Path, trained: dict[str, Ended]) -> None:
+    """The same labels written in two ways: the same numbers to the last bit."""
+    first, second = (
+        [row["logits"] for row in lines_of(place / f"run-{name}" / "validation-predictions.jsonl")]
+        for name in ("separated", "columns")
+    )
+    assert first == second

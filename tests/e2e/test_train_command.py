@@ -1,0 +1,295 @@
+"""`glassloop train` as a person meets it: what it says, what it refuses with which exit code, and several processes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Ended, run_command, run_commands
+from families import tiny_model
+
+ROWS = "text,label\n" + "".join(
+    f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
+    for number in range(50)
+)
+COMMON = ["--device", "cpu", "--precision", "fp32", "--save_strategy", "no"]
+CONFIG = """
+source = "rows.csv"
+model = "still"
+
+[data]
+validation_share = 0.2
+
+[training]
+max_steps = 3
+learning_rate = 1e-3
+evaluation_strategy = "epoch"
+group_by_length = true
+device = "cpu"
+precision = "fp32"
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data, a model without dropout, a file of settings, and files of somebody else."""
+    folder = tmp_path_factory.mktemp("train")
+    (folder / "rows.csv").write_text(ROWS)
+    (folder / "broken.csv").write_text("text,label\ngood,pos\n,neg\nbad,neg\n")
+    (folder / "run.toml").write_text(CONFIG)
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "thesis.tex").write_text("years of work")
+    model = tiny_model(dropout=0.0, max_position_embeddings=64, initializer_range=0.3)
+    model.base_model.save_pretrained(folder / "still")
+    tiny_tokenizer.save_pretrained(folder / "still")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(session_cache: Path) -> dict[str, str]:
+    return {"GLASSLOOP_CACHE": str(session_cache)}
+
+
+def history_of(place: Path, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (place / run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def description(place: Path, run: str) -> dict[str, Any]:
+    return json.loads((place / run / "run.json").read_text(encoding="utf-8"))
+
+
+# --- one run -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def first(place: Path, cache: dict[str, str]) -> Ended:
+    """A run without a folder of its own choice."""
+    flags = [
+        "--max_steps",
+        "9",
+        "--per_device_train_batch_size",
+        "4",
+        "--gradient_accumulation_steps",
+        "2",
+        "--warmup_steps",
+        "0.2",
+    ]
+    return run_command(
+        "train", "rows.csv", "--model", "still", "--eval_strategy", "epoch", *flags, *COMMON, folder=place, **cache
+    )
+
+
+def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
+    assert first.code == 0, first.err
+    padding = description(place, "runs/run-001")["padding"]
+    assert first.lines[:7] == [
+        "data    rows.csv: 45 train, 5 validation",
+        "task    single label classification: neg, pos",
+        "model   still (bert, 0.0 M parameters)",
+        f"steps   9 (6 an epoch), 4 rows × 2 batches a step, {padding:.0%} padding",
+        "rate    5e-05, linear, 2 steps of warm-up",
+        "run on  cpu, fp32, backend plain",
+        "folder  runs/run-001",
+    ]
+    assert first.lines[7] == "• no validation split: 5 of 50 training rows were cut off for it (stratified, seed 42)"
+
+
+def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
+    """No carriage return, no colour, nothing on standard output: a log stays readable."""
+    assert first.out == ""
+    assert "\r" not in first.err
+    assert "\x1b" not in first.err
+    figures = history_of(place, "runs/run-001")
+    assert [entry["step"] for entry in figures] == [6, 6, 9]
+    last = figures[2]
+    steps = [line for line in first.lines if re.match(r"step \d+/9 ", line)]
+    pattern = rf"step 9/9  epoch 1\.50  loss {last['loss']:.4f}  lr 0\.00e\+00  \d+ rows/s  0 s left"
+    assert re.fullmatch(pattern, steps[-1]), steps[-1]
+    assert any(line.startswith(f"step 6  epoch 1.00  loss {figures[1]['eval_loss']:.4f}  accuracy ") for line in first.lines)
+
+
+def test_the_result_stands_beside_the_majority(first: Ended, place: Path) -> None:
+    found = description(place, "runs/run-001")
+    start = first.lines.index("validation  this run  majority baseline")
+    evaluation, baseline = found["evaluation"], found["baseline"]
+    assert [line.split() for line in first.lines[start + 1 : start + 4]] == [
+        ["loss", f"{evaluation['eval_loss']:.4f}"],
+        ["accuracy", f"{evaluation['eval_accuracy']:.4f}", f"{baseline['accuracy']:.4f}"],
+        ["f1", f"{evaluation['eval_f1']:.4f}", f"{baseline['f1']:.4f}"],
+    ]
+    assert re.fullmatch(r"✓ \d+ s, 9 steps → runs/run-001", first.lines[-1])
+    assert len(first.lines) == start + 5
+
+
+# --- what it refuses, and settings from a file -------------------------------------------------------------------
+
+TRAIN = ["train", "rows.csv", "--model", "still", *COMMON]
+COMMANDS: dict[str, list[str]] = {
+    "wrong settings": [*TRAIN, "--learning_rate", "-1", "--eval_strategy", "epochs", "--seed", "-2", "--empty", "drop"],
+    "not a number": [*TRAIN, "--learning_rate", "fast"],
+    "unknown flag": [*TRAIN, "--learning_rat", "1"],
+    "wrong file of settings": ["train", "--config", "wrong.toml"],
+    "no data": ["train", "gone.csv", "--model", "still", *COMMON],
+    "bad data": ["train", "broken.csv", "--model", "still", *COMMON],
+    "no model": ["train", "rows.csv", "--model", "./gone", *COMMON],
+    "diverged": [*TRAIN, "--learning_rate", "1e25", "--output_dir", "diverged"],
+    "files of somebody else": [*TRAIN, "--output_dir", "theirs"],
+    "a run is there": [*TRAIN, "--output_dir", "runs/run-001"],
+    "file": ["train", "--config", "run.toml", "--output_dir", "from-file"],
+    "file and flags": [
+        *("train", "--config", "run.toml", "--output_dir", "from-both", "--max_steps", "2", "--no-group_by_length"),
+        *("--validation_share", "0.1", "--save_strategy", "no"),
+    ],
+    "next number": [*TRAIN, "--max_steps", "1"],
+    "one process": [*TRAIN, "--output_dir", "one", "--per_device_train_batch_size", "8", "--logging_steps", "1",
+                    "--num_train_epochs", "2", "--learning_rate", "1e-3"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(first: Ended, place: Path, cache: dict[str, str]) -> dict[str, Ended]:
+    """All these commands, after the first run, in one process."""
+    (place / "wrong.toml").write_text("[data]\ntxt = 1\n[training]\nlearning_rat = 1\n[other]\n")
+    before = {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()}
+    found = run_commands(*COMMANDS.values(), folder=place, **cache)
+    assert {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()} == before
+    return dict(zip(COMMANDS, found, strict=True))
+
+
+REFUSED = {
+    "wrong settings": (
+        2,
+        "settings: eval_strategy is \"epochs\", not one of no, steps, epoch; did you mean \"epoch\"?; "
+        "learning_rate is -1.0, not 0 or more; seed is -2, not 0 or more; empty is \"drop\", not one of refuse, keep\n"
+        "try:  glassloop train --help lists every setting\n",
+    ),
+    "wrong file of settings": (
+        2,
+        'settings: config wrong.toml: unknown entry "other"\ntry:  the entries are source, model, data, training\n',
+    ),
+    "no data": (
+        3,
+        'data: "gone.csv": there is no such file or folder\n'
+        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+    ),
+    "bad data": (
+        3,
+        'data: broken.csv, row 3: "text" is empty\ntry:  fill or remove the rows, or keep them with --empty keep\n',
+    ),
+    "no model": (
+        4,
+        'model: "./gone": there is no such folder\ntry:  name a folder, a hub model (owner/name), or quickstart\n',
+    ),
+    "files of somebody else": (
+        2,
+        "settings: output_dir theirs holds files that are not of a run\ntry:  choose an empty or a new folder\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_refuses_in_two_lines_with_its_exit_code(name: str, ended: dict[str, Ended]) -> None:
+    assert (ended[name].code, ended[name].out, ended[name].err) == (REFUSED[name][0], "", REFUSED[name][1])
+
+
+@pytest.mark.parametrize("name", ["not a number", "unknown flag"])
+def test_words_nobody_knows(name: str, ended: dict[str, Ended]) -> None:
+    assert ended[name].code == 2
+    assert "--learning_rat" in ended[name].err
+    assert "Traceback" not in ended[name].err
+
+
+def test_a_run_that_diverges_leaves_with_5_and_says_where(ended: dict[str, Ended], place: Path) -> None:
+    found = ended["diverged"]
+    assert found.code == 5
+    problem, remedy = found.lines[-2:]
+    pattern = r"diverged: step 2: the loss is nan \(last finite loss [\d.]+, learning rate 1e\+25, rows [\d, ]+ of the training data\)"
+    assert re.fullmatch(pattern, problem), problem
+    assert remedy == "try:  lower learning_rate, add warmup_steps, use precision fp32, or look at these rows"
+    assert "Traceback" not in found.err
+    assert description(place, "diverged")["status"] == "running"
+    assert not (place / "diverged" / "model").exists()
+
+
+def test_files_of_somebody_else_are_untouched(ended: dict[str, Ended], place: Path) -> None:
+    assert [path.name for path in (place / "theirs").iterdir()] == ["thesis.tex"]
+    assert (place / "theirs" / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], place: Path) -> None:
+    assert ended["a run is there"].code == 2
+    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 holds a run already\ntry:  ")
+    assert ended["next number"].code == 0, ended["next number"].err
+    assert description(place, "runs/run-002")["status"] == "finished"
+
+
+def test_settings_from_a_file(ended: dict[str, Ended], place: Path) -> None:
+    assert ended["file"].code == 0, ended["file"].err
+    assert ended["file"].lines[0] == "glassloop: evaluation_strategy is called eval_strategy today"
+    assert ended["file"].lines[1] == "data    rows.csv: 40 train, 10 validation"
+    settings = description(place, "from-file")["settings"]
+    assert {name: settings[name] for name in ("max_steps", "learning_rate", "eval_strategy", "group_by_length")} == {
+        **{"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True},
+    }
+
+
+def test_flags_go_before_the_file(ended: dict[str, Ended], place: Path) -> None:
+    assert ended["file and flags"].code == 0, ended["file and flags"].err
+    found = description(place, "from-both")
+    assert (found["settings"]["max_steps"], found["settings"]["group_by_length"]) == (2, False)
+    assert found["settings"]["learning_rate"] == 1e-3
+    assert found["data"]["splits"]["validation"]["num_rows"] == 5
+
+
+# --- several processes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["--processes", "torchrun"])
+def several(request: pytest.FixtureRequest, place: Path, cache: dict[str, str], ended: dict[str, Ended]) -> tuple[str, Ended]:
+    """The run of one process with batches of eight, in two processes with batches of four."""
+    run = f"two-{request.param.strip('-')}"
+    flags = ["--output_dir", run, "--per_device_train_batch_size", "4", "--logging_steps", "1", "--num_train_epochs", "2"]
+    command = [*TRAIN, *flags, "--learning_rate", "1e-3"]
+    if request.param == "--processes":
+        return run, run_command(*command, "--processes", "2", folder=place, **cache)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    return run, run_command(*command, folder=place, launcher=launcher, **cache)
+
+
+def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tuple[str, Ended], place: Path) -> None:
+    run, said = several
+    assert said.code == 0, said.err
+    one, two = history_of(place, "one"), history_of(place, run)
+    assert len(one) == len(two) == 12  # 45 rows: five batches of eight and one of five, twice
+    for mine, theirs in zip(one, two, strict=True):
+        assert (mine["step"], mine["epoch"]) == (theirs["step"], theirs["epoch"])
+        for name in ("loss", "grad_norm"):
+            assert theirs[name] == pytest.approx(mine[name], abs=1e-5, rel=1e-5)
+    assert max(entry["loss"] for entry in one) - min(entry["loss"] for entry in one) > 0.1
+    alone, both = description(place, "one"), description(place, run)
+    assert (both["status"], both["processes"], both["backend"]) == ("finished", 2, "accelerate")
+    assert both["evaluation"]["eval_loss"] == pytest.approx(alone["evaluation"]["eval_loss"], abs=1e-5)
+    for name in ("eval_accuracy", "eval_f1"):
+        assert both["evaluation"][name] == alone["evaluation"][name]
+
+
+def test_two_processes_speak_with_one_voice(several: tuple[str, Ended]) -> None:
+    run, said = several
+    for start in ("data    ", "run on  ", "folder  ", "• no validation split", "validation  this run", "✓ "):
+        assert sum(line.startswith(start) for line in said.lines) == 1, start
+    assert any("4 rows × 2 processes a step" in line for line in said.lines)
+    assert sum("12/12" in line for line in said.lines) == 1
+    assert said.lines[-1].endswith(f"12 steps → {run}")
+
+
+def test_two_processes_leave_the_folder_of_one(several: tuple[str, Ended], place: Path) -> None:
+    names = [sorted(path.name for path in (place / run).iterdir()) for run in ("one", several[0])]
+    assert names[0] == names[1]
+    predictions = [
+        [json.loads(line)["prediction"] for line in (place / run / "validation-predictions.jsonl").read_text().splitlines()]
+        for run in ("one", several[0])
+    ]
+    assert predictions[0] == predictions[1]

@@ -1,0 +1,184 @@
+"""SCENARIOS 48 to 51: two processes on the CPU. None hangs when the other dies, all stop at one step, all go on as one.
+
+Most trials are two forked children that find each other as those of a launcher do; the last ones start the real launcher.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import tiny_model, tiny_tokenizer
+from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, flags, same_end
+
+from glassloop.engine.checkpoint import complete_names, open_checkpoint
+
+TWO = {"per_device_train_batch_size": 4}  # eight rows a step, as in the small settings
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def both(runs: Any, *arguments: object, hooks: Any = (), timeout: float = 60.0) -> list[Ended]:
+    """The command in two processes; each must end within the time."""
+    port = str(free_port())
+    started = []
+    for rank in ("0", "1"):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        started.append(runs.servers.start(*arguments, hooks=hooks, **place))
+    return [trial.wait(timeout) for trial in started]
+
+
+def train_both(runs: Any, run: Path, hooks: Any = (), **settings: Any) -> list[Ended]:
+    return both(runs, *runs.arguments(run, **{**TWO, **settings}), hooks=hooks)
+
+
+@pytest.fixture(scope="module")
+def reference(runs: Any) -> Path:
+    """The run of two processes that was never stopped."""
+    run = runs.new()
+    ended = train_both(runs, run)
+    assert [end.code for end in ended] == [0, 0], ended[0].err + ended[1].err
+    return run
+
+
+def goes_on(runs: Any, run: Path, reference: Path) -> None:
+    ended = both(runs, "train", "--resume", run)
+    assert [end.code for end in ended] == [0, 0], ended[0].err + ended[1].err
+    same_end(reference, run)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("target", "call"), [(STEP, 8), (EVALUATION, 2)], ids=["step", "evaluation"])
+def test_48_one_process_is_killed(runs: Any, reference: Path, target: str, call: int, rank: int) -> None:
+    run = runs.new()
+    ended = train_both(runs, run, [Hook(target, call, KILL, rank=rank)])
+    assert ended[rank].code == -signal.SIGKILL
+    assert ended[1 - rank].code not in (0, -signal.SIGKILL), ended[1 - rank].err
+    assert "another process has ended" in ended[1 - rank].err
+    goes_on(runs, run, reference)
+
+
+def test_48_the_writing_process_is_killed_in_a_save(runs: Any, reference: Path) -> None:
+    run = runs.new()
+    ended = train_both(runs, run, [Hook(SAVING, 2, KILL)])
+    assert ended[0].code == -signal.SIGKILL
+    assert ended[1].code not in (0, -signal.SIGKILL), ended[1].err
+    goes_on(runs, run, reference)
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "text"), [("bug", 1, "ZeroDivisionError"), ("nospace", 6, "No space left on device")]
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_49_one_process_raises(runs: Any, action: str, code: int, text: str, rank: int) -> None:
+    ended = train_both(runs, runs.new(), [Hook(STEP, 5, action, rank=rank)])
+    assert ended[rank].code == code, ended[rank].err
+    assert ended[1 - rank].code != 0
+    assert (ended[0].err + ended[1].err).count(text) == 1
+
+
+def test_49_a_full_disk_of_the_writing_process(runs: Any, reference: Path) -> None:
+    run = runs.new()
+    ended = train_both(runs, run, [Hook(SAVING, 2, "nospace")])
+    assert ended[0].code == 6, ended[0].err
+    assert ended[1].code != 0
+    assert (ended[0].err + ended[1].err).count("No space left") == 1
+    goes_on(runs, run, reference)
+
+
+def test_49_what_all_processes_find_is_told_once(runs: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,-7\n")
+    ended = both(runs, *runs.arguments(runs.new(), data=tmp_path / "train.csv"))
+    assert ended[0].code == 3
+    assert ended[1].code != 0
+    assert (ended[0].err + ended[1].err).count("-7") == 1, ended[1].err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_50_a_signal_to_one_process_stops_all_at_one_step(runs: Any, reference: Path, rank: int) -> None:
+    run = runs.new()
+    ended = train_both(runs, run, [Hook(STEP, 7, TERM, rank=rank)])
+    assert [end.code for end in ended] == [143, 143], ended[0].err + ended[1].err
+    assert open_checkpoint(complete_names(run / "checkpoints")[0]).manifest["step"] == 7
+    assert (ended[0].err + ended[1].err).count("stopped by SIGTERM after step 7") == 1
+    goes_on(runs, run, reference)
+
+
+def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Path) -> None:
+    model = tmp_path / "still"
+    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
+    tiny_tokenizer().save_pretrained(model)
+    settings = {"model": model, "logging_steps": 1, "group_by_length": True}
+    one, two = runs.new(), runs.new()
+    assert runs.train(one, per_device_train_batch_size=16, **settings).code == 0
+    ended = train_both(runs, two, per_device_train_batch_size=8, **settings)
+    assert ended[0].code == 0, ended[0].err
+    stories = [[json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()] for run in (one, two)]
+    assert [entry["step"] for entry in stories[0]] == [entry["step"] for entry in stories[1]]
+    for name in ("loss", "grad_norm", "eval_loss"):
+        figures = [torch.tensor([entry[name] for entry in story if name in entry]) for story in stories]
+        torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
+
+
+# The real launcher
+
+
+def launched(runs: Any, *arguments: str, hooks: Any = ()) -> subprocess.Popen[str]:
+    """`glassloop train --processes 2` in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
+    environment |= {"GLASSLOOP_CACHE": str(runs.folder / "cache")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "glassloop", *arguments, "--processes", "2"], env=environment, cwd=runs.folder,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def wait_for(path: Path, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} is not there after {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
+    run = runs.new()
+    settings = {**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None}
+    process = launched(runs, *runs.arguments(run, **settings))
+    wait_for(run / "checkpoints" / "step-00000005")
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    stopped = open_checkpoint(complete_names(run / "checkpoints")[0]).manifest["step"]
+    assert said.count(f"stopped by {signal.Signals(number).name} after step {stopped:,}") == 1
+    assert "Traceback" not in said.partition("torch/distributed")[0]
+
+
+def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
+    run = runs.new()
+    process = launched(
+        runs, *runs.arguments(run, **{**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None})
+    )
+    wait_for(run / "checkpoints" / "step-00000005")
+    holder = json.loads((run / ".lock").read_text())["process"]
+    os.kill(holder, signal.SIGKILL)
+    began = time.monotonic()
+    said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 60
+    assert process.returncode not in (0, None)
+    assert str(holder) in said  # torch's launcher names the process
+    ended = both(runs, "train", "--resume", run, *flags(logging_steps=100), hooks=[Hook(STEP, 3, TERM)])
+    assert [end.code for end in ended] == [143, 143], ended[0].err

@@ -1,0 +1,289 @@
+"""A run from a name of data to a folder: what it is told to leave alone, what it says, and what it writes down."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from glassloop import decide, load_examples, metrics_for
+from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.runs import (
+    free_folder,
+    labels_of,
+    majority_baseline,
+    named,
+    read_run,
+    results_table,
+    train_run,
+    validation_name,
+)
+
+ROWS = "text,label\n" + "".join(
+    f"{'good' if number % 3 else 'bad'} film {number},{number % 3 and 'pos' or 'neg'}\n" for number in range(30)
+)
+COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+
+
+def shown(table: Any, width: int = 100) -> list[str]:
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table)
+    return [line.rstrip() for line in screen.getvalue().splitlines()]
+
+
+# --- the folder --------------------------------------------------------------------------------------------------
+
+
+def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_folder(None, True) == Path("runs/run-001")
+    for name in ("run-001", "run-007", "run-x", "notes"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert free_folder(None, True) == Path("runs/run-008")
+    (tmp_path / "runs" / "run-1000").mkdir()
+    assert free_folder("", True) == Path("runs/run-1001")
+
+
+def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_folder(str(tmp_path / "new" / "deep"), True) == tmp_path / "new" / "deep"
+    assert free_folder(str(tmp_path), True) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert free_folder("~/mine", True) == tmp_path / "mine"
+
+
+def test_files_of_somebody_else_are_left_alone(says, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with says(f"output_dir {tmp_path} holds files that are not of a run", "choose an empty or a new folder"):
+        free_folder(str(tmp_path), True)
+    with says(f"output_dir {tmp_path / 'thesis.tex'} is a file", "choose an empty or a new folder"):
+        free_folder(str(tmp_path / "thesis.tex"), True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SettingsError) as caught:
+        free_folder(str(tmp_path), True)
+    assert caught.value.problem == f"output_dir {tmp_path} holds a run already"
+    assert f"--resume {tmp_path}" in caught.value.remedy
+
+
+# --- a whole run -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a run on a file, and all that it said."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "rows.csv").write_text(ROWS)
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLASSLOOP_CACHE", str(session_cache))
+        patch.setenv("COLUMNS", "200")
+        patch.setattr("sys.stderr", said)
+        settings = {**COMMON, "output_dir": str(folder / "out"), "per_device_train_batch_size": 4, "eval_strategy": "epoch"}
+        train_run(str(folder / "rows.csv"), str(lively_dir), {**settings, "max_steps": 8, "seed": 7}, {})
+    return folder / "out", said.getvalue()
+
+
+def test_what_is_left_behind(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "history.jsonl",
+        "model",
+        "run.json",
+        "validation-predictions.jsonl",
+    ]
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
+
+
+def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, _ = run
+    found = read_run(folder)
+    assert found["status"] == "finished"
+    assert found["data"]["source"] == str(folder.parent / "rows.csv")
+    assert found["data"]["labels"] == ["neg", "pos"]
+    assert found["data"]["settings"]["seed"] == 7, "one seed for all, unless the data have their own"
+    assert found["data"]["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
+    assert {name: fact["num_rows"] for name, fact in found["data"]["splits"].items()} == {"train": 27, "validation": 3}
+    assert found["model"]["name"] == str(lively_dir)
+    assert (found["settings"]["max_steps"], found["plan"]["max_steps"], found["plan"]["steps_per_epoch"]) == (8, 8, 7)
+    assert (found["device"], found["precision"], found["backend"], found["processes"]) == ("cpu", "fp32", "plain", 1)
+    assert found["versions"]["torch"]
+    assert found["seconds"] > 0
+    assert {*found["baseline"]} == {"accuracy", "f1"}
+
+
+def test_history_and_description_agree(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
+    assert read_run(folder)["best_step"] == 7
+
+
+def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
+    labels = read_run(folder)["data"]["labels"]
+    logits = np.array([row["logits"] for row in rows])
+    decided = decide(logits, "single_label_classification")
+    assert [labels[number] for number in decided] == [row["prediction"] for row in rows]
+    references = [labels.index(row["label"]) for row in rows]
+    again = metrics_for("single_label_classification", 2).compute(predictions=decided, references=references)
+    evaluation = read_run(folder)["evaluation"]
+    assert {f"eval_{name}": value for name, value in again.items()} == {
+        name: evaluation[name] for name in ("eval_accuracy", "eval_f1")
+    }
+    costs = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), references]
+    assert evaluation["eval_loss"] == pytest.approx(costs.mean(), abs=1e-6)
+    assert [row["row"] for row in rows] == [0, 1, 2]
+    assert all(row["label"] == ("neg" if row["text"].startswith("bad") else "pos") for row in rows)
+
+
+def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, said = run
+    lines = [line.rstrip() for line in said.splitlines()]
+    rows = {line[:8].strip(): line[8:] for line in lines[:7]}
+    assert rows == {
+        "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
+        "task": "single label classification: neg, pos",
+        "model": f"{lively_dir} (bert, 0.0 M parameters)",
+        "steps": f"8 (7 an epoch), 4 rows a step, {read_run(folder)['padding']:.0%} padding",
+        "rate": "5e-05, linear, 0 steps of warm-up",
+        "run on": "cpu, fp32, backend plain",
+        "folder": str(folder),
+    }
+    assert lines[7].startswith("• no validation split: 3 of 30 training rows were cut off for it")
+    assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
+    assert any(line.startswith("validation  this run  majority baseline") for line in lines)
+    assert lines[-1].startswith("✓ ")
+    assert lines[-1].endswith(f" s, 8 steps → {folder}")
+
+
+def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, _ = run
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(SettingsError, match="holds a run already"):
+        train_run(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {})
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+# --- runs that do not come to their end --------------------------------------------------------------------------
+
+
+def test_wrong_things_are_told_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "test.csv").write_text(ROWS)
+    out = tmp_path / "out"
+    settings = {**COMMON, "output_dir": str(out)}
+    for error, data, model, given in (
+        (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
+        (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
+        (DataError, "gone.csv", lively_dir, {}),
+        (ModelError, "rows.csv", tmp_path, {}),
+    ):
+        with pytest.raises(error):
+            train_run(str(tmp_path / data), str(model), {**settings, **given}, {})
+    assert not out.exists()
+
+
+def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    settings = {**COMMON, "output_dir": str(tmp_path / "out"), "learning_rate": 1e25, "max_steps": 20}
+    with pytest.raises(DivergedError):
+        train_run(str(tmp_path / "rows.csv"), str(lively_dir), settings, {})
+    assert read_run(tmp_path / "out")["status"] == "running"
+    assert not (tmp_path / "out" / "model").exists()
+
+
+def test_the_split_to_evaluate_on_is_the_first_validation_split_with_labels() -> None:
+    rows = [{"text": f"{'good' if number % 2 else 'bad'} {number}", "label": number % 2} for number in range(12)]
+    secret = [{**row, "label": -1} for row in rows]
+    assert validation_name(load_examples(rows)) == "validation"
+    assert validation_name(load_examples({"train": rows, "dev": rows})) == "validation"
+    assert validation_name(load_examples({"train": rows, "validation_b": secret, "validation_a": rows})) == "validation_a"
+    assert validation_name(load_examples({"train": rows, "validation": secret})) is None
+    assert validation_name(load_examples({"test": rows})) is None
+
+
+def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, lively_dir: Path, write) -> None:
+    write("data/train.csv", ROWS)
+    write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
+    settings = {**COMMON, "output_dir": str(tmp_path / "out")}
+    found = read_run(train_run(str(tmp_path / "data"), str(lively_dir), settings, {}))
+    assert found["status"] == "finished"
+    assert not {"evaluation", "baseline"} & {*found}
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
+    with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
+        train_run(
+            str(tmp_path / "data"),
+            str(lively_dir),
+            {**settings, "output_dir": str(tmp_path / "b"), "eval_strategy": "epoch"},
+            {},
+        )
+
+
+def test_no_run_to_read(says, tmp_path: Path) -> None:
+    with says(f"{tmp_path}: there is no run to go on with (run.json is missing or damaged)", "start a new one", ModelError):
+        read_run(tmp_path)
+
+
+def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
+    """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
+    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
+    folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
+    assert read_run(folder)["data"]["labels"] == ["pos, really", "neg"]
+
+
+# --- the majority ------------------------------------------------------------------------------------------------
+
+
+def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Any:
+    splits = {"train": train, "validation": validation}
+    return load_examples(
+        {
+            name: [{"text": f"{name} {number}", "label": label} for number, label in enumerate(labels)]
+            for name, labels in splits.items()
+        },
+        **settings,
+    )
+
+
+def test_the_baseline_is_the_answer_most_frequent_in_training() -> None:
+    examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "a", "a", "b"])
+    assert majority_baseline(examples, "validation") == {"accuracy": 0.25, "f1": pytest.approx(0.4)}
+    assert labels_of(examples, "validation").tolist() == [0, 0, 0, 1]
+
+
+def test_the_baseline_of_scores_is_their_mean() -> None:
+    examples = examples_of([1.0, 2.0, 6.0], [3.0, 5.0], task="regression")
+    assert majority_baseline(examples, "validation") == {"pearson": 0.0, "spearmanr": 0.0, "mse": 2.0}
+
+
+def test_the_baseline_of_several_labels_are_those_that_half_the_rows_have() -> None:
+    examples = examples_of(["a|b", "a", "b|c", "a"], ["a|b", "a|b", "c"], label_separator="|")
+    assert labels_of(examples, "train").tolist() == [[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 0, 0]]
+    found = majority_baseline(examples, "validation")
+    assert found["exact_match"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "names", "read"),
+    [(1, ("a", "b"), "b"), ([1, 0, 1], ("a", "b", "c"), ["a", "c"]), ([0.0, 0.0], ("a", "b"), []), (0.25, None, 0.25)],
+)
+def test_choices_as_a_person_reads_them(choice: Any, names: Any, read: Any) -> None:
+    assert named(choice, names) == read
+
+
+def test_the_table_of_results() -> None:
+    metrics = {"eval_loss": 0.5, "eval_f1_macro": 0.25, "eval_runtime": 1.0, "eval_samples_per_second": 9.0}
+    assert shown(results_table(metrics, {"f1_macro": 0.125}, "validation")) == [
+        "validation  this run  majority baseline",
+        "loss          0.5000",
+        "f1_macro      0.2500             0.1250",
+    ]

@@ -1,0 +1,191 @@
+"""evaluate and predict of the command: labels compared by name, the right split, and texts as the run was trained on."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop import Predictor
+from glassloop.errors import DataError
+from glassloop.scoring import evaluate_run, predict_file, predict_text
+
+LABELS = ["pos, really", "neg"]
+
+
+def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([("text", "label"), *rows])
+    return path
+
+
+def evaluated(
+    run: Path, data: Path | None = None, split: str | None = None, batch_size: int = 4, **given: Any
+) -> dict[str, float]:
+    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given)
+
+
+def share_right(run: Path, rows: list[tuple[str, str]]) -> float:
+    found = Predictor(run, device="cpu").predict([text for text, _ in rows])
+    return sum(answer.label == label for answer, (_, label) in zip(found, rows, strict=True)) / len(rows)
+
+
+OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------------
+
+
+def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = json.loads((text_run / "run.json").read_text())
+    found = evaluated(text_run)
+    for name in ("eval_loss", "eval_accuracy", "eval_f1"):
+        assert found[name] == pytest.approx(stored["evaluation"][name], abs=1e-5)
+    out = capsys.readouterr().out
+    head, *lines = out.splitlines()
+    assert head.split("  ")[0] == "validation (11 rows)"
+    assert head.rstrip().endswith("this run  majority baseline")
+    shown = {line.split()[0]: line.split()[1:] for line in lines}
+    assert shown["accuracy"] == [f"{found['eval_accuracy']:.4f}", f"{stored['baseline']['accuracy']:.4f}"]
+    assert [*shown] == ["loss", "accuracy", "f1"]
+
+
+@pytest.mark.parametrize(("split", "rows"), [("train", 40), ("validation", 11), ("test", 9)])
+def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with (text_run.parent / f"{split}.csv").open(newline="") as opened:
+        expected = share_right(text_run, [(row["text"], row["label"]) for row in csv.DictReader(opened)])
+    assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
+    assert f"{split} ({rows} rows)" in capsys.readouterr().out
+
+
+def test_no_such_split(says, text_run: Path) -> None:
+    with says('there is no split "tset"; did you mean "test"?', "use one of train, validation, test"):
+        evaluated(text_run, split="tset")
+
+
+def test_labels_of_other_data_are_compared_by_name(text_run: Path, tmp_path: Path) -> None:
+    """The model numbers its labels against the alphabet, the data would number them by it."""
+    write_rows(tmp_path / "other" / "train.csv", OTHERS)
+    write_rows(tmp_path / "other" / "validation.csv", OTHERS)
+    expected = share_right(text_run, OTHERS)
+    assert expected not in (0.0, 0.5, 1.0)
+    for size in (1, 5, 64):
+        assert evaluated(text_run, tmp_path / "other", batch_size=size)["eval_accuracy"] == pytest.approx(expected)
+
+
+def test_other_data_may_lack_a_label(text_run: Path, tmp_path: Path) -> None:
+    rows = [(text, "neg") for text, _ in OTHERS]
+    write_rows(tmp_path / "other" / "train.csv", OTHERS)
+    write_rows(tmp_path / "other" / "validation.csv", rows)
+    found = evaluated(text_run, tmp_path / "other")
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, rows))
+
+
+def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
+    with says(
+        'other.csv, row 14: label "neutral" is not one of pos, really, neg',
+        "fix the row, or add the label to --labels",
+        DataError,
+    ):
+        evaluated(text_run, tmp_path / "other.csv")
+
+
+def test_a_split_without_labels(says, text_run: Path, tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
+    (tmp_path / "other" / "test.csv").write_text("text\ngood\n")
+    with says("the split test has no labels to compare with", "choose another with --split, or use predict"):
+        evaluated(text_run, tmp_path / "other", split="test")
+
+
+def test_columns_of_other_data_are_named_by_flags(text_run: Path, tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        path = write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
+        path.write_text(path.read_text().replace("text,label", "body,verdict", 1))
+    found = evaluated(text_run, tmp_path / "other", text="body", label="verdict")
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
+
+
+def test_a_bare_model_needs_data(says, text_run: Path) -> None:
+    model = text_run / "model"
+    with says(f"{model} is a model without a run: on which data?", "glassloop evaluate RUN DATA"):
+        evaluated(model)
+    own = evaluated(text_run)
+    assert evaluated(model, text_run.parent)["eval_accuracy"] == own["eval_accuracy"]
+
+
+# --- predict -----------------------------------------------------------------------------------------------------
+
+
+def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict_text(str(text_run), "a good film", None, "cpu")
+    assert found == Predictor(text_run, device="cpu").predict("a good film")[0]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.rsplit(None, 1) == [found.label, f"{max(found.scores.values()):.4f}"]
+    assert second.split()[-1] == f"{min(found.scores.values()):.4f}"
+
+
+def test_a_pair(pair_run: Path) -> None:
+    found = predict_text(str(pair_run), "good", "bad", "cpu")
+    assert found == Predictor(pair_run, device="cpu").predict("good", "bad")[0]
+
+
+def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None:
+    with says("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"'):
+        predict_text(str(pair_run), "good", None, "cpu")
+    with says("the model was trained on single texts", 'glassloop predict RUN "text"'):
+        predict_text(str(text_run), "good", "bad", "cpu")
+    with says("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file'):
+        predict_text(str(text_run), None, None, "cpu")
+
+
+def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
+    for pair in (None, "bad"):
+        assert predict_text(str(text_run / "model"), "good", pair, "cpu").label in LABELS
+
+
+def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from families import tiny_model
+
+    names = ["[bold]a[/bold]", "b\x1b[31m"]
+    model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    predict_text(str(tmp_path), "good", None, "cpu")
+    out = capsys.readouterr().out
+    assert "[bold]a[/bold]" in out
+    assert "\x1b" not in out
+    assert "b\\x1b[31m" in out
+
+
+def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    target = tmp_path / "in-predictions.csv"
+    assert capsys.readouterr().out == f"12 rows → {target}\n"
+    with target.open(newline="") as opened:
+        assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
+    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, ",", "cpu")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
+
+
+def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
+    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "tab", "cpu")
+    assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
+
+
+@pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
+def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path, monkeypatch, out: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    before = source.read_bytes()
+    with says("the predictions would replace the file they are made for", "choose another --out"):
+        predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
+    assert source.read_bytes() == before
