@@ -39,7 +39,10 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
     examples = load_examples("glue/mrpc", data_dir=job["data_dir"])
     if job["cut"] is not None:
-        rows = [{key: row[key] for key in ("sentence1", "sentence2")} | {"label": str(row["label"])} for row in examples.splits["train"]]
+        rows = [
+            {key: row[key] for key in ("sentence1", "sentence2")} | {"label": str(row["label"])}
+            for row in examples.splits["train"]
+        ]
         names = list(examples.labels.names) if examples.labels else []
         examples = load_examples(rows, seed=job["cut"], validation_share=0.15, labels=names)
     tokenizer = load_tokenizer(job["model"])

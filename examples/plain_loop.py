@@ -4,7 +4,17 @@ import sys
 
 import torch
 
-from glassloop import AdamW, Batches, PaddingCollator, encode, load_examples, load_metric, load_model, load_tokenizer, make_scheduler
+from glassloop import (
+    AdamW,
+    Batches,
+    PaddingCollator,
+    encode,
+    load_examples,
+    load_metric,
+    load_model,
+    load_tokenizer,
+    make_scheduler,
+)
 
 # Data: texts -> ids -> batches
 examples = load_examples("quickstart", rows=int(sys.argv[1]) if len(sys.argv) > 1 else 2400)

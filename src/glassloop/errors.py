@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote worker", "remote process exited")
+
 
 class GlassloopError(Exception):
     """Something a person can put right: `problem` says what is wrong and where, `remedy` what to do, on a line each."""
@@ -67,13 +69,20 @@ class ResourceError(GlassloopError):
     exit_code = 6
 
 
+def no_memory(error: BaseException) -> bool:
+    """Whether memory was not enough, on whatever device."""
+    return isinstance(error, MemoryError) or any(part in str(error) for part in ("out of memory", "can't allocate memory"))
+
+
 def resource_error(error: BaseException) -> ResourceError | None:
-    """A full disk or too little memory, whoever found out; None for any other error."""
+    """A full disk, too little memory or a lost process, whoever found out; None for any other error."""
     text = str(error)
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in text:
         return ResourceError(text, "make room on the disk, or write to another one")
-    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+    if no_memory(error):
         return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
+    if isinstance(error, RuntimeError) and any(part in text for part in LOST):
+        return ResourceError("another process has ended, so this one ends too", "see what it said; go on with --resume")
     return None
 
 

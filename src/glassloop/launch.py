@@ -67,12 +67,11 @@ def read_config(path: str | None) -> dict[str, Any]:
     for name in TOP:
         if not isinstance(found.get(name, ""), str):
             problems.append(f"{name} is not a name")
-    if not problems:  # old names become today's here, so that a flag can go before them
-        known = [entry.name for entry in fields(DataSettings)]
-        unknown = [name for name in found.get("data", {}) if name not in known]
-        problems = [f"unknown setting {visible(name)} in [data]{did_you_mean(name, known)}" for name in unknown]
-        found["training"], others = translated(found.get("training", {}), TrainingArguments)
-        problems += others
+    data, training = (part if isinstance(part := found.get(section), dict) else {} for section in SECTIONS)
+    known = [entry.name for entry in fields(DataSettings)]
+    problems += [f"unknown setting {visible(name)} in [data]{did_you_mean(name, known)}" for name in data if name not in known]
+    found["training"], unknown = translated(training, TrainingArguments)  # old names become today's: a flag goes before them
+    problems += unknown
     if problems:
         raise SettingsError(f"config {path}: " + "; ".join(problems), f"the entries are {listed(empty)}")
     return empty | found

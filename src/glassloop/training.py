@@ -37,7 +37,7 @@ from glassloop.engine.losses import check_loss
 from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
 from glassloop.engine.saver import Saver, listening
 from glassloop.engine.state import NotFiniteError, State
-from glassloop.errors import DivergedError, ResourceError, listed, resource_error
+from glassloop.errors import DivergedError, ResourceError, listed, no_memory
 from glassloop.lock import locked
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
@@ -256,7 +256,7 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
         except NotFiniteError as error:
             raise training.diverged(error) from error
         except (RuntimeError, MemoryError) as error:
-            raise training.out_of_memory(error) if resource_error(error) else error from None
+            raise training.out_of_memory(error) if no_memory(error) else error from None
         finally:
             training.saver.wait()
     if state.signal:

@@ -110,7 +110,23 @@ def check_note(number: int, space: dict, out: str) -> None:
     if number == 1:
         assert space["batch"]["input_ids"].shape[0] == 8
     if number == 2:
-        assert space["inputs"]["input_ids"] == [101, 2023, 2003, 1996, 2034, 6251, 1012, 102, 2023, 2003, 1996, 2117, 2028, 1012, 102]
+        assert space["inputs"]["input_ids"] == [
+            101,
+            2023,
+            2003,
+            1996,
+            2034,
+            6251,
+            1012,
+            102,
+            2023,
+            2003,
+            1996,
+            2117,
+            2028,
+            1012,
+            102,
+        ]
         assert {key: tuple(value.shape) for key, value in space["data_collator"](space["samples"]).items()} == {
             "attention_mask": (8, 67),
             "input_ids": (8, 67),

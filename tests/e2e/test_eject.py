@@ -17,7 +17,9 @@ CSV = "text,label\n" + "".join(
 MULTI = "text,label\n" + "".join(
     f"a {'good ' * (number % 5)}film {number},{'|'.join(['fun', 'long', 'old'][: number % 4])}\n" for number in range(40)
 )
-SCORES = "text,label\n" + "".join(f"a {'good ' * (number % 5)}film {number},{number % 5 + number / 100}\n" for number in range(40))
+SCORES = "text,label\n" + "".join(
+    f"a {'good ' * (number % 5)}film {number},{number % 5 + number / 100}\n" for number in range(40)
+)
 
 
 def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
@@ -31,7 +33,10 @@ def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
     ("content", "flags"),
     [
         (CSV, ["--gradient_accumulation_steps", "3", "--warmup_steps", "0.2", "--weight_decay", "0.01"]),
-        (CSV, ["--group_by_length", "--label_smoothing_factor", "0.1", "--class_weights", "balanced", "--max_grad_norm", "0.5"]),
+        (
+            CSV,
+            ["--group_by_length", "--label_smoothing_factor", "0.1", "--class_weights", "balanced", "--max_grad_norm", "0.5"],
+        ),
         (CSV, ["--dataloader_drop_last", "--lr_scheduler_type", "cosine", "--data_seed", "7", "--pad_to_multiple_of", "8"]),
         (MULTI, ["--label_separator", "|", "--empty", "keep"]),
         (SCORES, ["--task", "regression", "--optim", "adamw_torch"]),

@@ -95,31 +95,33 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(place: Path, lively_dir: Path, session_cache: Path) -> dict[str, Ended]:
-    """Each task trained by the command: the first in a process of its own, the others one after the other in another."""
-    commands = []
-    for task in TASKS.values():
-        common = ["--model", str(lively_dir), "--output_dir", f"run-{task.name}", "--num_train_epochs", "2", "--learning_rate"]
-        common += ["3e-3", "--eval_strategy", "epoch", "--device", "cpu", "--precision", "fp32", "--save_strategy", "no"]
-        commands.append(["train", task.name, *common, *task.flags])
-    first = run_command(*commands[0], folder=place, GLASSLOOP_CACHE=str(session_cache))
-    others = run_commands(*commands[1:], folder=place, GLASSLOOP_CACHE=str(session_cache))
-    return dict(zip(TASKS, [first, *others], strict=True))
-
-
-@pytest.fixture(scope="module")
-def used(place: Path, trained: dict[str, Ended], session_cache: Path) -> dict[str, list[Ended]]:
-    """Each trained run evaluated, asked for a text, and for a file."""
+def ended(place: Path, lively_dir: Path, session_cache: Path) -> dict[str, list[Ended]]:
+    """Each task trained, evaluated, asked for a text and for a file. The first training has a process of its own."""
     commands = []
     for task in TASKS.values():
         run = f"run-{task.name}"
+        settings = ["--num_train_epochs", "2", "--learning_rate", "3e-3", "--eval_strategy", "epoch", "--save_strategy", "no"]
+        common = ["--model", str(lively_dir), "--output_dir", run, "--device", "cpu", "--precision", "fp32"]
         commands += [
+            ["train", task.name, *common, *settings, *task.flags],
             ["evaluate", run, "--device", "cpu"],
             ["predict", run, *task.rows[79][: len(task.texts)], "--device", "cpu"],
             ["predict", run, "--file", f"{task.name}/test.csv", "--out", f"{task.name}.jsonl", "--device", "cpu"],
         ]
-    ended = run_commands(*commands, folder=place, GLASSLOOP_CACHE=str(session_cache))
-    return {name: ended[3 * number : 3 * number + 3] for number, name in enumerate(TASKS)}
+    first = run_command(*commands[0], folder=place, GLASSLOOP_CACHE=str(session_cache))
+    others = run_commands(*commands[1:], folder=place, GLASSLOOP_CACHE=str(session_cache))
+    every = [first, *others]
+    return {name: every[4 * number : 4 * number + 4] for number, name in enumerate(TASKS)}
+
+
+@pytest.fixture(scope="module")
+def trained(ended: dict[str, list[Ended]]) -> dict[str, Ended]:
+    return {name: found[0] for name, found in ended.items()}
+
+
+@pytest.fixture(scope="module")
+def used(ended: dict[str, list[Ended]]) -> dict[str, list[Ended]]:
+    return {name: found[1:] for name, found in ended.items()}
 
 
 def description(place: Path, name: str) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def test_it_predicts_a_text_and_a_file_alike(name: str, place: Path, used: dict[
     if task.kind == "multi_label_classification":
         assert all(row["prediction"] == [label for label in GENRES if row[f"score_{label}"] >= 0.5] for row in rows)
     else:
-        assert all(row["prediction"] == max(scores, key=lambda label: row[f"score_{label}"]) for row in rows)  # noqa: B023
+        assert all(row["prediction"] == max(scores, key=lambda label: row[f"score_{label}"]) for row in rows)
 
 
 def test_one_cell_or_several_columns_make_no_difference(place: Path, trained: dict[str, Ended]) -> None:

@@ -61,8 +61,9 @@ WRONG = {
         ENTRIES,
     ),
     "unknown settings of both sections": (
-        "[data]\ntxt = 1\n[training]\nlearning_rat = 1\ndeepspeed = 1\n",
-        'unknown setting "txt" in [data]; did you mean "text"?; unknown setting "learning_rat"; did you mean "learning_rate"?; '
+        "[data]\ntxt = 1\n[training]\nlearning_rat = 1\ndeepspeed = 1\n[other]\n",
+        'unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
+        'unknown setting "learning_rat"; did you mean "learning_rate"?; '
         "deepspeed is not supported: use an accelerate config file with accelerate launch",
         ENTRIES,
     ),

@@ -25,7 +25,7 @@ from glassloop.runs import (
 )
 
 ROWS = "text,label\n" + "".join(
-    f"{'good' if number % 3 else 'bad'} film {number},{number % 3 and 'pos' or 'neg'}\n" for number in range(30)
+    f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
 
