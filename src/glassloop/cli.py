@@ -135,7 +135,7 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import check_settings, launch, leave_on_sigterm, read_config
+    from glassloop.launch import check_settings, launch, leave_on_sigterm, look_first, read_config
 
     leave_on_sigterm()
     written = read_config(config)
@@ -143,11 +143,14 @@ def train_command(
     settings = written["data"] | given_for(DataSettings, flags)
     if resume is None:  # else they are only what differs from the run's own
         check_settings(training, settings)
+    source, name = data or written["source"], model or written["model"]
     if processes > 1:
+        if resume is None:
+            look_first(source or "quickstart", name or "quickstart", training, settings)
         launch(processes)
     from glassloop.runs import train_run
 
-    train_run(data or written["source"], model or written["model"], training, settings, new_head=new_head, resume=resume)
+    train_run(source, name, training, settings, new_head=new_head, resume=resume)
 
 
 @app.command("evaluate")

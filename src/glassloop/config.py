@@ -35,7 +35,9 @@ class DataSettings:
     delimiter: str | None = setting(None, "Sign between the columns of a delimited file; by default , in .csv, tab in .tsv.")
     empty: str = setting("refuse", "Rows whose text is empty: refuse or keep.")
     unknown_labels: str = setting("refuse", "Rows outside training whose label training never saw: refuse or skip.")
-    validation_share: float = setting(0.1, "Share of the training rows cut off for validation where there is no such split.")
+    validation_share: float = setting(
+        0.1, "Share of the training rows cut off for validation where there is no such split; 0: none."
+    )
     seed: int = setting(42, "Seed of the cut-off validation rows and of generated data.")
     rows: int | None = setting(None, "Number of generated training pairs (quickstart data only).")
 
@@ -46,8 +48,8 @@ class DataSettings:
                 problems.append(
                     f"{choice} is {visible(value)}, not one of {listed(allowed)}{did_you_mean(str(value), allowed)}"
                 )
-        if not (isinstance(self.validation_share, int | float) and 0 < self.validation_share < 1):
-            problems.append(f"validation_share is {self.validation_share!r}, not a share between 0 and 1")
+        if not (isinstance(self.validation_share, int | float) and 0 <= self.validation_share < 1):
+            problems.append(f"validation_share is {self.validation_share!r}, not a share from 0 to below 1")
         for whole, least in (("seed", 0), ("rows", 10)):
             value = getattr(self, whole)
             wanted = value is not None or whole == "seed"

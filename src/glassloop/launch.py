@@ -92,6 +92,15 @@ def check_settings(training: dict[str, Any], data: dict[str, Any]) -> None:
         raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
 
 
+def look_first(data: str, model: str, training: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Read and check model and data before processes are started: what is wrong is told once, with its exit code."""
+    from glassloop.data.sources import load_examples
+    from glassloop.modeling import load_config
+
+    load_config(model)
+    load_examples(data, **{"seed": TrainingArguments(**training).seed, **settings})
+
+
 def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None:
     """Look at the data, then write every setting with its sentence; only what differs from the default is in force."""
     from glassloop.data.sources import load_examples

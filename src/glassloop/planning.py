@@ -97,7 +97,8 @@ def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> Non
     if labels is None:
         return
     if labels.dtype.kind not in "iub":
-        raise DataError(f"the labels are {labels.dtype}, not class numbers", "give whole numbers, or set problem_type")
+        problem = f"the labels are of the kind {labels.dtype}, not class numbers"
+        raise DataError(problem, "give whole numbers, or set problem_type")
     if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
         raise DataError(
             f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",

@@ -27,7 +27,13 @@ def evaluate_run(
     if data is None and described is None:
         raise SettingsError(f"{run} is a model without a run: on which data?", "glassloop evaluate RUN DATA")
     stored = {name: value for name, value in (described or {}).get("settings", {}).items() if value is not None}
-    settings = {**(stored if data is None else {}), **given}
+    settings = {**stored, **given}
+    if data is not None:  # all rows of other data, under the column names of the run's own
+        columns = (described or {}).get("columns") or {}
+        known = {"text": columns.get("text"), "text_pair": columns.get("text_pair"), "label": columns.get("label")}
+        named = {} if data.startswith(("glue", "quickstart")) else {name: value for name, value in known.items() if value}
+        separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
+        settings = {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
     if predictor.task != "regression":
         settings["labels"] = predictor.names
     examples = load_examples(data or (described or {})["source"], **{**settings, "task": predictor.task})
@@ -41,7 +47,7 @@ def evaluate_run(
     args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32")
     trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
     metrics = trainer.evaluate(rows)
-    baseline = majority_baseline(examples, name) if "train" in examples.splits else {}
+    baseline = majority_baseline(examples, name) if "train" in examples.splits and name != "train" else {}
     Console().print(results_table(metrics, baseline, f"{name} ({len(rows):,} rows)"))
     return metrics
 

@@ -51,7 +51,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_changes_only_what_it_names() -> None:
     assert translated("from transformers import AdamW\nx = 1") == "from glassloop import AdamW\nx = 1"
-    assert len(table_rows()) == 12
+    assert len(table_rows()) == 13
 
 
 @pytest.mark.skipif(not NOTES.is_dir(), reason="the course notes are not here: they lie beside the project, not in it")

@@ -26,7 +26,7 @@ DATA_FLAGS = [
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "data": (["data"], ["--model", "--max_length", "--batch_size"], (DataSettings,)),
-    "train": (["data"], ["--model", "--config", "--new_head", "--processes"], (TrainingArguments, DataSettings)),
+    "train": (["data"], ["--model", "--config", "--new_head", "--resume", "--processes"], (TrainingArguments, DataSettings)),
     "evaluate": (["run", "data"], ["--split", "--device", "--batch_size"], (DataSettings,)),
     "predict": (
         ["run", "text", "text_pair"],
@@ -35,6 +35,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "init": (["data"], ["--model", "--out"], (DataSettings,)),
     "eject": (["run"], ["--out"], ()),
+    "verify": (["what"], ["--model"], (DataSettings,)),
     "doctor": ([], [], ()),
 }
 

@@ -291,3 +291,18 @@ def test_wrong_settings_are_told_before_anything_is_started(started: list[list[s
     assert started == []
     assert command("--processes", "2") == (7,)
     assert len(started) == 1
+
+
+def test_data_and_model_are_looked_at_before_processes_start(write, tiny_model_dir) -> None:
+    """What is wrong with them is told once, by the command itself, with its own exit code."""
+    from glassloop.errors import DataError, ModelError
+    from glassloop.launch import look_first
+
+    path = write("rows.csv", "text,lable\na,x\n")
+    with pytest.raises(DataError) as data:
+        look_first(str(path), str(tiny_model_dir), {}, {})
+    assert data.value.exit_code == 3
+    with pytest.raises(ModelError) as model:
+        look_first("quickstart", str(path.parent), {}, {"rows": 20})
+    assert model.value.exit_code == 4
+    look_first("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20})

@@ -118,7 +118,7 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
             parts[name] = with_known_labels(part, labels, skip=settings.unknown_labels == "skip" and name != fitted)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
     notes = [note for split in raw.values() for note in split.notes]
-    if "train" in parts and not any(name.startswith("validation") for name in parts):
+    if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = cut_validation(parts, task, settings, notes)
     with replacing_dir(folder) as writing:
         facts = {}

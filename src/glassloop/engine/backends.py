@@ -60,7 +60,8 @@ class PlainBackend:
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
         if max_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-        return norm
+        # fp16's scaler tries larger scales until gradients overflow, then leaves that step out: no sign of divergence.
+        return torch.where(norm.isfinite(), norm, 0.0) if self.precision == "fp16" else norm
 
     def step(self, optimizer: Any) -> None:
         if self.scaler.is_enabled():
@@ -103,6 +104,7 @@ class AccelerateBackend(PlainBackend):
         self.accelerator, self.device = accelerator, accelerator.device
         self.precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
         self.rank, self.num_processes = accelerator.process_index, accelerator.num_processes
+        self.scaler = getattr(accelerator, "scaler", None) or torch.amp.GradScaler("cpu", enabled=False)
 
     def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
         # The schedule counts our steps, not Accelerate's: it would step once a process.

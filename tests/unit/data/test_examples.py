@@ -355,3 +355,9 @@ def test_a_fault_leaves_no_folder_behind(task, prepared, tmp_path):
     with pytest.raises(DataError, match="validation"):  # in the first pass, and while the splits are written
         prepared(train=train, validation=[*train, {"text": "odd", "label": "x"}], settings={"task": task})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_share_of_0_cuts_nothing(prepared) -> None:
+    found = prepared(train=[{"text": f"row {row}", "label": str(row % 2)} for row in range(10)], settings={"validation_share": 0})
+    assert [*found.splits] == ["train"]
+    assert found.facts["train"].num_rows == 10

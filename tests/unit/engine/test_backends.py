@@ -99,6 +99,31 @@ def test_the_precision_is_that_of_the_forward_pass_alone(precision: str, kind: t
     assert not backend.scaler.is_enabled()
 
 
+def test_a_step_that_fp16s_scaler_leaves_out_is_no_divergence() -> None:
+    """Every 2,000 steps it doubles its scale until something overflows: in a long run that is certain to happen."""
+    backend, model = PlainBackend("cpu", "fp16"), torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    before, scale = model.weight.item(), backend.scaler.get_scale()
+    norms = []
+    for size in (1e38, 2.0):  # times the scale of 65,536: beyond the largest float, and well within
+        backend.backward(model.weight.sum() * size)
+        backend.unscale(optimizer)
+        norms.append(backend.clip(model, 1.0).item())
+        backend.step(optimizer)
+        optimizer.zero_grad()
+        if size == 1e38:
+            assert model.weight.item() == before
+            assert backend.scaler.get_scale() == scale / 2
+    assert norms == [0.0, 2.0]
+    assert model.weight.item() == pytest.approx(before - 0.5, abs=1e-5)
+
+
+def test_in_other_precisions_an_infinite_norm_is_told(backend: PlainBackend) -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    model.weight.grad = torch.tensor([[float("inf")]])
+    assert backend.clip(model, 1.0).item() == float("inf")
+
+
 def test_an_unknown_precision_is_our_own_fault() -> None:
     with pytest.raises(KeyError):
         PlainBackend("cpu", "fp8")
