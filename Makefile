@@ -24,7 +24,7 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 	@echo "==> Training, evaluating and predicting, in a new folder below runs/"
 	run=runs/quickstart-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/glassloop train quickstart --output_dir $$run --per_device_train_batch_size 16 --learning_rate 1e-4 \
-		--warmup_steps 0.06 --eval_strategy epoch && \
+		--num_train_epochs 2 --warmup_steps 0.06 --group_by_length --eval_strategy epoch && \
 	$(BIN)/glassloop evaluate $$run --split test && \
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
 	echo "==> Everything is in $$run"

@@ -358,6 +358,8 @@ def test_a_fault_leaves_no_folder_behind(task, prepared, tmp_path):
 
 
 def test_a_share_of_0_cuts_nothing(prepared) -> None:
-    found = prepared(train=[{"text": f"row {row}", "label": str(row % 2)} for row in range(10)], settings={"validation_share": 0})
+    found = prepared(
+        train=[{"text": f"row {row}", "label": str(row % 2)} for row in range(10)], settings={"validation_share": 0}
+    )
     assert [*found.splits] == ["train"]
     assert found.facts["train"].num_rows == 10
