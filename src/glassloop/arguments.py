@@ -46,6 +46,7 @@ RENAMED: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "per_gpu_train_batch_size": ("per_device_train_batch_size", lambda value: {"per_device_train_batch_size": value}),
     "per_gpu_eval_batch_size": ("per_device_eval_batch_size", lambda value: {"per_device_eval_batch_size": value}),
     "overwrite_output_dir": ("nothing: a finished run is never overwritten", lambda value: {}),
+    "remove_unused_columns": ("nothing: what the model does not take is left out, and named", lambda value: {}),
     "train_sampling_strategy": ("group_by_length", lambda value: {"group_by_length": value == "group_by_length"}),
 }
 # Known elsewhere, not here: what to do instead.
@@ -137,6 +138,7 @@ def translated(given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], li
     problems = []
     for name, value in given.items():
         if name in known:
+            value = json.dumps(value) if isinstance(value, dict) else value
             settings[name] = ",".join(value) if isinstance(value, list | tuple) else value
         elif name in RENAMED:
             today, translate = RENAMED[name]

@@ -114,6 +114,10 @@ class Predictor:
                     there = f"found {listed(table.column_names)}{did_you_mean(name, table.column_names)}"
                     remedy = "name the columns with --text and --text_pair"
                     raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
+            if "prediction" in table.column_names:
+                raise DataError(
+                    f'{source.name}: there is a column "prediction" already', "rename it: the answers are called so"
+                )
             rows = table.to_pylist()
             for place, row in enumerate(rows):
                 if any(not row[name] for name in (text, *filter(None, (pair,)))):

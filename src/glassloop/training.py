@@ -230,6 +230,7 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
         seed_all(args.seed + backend.rank)
         if checkpoint is not None:
             training.restore(checkpoint)
+        first = state.step
         step = partial(
             train_step,
             training.model,
@@ -269,8 +270,8 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
     return {
         "train_loss": state.mean_loss,
         "train_runtime": seconds,
-        "train_steps_per_second": state.step / seconds,
-        "train_samples_per_second": state.step * plan.accumulate * training.batches.batch_size / seconds,
+        "train_steps_per_second": (state.step - first) / seconds,
+        "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
         "epoch": history.epoch(state),
     }
 

@@ -133,6 +133,25 @@ def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Pa
         torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
 
 
+def test_51_a_checkpoint_of_one_process_goes_on_in_two_where_the_global_batch_allows_it(runs: Any, tmp_path: Path) -> None:
+    model = tmp_path / "still"
+    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
+    tiny_tokenizer().save_pretrained(model)
+    settings = {"model": model, "logging_steps": 1, "per_device_train_batch_size": 8}
+    whole, run = runs.new(), runs.new()
+    assert runs.train(whole, **settings).code == 0
+    assert runs.train(run, hooks=[Hook(STEP, 8, TERM)], **settings).code == 143
+    refused = both(runs, "train", "--resume", run)
+    assert {end.code for end in refused} == {4}
+    assert "batch_size: 8 then, 16 now" in refused[0].err + refused[1].err
+    ended = both(runs, "train", "--resume", run, "--per_device_train_batch_size", "4")
+    assert [end.code for end in ended] == [0, 0], ended[0].err
+    assert "2 processes instead of 1: the same rows in every step, other dropout masks" in ended[0].err
+    stories = [[json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (whole, run)]
+    figures = [torch.tensor([entry["loss"] for entry in story if "loss" in entry]) for story in stories]
+    torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
+
+
 # The real launcher
 
 

@@ -244,6 +244,7 @@ OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "per_gpu_train_batch_size": (4, {"per_device_train_batch_size": 4}, "per_device_train_batch_size"),
     "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "per_device_eval_batch_size"),
     "overwrite_output_dir": (True, {}, "nothing: a finished run is never overwritten"),
+    "remove_unused_columns": (True, {}, "nothing: what the model does not take is left out, and named"),
     "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "group_by_length"),
 }
 
@@ -276,3 +277,9 @@ def test_a_wrong_value_under_an_old_name_is_told_under_todays() -> None:
 def test_names_of_today_are_told_in_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     TrainingArguments("out", eval_strategy="epoch", device="cpu")
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_transformers_users_write_for_columns_and_schedules_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    args = TrainingArguments("x", remove_unused_columns=True, lr_scheduler_type="cosine", lr_scheduler_kwargs={"num_cycles": 2})
+    assert args.lr_scheduler_kwargs == '{"num_cycles": 2}'
+    assert "remove_unused_columns is called nothing" in capsys.readouterr().err

@@ -361,3 +361,13 @@ def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monk
     )
     with pytest.raises(DataError, match="row 8: the text is empty"):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+
+
+def test_a_column_called_prediction_is_never_overwritten(tiny_model_dir, write, tmp_path) -> None:
+    from glassloop.errors import DataError
+    from glassloop.predictor import Predictor
+
+    source = write("rows.csv", "text,prediction\ngood,mine\n")
+    with pytest.raises(DataError, match='a column "prediction" already'):
+        Predictor(tiny_model_dir).predict_file(source, tmp_path / "out.csv", "text", None)
+    assert not (tmp_path / "out.csv").exists()
