@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -60,6 +61,8 @@ class Trackers(Callback):
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
         self.trackers, self.history = [], history
+        if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()):
+            os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
         for name in names:
             kind = LOGGER_TYPE_TO_CLASS.get(name)
             if kind is None or not package_version(name):

@@ -158,3 +158,20 @@ def test_versions() -> None:
     assert {"python", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy"} <= {*found}
     assert package_version("torch") == found["torch"]
     assert package_version("no-such-package-anywhere") is None
+
+
+def test_wandb_is_offline_unless_there_is_an_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+
+    from glassloop.engine.recorder import History, Trackers
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "unset")
+    monkeypatch.delenv("WANDB_MODE")
+    Trackers((), tmp_path, "run", {}, History(None, lambda: 0.0, 1))
+    assert os.environ["WANDB_MODE"] == "offline"
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    Trackers((), tmp_path, "run", {}, History(None, lambda: 0.0, 1))
+    assert "WANDB_MODE" not in os.environ
