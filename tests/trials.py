@@ -219,6 +219,7 @@ def child(request: dict[str, Any]) -> None:
         os.chdir(request["folder"])
         import torch
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
         torch.set_num_threads(1)
         code = run_command(request["arguments"], [Hook(**hook) for hook in request["hooks"]])
     except BaseException:
