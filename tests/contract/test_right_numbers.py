@@ -57,5 +57,6 @@ def test_processes_change_no_number(family: str, number: int, process_figures: d
     """Even where the last batch of an epoch (one row) is smaller than the number of processes."""
     one, many = torch.tensor(process_figures[1][family]), torch.tensor(process_figures[number][family])
     assert len(one) == 22 + 1
-    torch.testing.assert_close(many[:-1], one[:-1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(many[:-1, 0], one[:-1, 0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(many[:-1, 1], one[:-1, 1], rtol=5e-5, atol=1e-6)  # ModernBERT's norms start at 69 and drift
     assert many[-1].tolist() == one[-1].tolist()  # metrics: every row counted once, equal to the last bit
