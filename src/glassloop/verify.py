@@ -1,13 +1,15 @@
-"""The equivalence certificate: on the user's own model and data, the doors, accumulation, processes and resume agree."""
+"""The equivalence certificate: on the user's own model and data, the doors, accumulation, processes, kill and resume agree."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,28 +23,38 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
-from glassloop.engine.callbacks import Callback
+from glassloop.engine.checkpoint import complete_names
 from glassloop.engine.recorder import RUN_NAME
-from glassloop.engine.state import State
 from glassloop.errors import SettingsError, printable
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
 from glassloop.trainer import Trainer
+from glassloop.training import CHECKPOINTS_NAME
 
 STEPS, BATCH = 6, 8
+SAVED, HELD = 3, 4  # the last step in a checkpoint, and the one after which the run is killed
+SETTINGS: dict[str, Any] = {
+    "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
+    "save_strategy": "no", "disable_tqdm": True,
+}  # fmt: skip
 ROUNDING = 1e-4  # of a loss or a gradient norm, where sums are taken in another order
 
-
-TWO_PROCESSES = """
-import sys
+CHILD = """
+import json, sys, time
+import torch
 from datasets import Dataset
-from glassloop import Trainer, TrainingArguments, load_model, load_tokenizer
-folder, steps, batch = sys.argv[1:]
-args = TrainingArguments(
-    folder + "/run", max_steps=int(steps), per_device_train_batch_size=int(batch), logging_steps=1, device="cpu",
-    precision="fp32", save_strategy="no",
-)
+from glassloop import Callback, Trainer, TrainingArguments, load_model, load_tokenizer
+folder, threads, held, resume, settings = json.loads(sys.argv[1])
+class Hold(Callback):
+    def on_step(self, state, batches):
+        if state.step == held:
+            time.sleep(60)  # to be killed in
+torch.set_num_threads(threads)
 rows = Dataset.from_parquet(folder + "/rows.parquet", cache_dir=folder)
-Trainer(load_model(folder + "/model"), args, train_dataset=rows, processing_class=load_tokenizer(folder + "/model")).train()
+model, tokenizer = load_model(folder + "/model"), load_tokenizer(folder + "/model")
+args = TrainingArguments(folder + "/run", **settings)
+trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer, callbacks=[Hold()])
+trainer.train(resume_from_checkpoint=resume)
+trainer.save_model(folder + "/end")
 """
 
 
@@ -59,17 +71,6 @@ class Claim:
         return self.difference <= self.allowed
 
 
-class StopAt(Callback):
-    """Asks a run to stop after a step, as a signal does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, state: State, batches: list[Any]) -> None:
-        if state.step == self.step:
-            state.asked_to_stop = 15
-
-
 class Trial:
     """Short trainings of one model on one data set, each from the same start."""
 
@@ -82,21 +83,20 @@ class Trial:
         self.examples, self.tokenizer, self.model, self.folder = examples, tokenizer, model, folder
         self.number = 0
 
-    def train(self, *, dropout: bool = True, resume: Any = None, stop: int = 0, **settings: Any) -> tuple[torch.Tensor, Any]:
-        """Loss and gradient norm of each step, and the model at the end."""
+    def start(self, dropout: bool = True) -> Any:
+        """The model before its first step."""
         options = {} if dropout else no_dropout(self.model)
-        labels = self.examples.labels
-        network = load_model(self.model, labels=labels, task=self.examples.task, new_head=True, seed=1, **options)
-        if resume is None:
-            self.number += 1
-        chosen: dict[str, Any] = {"max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu"}
-        chosen |= {"precision": "fp32", "save_strategy": "no", "disable_tqdm": True} | settings
-        args = TrainingArguments(str(self.folder / str(self.number)), **chosen)
-        watching = [StopAt(stop)] if stop else []
-        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer, callbacks=watching)
+        examples = self.examples
+        return load_model(self.model, labels=examples.labels, task=examples.task, new_head=True, seed=1, **options)
+
+    def train(self, *, dropout: bool = True, **settings: Any) -> tuple[torch.Tensor, Any]:
+        """Loss and gradient norm of each step, and the model at the end."""
+        network = self.start(dropout)
+        self.number += 1
+        args = TrainingArguments(str(self.folder / str(self.number)), **SETTINGS | settings)
+        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer)
         trainer.quiet = True
-        with suppress(SystemExit):  # stopped as asked
-            trainer.train(resume_from_checkpoint=resume)
+        trainer.train()
         figures = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
         return torch.tensor(figures), network
 
@@ -112,9 +112,7 @@ def certificate(data: Any, model: str, given: dict[str, Any]) -> list[Claim]:
         claims.append(Claim("plain loop and Accelerate: weights", weight_difference(network, through), 0.0))
         by_hand = hand_written(trial)
         claims.append(Claim("Trainer and a hand-written loop: weights", weight_difference(network, by_hand), 0.0))
-        trial.train(stop=STEPS // 2)
-        _, resumed = trial.train(resume=True)
-        claims.append(Claim(f"stopped after step {STEPS // 2} and resumed: weights", weight_difference(network, resumed), 0.0))
+        claims.append(Claim("killed and resumed: weights", killed_and_resumed(trial, network), 0.0))
         whole, _ = trial.train(dropout=False)
         for accumulate in (2, 4, 8):
             sizes = {"per_device_train_batch_size": BATCH // accumulate, "gradient_accumulation_steps": accumulate}
@@ -130,8 +128,7 @@ def hand_written(trial: Trial) -> Any:
     """The notes' loop in plain torch, with nothing of ours but the order of the rows and the start."""
     from glassloop.data.batches import Batches, PaddingCollator
 
-    examples = trial.examples
-    network = load_model(trial.model, labels=examples.labels, task=examples.task, new_head=True, seed=1)
+    network = trial.start()
     collate = PaddingCollator(trial.tokenizer)
     plan = Batches(trial.rows, collate, BATCH, seed=42).plan
     optimizer = torch.optim.AdamW(network.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
@@ -153,24 +150,56 @@ def hand_written(trial: Trial) -> Any:
     return network
 
 
-def two_processes(trial: Trial) -> torch.Tensor:
-    """The losses of the same run, without dropout, in two processes of their own."""
-    folder = trial.folder / "two"
+def written(trial: Trial, folder: Path, *, dropout: bool) -> Path:
+    """A folder with the model, the rows and the program that trains it: all that a process of its own needs."""
     folder.mkdir()
-    labels = trial.examples.labels
-    options = no_dropout(trial.model)
-    network = load_model(trial.model, labels=labels, task=trial.examples.task, new_head=True, seed=1, **options)
     with quiet_transformers():
-        network.save_pretrained(folder / "model")
+        trial.start(dropout).save_pretrained(folder / "model")
         trial.tokenizer.save_pretrained(folder / "model")
     pq.write_table(trial.rows.with_format("arrow")[:], folder / "rows.parquet")
-    (folder / "two.py").write_text(TWO_PROCESSES, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launcher, str(folder / "two.py"), str(folder), str(STEPS), str(BATCH // 2)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise SettingsError(f"two processes do not run here: {done.stderr.strip().splitlines()[-1][:200]}", "glassloop doctor")
+    (folder / "child.py").write_text(CHILD, encoding="utf-8")
+    return folder
+
+
+def started(folder: Path, *launcher: str, threads: int, held: int = 0, resume: bool = False, **settings: Any) -> Any:
+    """A process that trains what `written` wrote, waiting after the step `held`."""
+    what = json.dumps([str(folder), threads, held, resume, SETTINGS | settings])
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, *launcher, str(folder / "child.py"), what]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def ended(process: Any, what: str, code: int = 0) -> str:
+    """What a process said until it ended, which it did with this code."""
+    said = str(process.communicate()[1])
+    if process.returncode != code:
+        raise SettingsError(
+            f"{what} does not run here: {(said.strip() or 'no word').splitlines()[-1][:200]}", "glassloop doctor"
+        )
+    return said
+
+
+def killed_and_resumed(trial: Trial, network: Any) -> float:
+    """How far a run ends from `network` whose process got SIGKILL one step after a checkpoint; another process went on."""
+    folder = written(trial, trial.folder / "killed", dropout=True)
+    chosen: dict[str, Any] = {"threads": torch.get_num_threads(), "save_strategy": "steps", "save_steps": SAVED}
+    process = started(folder, held=HELD, **chosen)
+    try:
+        while process.poll() is None and not complete_names(folder / "run" / CHECKPOINTS_NAME):
+            time.sleep(0.02)
+    finally:
+        process.kill()
+    ended(process, "a run to be killed", -signal.SIGKILL)
+    said = ended(started(folder, resume=True, **chosen), "a resumed run")
+    went_on = f"goes on after step {SAVED} " in said  # started again, it would end in the same weights
+    return weight_difference(network, load_model(str(folder / "end"))) if went_on else math.inf
+
+
+def two_processes(trial: Trial) -> torch.Tensor:
+    """The losses of the same run, without dropout, in two processes of their own."""
+    folder = written(trial, trial.folder / "two", dropout=False)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    ended(started(folder, *launcher, threads=1, per_device_train_batch_size=BATCH // 2), "a pair of processes")
     lines = (folder / "run" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return torch.tensor([json.loads(line)["loss"] for line in lines])
 
