@@ -28,6 +28,8 @@ def choose_precision(wanted: str, device: str) -> str:
     """fp32, bf16 or fp16. auto: bf16 on a GPU made for it, else fp32; a kind that fails here is an error, not a crash."""
     if wanted == "auto":
         return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if wanted == "fp8":  # from accelerate's config
+        raise SettingsError("precision fp8 is not supported", "use bf16")
     if wanted == "fp16" and device == "cpu":
         raise SettingsError("precision fp16 does not work on a CPU", "use precision fp32")
     if wanted == "bf16" and device == "cpu":
@@ -40,22 +42,43 @@ def choose_precision(wanted: str, device: str) -> str:
 
 
 def launched_processes() -> int:
-    """How many processes a launcher (torchrun, accelerate launch) has started of this program."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """How many processes a launcher (torchrun, accelerate launch, mpirun) has started of this program."""
+    names = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+    return int(next((os.environ[name] for name in names if name in os.environ), "1"))
 
 
 def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBackend:
-    """Accelerate where it is asked for or several processes were launched; else plain torch."""
-    if accelerator is None and args.backend != "accelerate" and launched_processes() == 1:
+    """Accelerate where it is asked for, has started this process, or several processes were launched; else plain torch."""
+    refuse_split_models(accelerator)
+    launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # so does its launcher of one process
+    if accelerator is None and launched == 1 and (args.backend == "plain" or (args.backend == "auto" and not by_accelerate)):
         device = choose_device(args.device)
         return PlainBackend(device, choose_precision(args.precision, device))
-    if args.backend == "plain" and launched_processes() > 1:
+    if args.backend == "plain" and launched > 1:
         raise SettingsError("backend is plain, but several processes were launched", "use backend auto or accelerate")
+    if by_accelerate and launched == 1 and "MASTER_PORT" in os.environ:
+        problem = "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"
+        raise SettingsError(problem, "use torchrun, or --processes")
     if accelerator is None:
         from accelerate import Accelerator
 
-        device = choose_device(args.device)
-        from_config = args.precision == "auto" and os.environ.get("ACCELERATE_MIXED_PRECISION")
-        precision = None if from_config else choose_precision(args.precision, device)
+        on_cpu = args.device == "auto" and os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
+        device = choose_device("cpu" if on_cpu else args.device)
+        from_config = os.environ.get("ACCELERATE_MIXED_PRECISION", "auto").replace("no", "fp32")
+        precision = choose_precision(from_config if args.precision == "auto" else args.precision, device)
         accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision, cpu=device == "cpu")
+        if accelerator.num_processes != launched:
+            problem = f"{launched} processes were launched, but Accelerate knows of {accelerator.num_processes}"
+            raise SettingsError(problem, "start them with torchrun")
     return AccelerateBackend(accelerator)
+
+
+def refuse_split_models(accelerator: Any) -> None:
+    """Raise where a model would be split over processes: here each holds, trains and saves the whole."""
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+        asked = os.environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
+        if asked or (accelerator is not None and accelerator.distributed_type.name == name):
+            raise SettingsError(
+                f"{name} splits a model over processes; here each holds the whole",
+                "set distributed_type to MULTI_GPU; memory is saved by a smaller batch, more accumulation, or bf16",
+            )

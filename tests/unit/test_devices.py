@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,28 +135,77 @@ def test_plain_in_several_processes_is_refused(says, monkeypatch: pytest.MonkeyP
         chosen(backend="plain")
 
 
-def test_several_processes_are_accelerates(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, Any]] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Accelerate is asked for; it answers with as many processes as `WORLD_SIZE` says when it is asked."""
+    asked: list[dict[str, Any]] = []
 
-    def fake(**options: Any) -> Accelerator:
-        made.append(options)
-        return Accelerator(cpu=True)
+    def fake(mixed_precision: str, cpu: bool) -> SimpleNamespace:
+        asked.append({"mixed_precision": mixed_precision, "cpu": cpu})
+        number = int(os.environ.get("WORLD_SIZE", "1"))
+        return SimpleNamespace(
+            device=torch.device("cpu"), mixed_precision=mixed_precision, process_index=0, num_processes=number
+        )
 
     monkeypatch.setattr("accelerate.Accelerator", fake)
+    return asked
+
+
+def test_several_processes_are_accelerates(made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert isinstance(chosen(), AccelerateBackend)
     assert made == [{"mixed_precision": "no", "cpu": True}]
 
 
-def test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, Any]] = []
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"])
+def test_processes_that_accelerate_does_not_know_of_are_refused(says, made: list[Any], monkeypatch, name: str) -> None:
+    """Each would train a model of its own."""
+    monkeypatch.setenv(name, "2")
+    with says("2 processes were launched, but Accelerate knows of 1", "start them with torchrun"):
+        chosen()
 
-    def fake(**options: Any) -> Accelerator:
-        made.append(options)
-        return Accelerator(cpu=True)
 
-    monkeypatch.setattr("accelerate.Accelerator", fake)
+def test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for(
+    says, made: list[dict[str, Any]], tried: list[Finding], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     choose_backend(TrainingArguments(device="cpu", backend="accelerate", precision="fp32"))
-    assert [options["mixed_precision"] for options in made] == [None, "no"]
+    tried.append(Finding("bf16", GOOD, "works"))
+    choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+    assert [options["mixed_precision"] for options in made] == ["no", "no", "bf16"]
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
+    with says("precision fp8 is not supported", "use bf16"):
+        choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+
+
+def test_one_process_of_accelerates_launcher_is_accelerates(made: list[dict[str, Any]], there, monkeypatch) -> None:
+    """Its config file was not read before: bf16 trained in fp32."""
+    there("cuda")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert choose_backend(TrainingArguments()).name == "accelerate"
+    assert choose_backend(TrainingArguments(backend="plain", device="cpu")).name == "plain"
+    assert made == [{"mixed_precision": "no", "cpu": True}]
+
+
+def test_one_process_where_accelerates_launcher_was_asked_for_several_is_refused(says, monkeypatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    problem = "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"
+    with says(problem, "use torchrun, or --processes"):
+        chosen()
+    assert chosen(backend="plain").name == "plain"
+
+
+@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED", "MEGATRON_LM"])
+def test_a_model_split_over_processes_is_refused(says, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """On a CPU, Accelerate passes over FSDP without a word; on a GPU the saved model would be a part of it."""
+    problem = f"{name} splits a model over processes; here each holds the whole"
+    own = SimpleNamespace(distributed_type=SimpleNamespace(name=name))
+    with says(problem):
+        choose_backend(TrainingArguments(), own)
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
+    with says(problem):
+        chosen()

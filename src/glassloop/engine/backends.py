@@ -96,7 +96,7 @@ class PlainBackend:
 
 
 class AccelerateBackend(PlainBackend):
-    """The same verbs, handed to an `accelerate.Accelerator`: several processes, FSDP, mixed precision of its config."""
+    """The same verbs, handed to an `accelerate.Accelerator`: several processes, mixed precision of its config."""
 
     name = "accelerate"
 
