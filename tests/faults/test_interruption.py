@@ -87,7 +87,6 @@ def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[
 def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
     """Each in turn, from the first line of run.json to the last; 17: at least one complete checkpoint once there was one."""
     points = fault_points(runs, tmp_path, **SHORT)
-    reference = runs.reference(**SHORT)
     assert len(points) > 40
     renamed = points.index("rename step-00000003")
 
@@ -95,24 +94,59 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
         run = runs.new()
         ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"kill:{number}"}, **SHORT)
         assert ended.code == -signal.SIGKILL, f"{number}: {ended.err}"
-        whole = [path for path in checkpoints(run) if open_checkpoint(path)]  # what has its name is whole
-        assert bool(whole) == (number > renamed), points[number - 1]
-        if (run / "model").exists():
-            assert sha(run / "model" / "model.safetensors") == sha(reference / "model" / "model.safetensors")
-            assert sorted(path.name for path in (run / "model").iterdir()) == sorted(
-                path.name for path in (reference / "model").iterdir()
-            )
-        left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
-        again = runs.train(run, resume=run, **SHORT)
-        assert again.code == 0, f"{number} ({points[number - 1]}): {again.err}"
-        assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
-        if not finished_before(points, number):
-            line = f"goes on after step {int(whole[0].name[5:])} " if whole else "so the run starts again"
-            assert line in again.err
-        same_end(reference, run)
+        goes_on(runs, run, done=finished_before(points, number), saved=number > renamed)
 
-    first = range(points.index("write model") + 1, renamed)  # the second checkpoint has the same points; of the first a few
-    in_parallel(trial, [number for number in range(1, len(points) + 1) if number not in first or number % 4 == 0])
+    in_parallel(trial, range(1, len(points) + 1))
+
+
+def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = None) -> None:
+    """A killed run of the short settings goes on from what is whole, names what it removes, and ends the same."""
+    reference = runs.reference(**SHORT)
+    whole = [path for path in checkpoints(run) if open_checkpoint(path)]  # what has its name is whole
+    assert saved is None or bool(whole) == saved
+    if (run / "model").exists():
+        assert sha(run / "model" / "model.safetensors") == sha(reference / "model" / "model.safetensors")
+        assert sorted(path.name for path in (run / "model").iterdir()) == sorted(
+            path.name for path in (reference / "model").iterdir()
+        )
+    left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
+    again = runs.train(run, resume=run, **SHORT)
+    assert again.code == 0, again.err
+    assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
+    if not done:
+        line = f"goes on after step {int(whole[0].name[5:])} " if whole else "so the run starts again"
+        assert line in again.err
+    same_end(reference, run)
+
+
+CONFIG, WEIGHTS = "transformers.configuration_utils:PreTrainedConfig.to_json_file", "transformers.modeling_utils:safe_save_file"
+TOKENIZER = "transformers.tokenization_utils_tokenizers:TokenizersBackend._save_pretrained"
+MODEL_FILES = ["config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json"]  # in the order of writing
+
+
+def test_02_killed_after_every_file_of_a_model(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+    """Which transformers writes: of both checkpoints, and of the model that is exported."""
+    hooks = [(CONFIG, True), (WEIGHTS, True), (TOKENIZER, False), (TOKENIZER, True)]
+    runs.reference(**SHORT)
+
+    def trial(case: tuple[int, int]) -> None:
+        time_of_writing, number = case
+        target, after = hooks[number - 1]
+        run = killed(runs, Hook(target, time_of_writing, KILL, after), **SHORT)
+        place = run if time_of_writing == 3 else run / "checkpoints"
+        folder = next(path for path in place.glob(".*.????????") if path.is_dir())
+        found = {path.name for path in (folder if time_of_writing == 3 else folder / "model").iterdir()}
+        assert found == {*MODEL_FILES[:number]}
+        goes_on(runs, run, saved=time_of_writing > 1)
+
+    in_parallel(trial, [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in (1, 2, 3, 4)])
+
+
+def test_02_killed_after_every_line_of_the_history(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+    lines = len((runs.reference(**SHORT) / "history.jsonl").read_text().splitlines())
+    assert lines > 4
+    record = "glassloop.engine.recorder:History.record"
+    in_parallel(lambda n: goes_on(runs, killed(runs, Hook(record, n, KILL, True), **SHORT)), range(1, lines + 1))
 
 
 def finished_before(points: list[str], number: int) -> bool:
