@@ -58,8 +58,10 @@ class Trackers(Callback):
     """Tells accelerate's trackers what the history is told. Never asks for an account: offline where a tracker can be."""
 
     def __init__(self, names: tuple[str, ...], folder: Path, run_name: str, settings: dict[str, Any], history: History) -> None:
+        from accelerate import PartialState
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
+        PartialState()  # accelerate's trackers write to its log, which asks for it
         self.trackers, self.history = [], history
         if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()):
             os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
@@ -68,8 +70,16 @@ class Trackers(Callback):
             if kind is None or not package_version(name):
                 raise SettingsError(f"report_to names {name}, which is not installed", f"pip install {name}")
             plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
-            tracker = kind(run_name, logging_dir=str(folder)) if kind.requires_logging_directory else kind(run_name)
-            tracker.start()
+            places = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
+            if name == "wandb" and "WANDB_DIR" not in os.environ:
+                places["dir"] = str(folder)  # else a folder wandb where the run was started
+            try:
+                tracker = kind(run_name, **places)
+                tracker.start()
+            except ImportError as error:
+                raise SettingsError(
+                    f"report_to names {name}, which cannot be loaded: {error}", f"pip install {name}"
+                ) from error
             tracker.store_init_configuration(plain)
             self.trackers.append(tracker)
 

@@ -78,6 +78,7 @@ class Tracker:
         Tracker.made.append(self)
 
     def start(self) -> None:
+        accelerate.logging.get_logger(__name__).debug("as wandb's and trackio's do: an error where there is no state")
         self.told.append("start")
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -97,6 +98,8 @@ class InFolder(Tracker):
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     Tracker.made = []
+    monkeypatch.setattr(accelerate.PartialState, "_shared_state", {})  # a run on plain torch
+    monkeypatch.delenv("WANDB_DIR", raising=False)
     classes = {"wandb": Tracker, "tensorboard": InFolder}
     monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", classes)
     monkeypatch.setattr(recorder, "package_version", lambda name: "1.0")
@@ -117,7 +120,7 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
         listener.on_evaluate(state, {"eval_loss": 0.5})
         listener.on_fit_end(state)
     first, second = Tracker.made
-    assert (first.run_name, first.options) == ("my run", {})
+    assert (first.run_name, first.options) == ("my run", {"dir": str(tmp_path)})
     assert (second.run_name, second.options) == ("my run", {"logging_dir": str(tmp_path)})
     plain = {name: value for name, value in settings.items() if value is not None}
     logged = [(entry["step"], {name: value for name, value in entry.items() if name != "step"}) for entry in state.history]
@@ -131,6 +134,24 @@ def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pyte
     for name in ("tensorboard", "wandb", "trackio"):
         with says(f"report_to names {name}, which is not installed", f"pip install {name}"):
             Trackers((name,), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_tracker_that_cannot_be_loaded(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: Tracker) -> None:
+        raise ModuleNotFoundError("No module named 'half_of_it'")
+
+    monkeypatch.setattr(Tracker, "start", start)
+    problem = "report_to names wandb, which cannot be loaded: No module named 'half_of_it'"
+    with says(problem, "pip install wandb"):
+        Trackers(("wandb",), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
+
+
+@pytest.mark.usefixtures("known")
+def test_wandbs_files_go_where_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_DIR", "elsewhere")
+    Trackers(("wandb",), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
+    assert Tracker.made[0].options == {}
 
 
 def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:
