@@ -7,17 +7,19 @@ they are test-only and put in from outside. `python trials.py run …` is the co
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -37,7 +39,7 @@ TIMINGS = ("_runtime", "_per_second")
 
 @dataclass(frozen=True)
 class Hook:
-    """At the `call`-th call of `target` ("module:name.name") do `action`: a signal's name, or an error of `ERRORS`."""
+    """At the `call`-th call of `target` ("module:name.name") do `action`: a signal's name, an error or one of `ACTIONS`."""
 
     target: str
     call: int
@@ -83,10 +85,10 @@ class Server:
 
     numbers = count(1)
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *launcher: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            [*launcher, sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )  # fmt: skip
 
@@ -172,13 +174,33 @@ def hooked(function: Any, hook: Hook) -> Any:
     return call
 
 
+def fill(value: str) -> None:
+    """Write a file until a disk has only so many bytes left: `fill:FOLDER:BYTES`."""
+    folder, _, left = value.rpartition(":")
+    with Path(folder, "ballast").open("wb") as ballast, contextlib.suppress(OSError):
+        while (more := shutil.disk_usage(folder).free - int(left)) > 0:
+            ballast.write(bytes(min(more, 1 << 16)))
+            ballast.flush()
+
+
+def limit(value: str) -> None:
+    """No file of this process may grow beyond so many bytes: `limit:BYTES`."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(value), resource.RLIM_INFINITY))
+
+
+ACTIONS: dict[str, Callable[[str], None]] = {"sleep": lambda value: time.sleep(float(value)), "fill": fill, "limit": limit}
+
+
 def act(action: str) -> None:
     if action.startswith("SIG"):
         for name in action.split("+"):
             os.kill(os.getpid(), getattr(signal, name))
         return
-    if action.startswith("sleep"):
-        time.sleep(float(action[5:]))
+    kind, _, value = action.partition(":")
+    if kind in ACTIONS:
+        ACTIONS[kind](value)
         return
     import torch
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 from collections.abc import Iterable
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these in words only
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote worker", "remote process exited")
 
 
@@ -77,7 +79,7 @@ def no_memory(error: BaseException) -> bool:
 def resource_error(error: BaseException) -> ResourceError | None:
     """A full disk, too little memory or a lost process, whoever found out; None for any other error."""
     text = str(error)
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in text:
+    if getattr(error, "errno", None) in DISK or any(os.strerror(number) in text for number in DISK):
         return ResourceError(text, "make room on the disk, or write to another one")
     if no_memory(error):
         return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")

@@ -368,7 +368,7 @@ def test_10_an_output_folder_that_cannot_be_written_to(runs: Any, tmp_path: Path
 @pytest.fixture(scope="module")
 def stopped(runs: Any) -> Path:
     """A run killed after two checkpoints, of the steps 5 and 10; tests work on copies."""
-    run = killed(runs, Hook(STEP, 12, "sleep2"), Hook(STEP, 13, KILL))  # written behind the next steps: give it time
+    run = killed(runs, Hook(STEP, 12, "sleep:2"), Hook(STEP, 13, KILL))  # written behind the next steps: give it time
     assert [path.name for path in checkpoints(run)] == ["step-00000010", "step-00000005"]
     return run
 
@@ -550,7 +550,7 @@ def test_14_another_model_is_refused(runs: Any, stopped: Path, tmp_path: Path) -
 
 def test_15_two_runs_into_one_folder(runs: Any) -> None:
     run = runs.new()
-    first = runs.start(run, [Hook(STEP, 3, "sleep4")])
+    first = runs.start(run, [Hook(STEP, 3, "sleep:4")])
     deadline = time.monotonic() + 20
     while not (run / "history.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 
 import pytest
@@ -15,6 +17,7 @@ from glassloop.errors import (
     did_you_mean,
     listed,
     printable,
+    resource_error,
     visible,
 )
 
@@ -131,3 +134,12 @@ def test_errors_travel_between_processes() -> None:
     """A worker process sends its error to the main one by pickling it."""
     error = pickle.loads(pickle.dumps(DataError("row 3", "fix it")))  # noqa: S301 - our own bytes
     assert (type(error), str(error)) == (DataError, "data: row 3\ntry:  fix it")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_a_disk_that_takes_no_more_is_a_lack_of_resources(number: int) -> None:
+    """Whether Python says so with a number, or safetensors in words."""
+    in_words = RuntimeError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+    for error in (OSError(number, os.strerror(number), "place"), in_words):
+        assert resource_error(error).exit_code == 6
+    assert resource_error(RuntimeError("something else")) is None
