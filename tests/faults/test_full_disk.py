@@ -1,0 +1,131 @@
+"""SCENARIO 9 with real failing writes: a small disk that is really full, and a process that may write no large file.
+
+The disk is a tmpfs in a mount namespace of its own, where the machine lets us make one. The fault hook, which goes over every
+single point, is in test_interruption.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trials import STEP, Ended, Hook, Server, same_end
+
+from glassloop.engine.checkpoint import open_checkpoint
+
+SHORT = {"max_steps": 6, "save_steps": 3, "eval_steps": 2}
+SIZE = 16 << 20
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A small disk that only the trials of a server see; `inside` is the way to it from here."""
+
+    place: Path
+    server: Server
+
+    @property
+    def inside(self) -> Path:
+        return Path(f"/proc/{self.server.process.pid}/root{self.place}")
+
+    def run(self, arguments: list[str], *hooks: Hook) -> Ended:
+        return self.server.start(arguments, hooks).wait()
+
+    def make_room(self) -> None:
+        (self.inside / "ballast").unlink()
+
+    def fill(self, target: str, call: int, left: int = 0) -> Hook:
+        return Hook(target, call, f"fill:{self.place}:{left}")
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    folder = tmp_path_factory.mktemp("full")
+    place = folder / "disk"
+    place.mkdir()
+    launcher = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size={SIZE} tmpfs '{place}'"
+    try:
+        subprocess.run([*launcher, mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+    server = Server(folder, *launcher, f'{mount} && exec "$@"', "sh")
+    assert server.start(["--version"]).wait().code == 0
+    yield Disk(place, server)
+    server.close()
+
+
+@pytest.fixture
+def run(disk: Disk) -> Iterator[Path]:
+    """The path of a run on the small disk, as its trials see it."""
+    assert shutil.disk_usage(disk.inside).total == SIZE
+    yield disk.place / "run"
+    for left in disk.inside.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def checkpoint_bytes(runs: Any) -> int:
+    return sum(path.stat().st_size for path in (runs.reference(**SHORT) / "checkpoints/step-00000006").rglob("*"))
+
+
+def is_told(ended: Ended, place: Path, words: str) -> None:
+    assert ended.code == 6, f"{ended.code} {ended.err}"
+    assert str(place) in ended.err
+    assert words in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: Disk, run: Path, part: int) -> None:
+    """With no room, or with room for one to seven eighths of the checkpoint."""
+    left = checkpoint_bytes(runs) * part // 8
+    ended = disk.run(runs.arguments(run, **SHORT), disk.fill(STEP, 5, left))
+    is_told(ended, run / "checkpoints", "No space left on device")
+    assert "bytes needed" in ended.err
+    here = disk.inside / "run"
+    assert open_checkpoint(here / "checkpoints/step-00000003").manifest["step"] == 3
+    assert [path.name for path in (here / "checkpoints").iterdir()] == ["step-00000003"]
+    disk.make_room()
+    again = disk.run(["train", "--resume", str(run)])
+    assert again.code == 0, again.err
+    assert "goes on after step 3 " in again.err
+    same_end(runs.reference(**SHORT), here)
+
+
+@pytest.mark.parametrize(
+    ("target", "call"), [("glassloop.trainer:Trainer.write_model", 3), ("glassloop.runs:write_predictions", 1)]
+)
+def test_09_a_disk_that_is_full_when_the_end_is_written(runs: Any, disk: Disk, run: Path, target: str, call: int) -> None:
+    """The model for use, after those of two checkpoints; the predictions."""
+    ended = disk.run(runs.arguments(run, **SHORT), disk.fill(target, call))
+    is_told(ended, run, "No space left on device")
+    disk.make_room()
+    assert disk.run(["train", "--resume", str(run)]).code == 0
+    same_end(runs.reference(**SHORT), disk.inside / "run")
+
+
+def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:
+    ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.runs:load_model", 1, checkpoint_bytes(runs)))
+    is_told(ended, run, "two checkpoints need")
+    assert not list((disk.inside / "run" / "checkpoints").glob("*"))
+    disk.make_room()
+    assert disk.run(["train", "--resume", str(run)]).code == 0
+    same_end(runs.reference(**SHORT), disk.inside / "run")
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "optimizer.safetensors"])
+def test_09_a_process_that_may_write_no_large_file(runs: Any, name: str) -> None:
+    """A write that really fails, where no disk can be mounted: the file is one byte too large."""
+    pytest.importorskip("resource")
+    place = runs.reference(**SHORT) / "checkpoints/step-00000006"
+    largest = (place / name).stat().st_size - 1
+    run = runs.new()
+    ended = runs.train(run, [Hook(STEP, 5, f"limit:{largest}")], **SHORT)
+    is_told(ended, run / "checkpoints", "File too large")
+    assert [open_checkpoint(path).manifest["step"] for path in (run / "checkpoints").iterdir()] == [3]
+    runs.resumes_the_same(run, **SHORT)
