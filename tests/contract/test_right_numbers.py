@@ -15,6 +15,18 @@ from families import FAMILIES, rows_for, tiny_model
 from glassloop import Trainer, TrainingArguments
 
 SCRIPT = Path(__file__).with_name("train_families.py")
+CLOSE = 1e-6
+
+
+def figures_of(history: list[list[float]]) -> torch.Tensor:
+    return torch.tensor(history, dtype=torch.float64)
+
+
+def same_figures(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Losses and gradient norms agree to 1e-6: of 1, or of themselves where they are larger."""
+    difference = (found - expected).abs() / expected.abs().clamp(min=1.0)
+    assert found.shape == expected.shape
+    assert difference.max() <= CLOSE, f"{difference.max():.1e} in step {int(difference.max(dim=1).values.argmax()) + 1}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -24,15 +36,15 @@ def test_accumulation_changes_no_number(family: str, encoded, tiny_tokenizer, tm
     for accumulate in (1, 2, 4, 8):
         args = TrainingArguments(
             tmp_path / str(accumulate), num_train_epochs=1, per_device_train_batch_size=8 // accumulate, logging_steps=1,
-            gradient_accumulation_steps=accumulate, learning_rate=1e-4, precision="fp32", device="cpu",
+            gradient_accumulation_steps=accumulate, learning_rate=1e-5, precision="fp32", device="cpu",
         )  # fmt: skip
         rows = rows_for(family, encoded["train"].rows)
         trainer = Trainer(tiny_model(family, dropout=0.0), args, train_dataset=rows, processing_class=tiny_tokenizer)
         trainer.train()
-        histories[accumulate] = torch.tensor([[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history])
+        histories[accumulate] = figures_of([[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history])
     assert len(histories[1]) == 8  # 61 rows: seven steps of eight rows and one of five
     for accumulate in (2, 4, 8):
-        torch.testing.assert_close(histories[accumulate], histories[1], rtol=1e-5, atol=1e-6)
+        same_figures(histories[accumulate], histories[1])
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +67,12 @@ def process_figures(tmp_path_factory: pytest.TempPathFactory, session_cache: Pat
 @pytest.mark.parametrize("number", [2, 3])
 def test_processes_change_no_number(family: str, number: int, process_figures: dict[int, dict]) -> None:
     """Even where the last batch of an epoch (one row) is smaller than the number of processes."""
-    one, many = torch.tensor(process_figures[1][family]), torch.tensor(process_figures[number][family])
-    assert len(one) == 22 + 1
-    torch.testing.assert_close(many[:-1, 0], one[:-1, 0], rtol=0, atol=1e-6)
-    torch.testing.assert_close(many[:-1, 1], one[:-1, 1], rtol=5e-5, atol=1e-6)  # ModernBERT's norms start at 69 and drift
-    assert many[-1].tolist() == one[-1].tolist()  # metrics: every row counted once, equal to the last bit
+    for rate in ("1e-05", "0.001"):
+        one, many = (figures_of(process_figures[count][f"{family} {rate}"]) for count in (1, number))
+        assert len(one) == 22 + 1
+        assert many[-1].tolist() == one[-1].tolist()  # metrics: every row counted once, equal to the last bit
+        if rate == "1e-05":
+            same_figures(many[:-1], one[:-1])
+        else:  # weights move a hundred times as far: losses to 1e-6 still, norms as far as rounding lets them drift
+            same_figures(many[:-1, :1], one[:-1, :1])
+            torch.testing.assert_close(many[:-1, 1], one[:-1, 1], rtol=5e-5, atol=CLOSE)
