@@ -46,9 +46,9 @@ other, told        a message, and other weights
 other, silent      no message, and other weights: silent acceptance with another outcome
 
 A message is any line of output, log or warning, at default levels and whatever it says, that going on without damage does not
-give, numbers, paths and bars aside. A flipped byte is tried at eight places, evenly spread over the file, all its bits inverted; the
-row shows all outcomes, and counts as silent acceptance with another outcome if one of the eight is. Where we have no file of
-our own for the scheduler, our state.json is taken, which holds it.
+give, numbers, paths and bars aside. A flipped byte is tried at eight places, evenly spread over the file, all its bits
+inverted; the row shows all outcomes, and counts as silent acceptance with another outcome if one of the eight is. Where we
+have no file of our own for the scheduler, our state.json is taken, which holds it.
 """
 
 
