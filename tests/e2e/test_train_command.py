@@ -106,8 +106,9 @@ def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
     assert [entry["step"] for entry in figures] == [6, 6, 9]
     last = figures[2]
     steps = [line for line in first.lines if re.match(r"step \d+/9 ", line)]
-    pattern = rf"step 9/9  epoch 1\.50  loss {last['loss']:.4f}  lr 0\.00e\+00  \d+ rows/s  0 s left"
+    pattern = rf"step 9/9  epoch 1\.50  loss {last['loss']:.4f}  lr {last['learning_rate']:.2e}  \d+ rows/s  0 s left"
     assert re.fullmatch(pattern, steps[-1]), steps[-1]
+    assert last["learning_rate"] > 0  # the rate of the last step, not of the one after it
     assert any(line.startswith(f"step 6  epoch 1.00  loss {figures[1]['eval_loss']:.4f}  accuracy ") for line in first.lines)
 
 

@@ -718,7 +718,7 @@ def test_an_optimizer_and_a_schedule_of_ones_own(trainer_of) -> None:
     trainer = trainer_of(model=model, optimizers=(optimizer, scheduler), logging_steps=1)
     trainer.train()
     rates = [entry["learning_rate"] for entry in trainer.state.history]
-    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.01, 0.001, 0.001, 0.001])
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.001, 0.001])
     assert scheduler.last_epoch == STEPS_OF_AN_EPOCH
     assert weights_hash(model) != weights_hash(tiny_model())
 

@@ -25,9 +25,13 @@ class History(Callback):
         self.path, self.rate, self.batches_per_epoch = path, rate, batches_per_epoch
 
     def on_fit_start(self, state: State) -> None:
+        self.used = self.next = self.rate()
         if self.path is not None:
             lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in state.history)
             write_text(self.path, lines)
+
+    def on_step(self, state: State, batches: list[Any]) -> None:
+        self.used, self.next = self.next, self.rate()  # the schedule already stands at the next step
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         losses = [loss for loss, _ in figures]
@@ -36,7 +40,7 @@ class History(Callback):
             "epoch": self.epoch(state),
             "loss": sum(losses) / len(losses),
             "grad_norm": figures[-1][1],
-            "learning_rate": self.rate(),
+            "learning_rate": self.used,
         }
         self.record(state, entry)
 

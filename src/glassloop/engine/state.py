@@ -8,6 +8,8 @@ from typing import Any
 
 from glassloop.errors import SettingsError, listed
 
+MOST_STILL = 20  # fp16's scaler leaves out a few steps until it has found its scale, never so many in a row
+
 
 class NotFiniteError(FloatingPointError):
     """A figure of a step that is not finite: what, and the number of the step."""
@@ -45,6 +47,7 @@ class State:
     best_score: float | None = None
     best_step: int | None = None
     evaluations_without_gain: int = 0
+    still: int = 0  # steps in a row without a gradient: in fp16 those that overflowed
     stop_reason: str | None = None
     evaluation_due: bool = False
     unlogged: list[list[float]] = field(default_factory=list)
@@ -58,6 +61,9 @@ class State:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
                 raise NotFiniteError(f"step {offset:,}: {what}", offset)
+            self.still = self.still + 1 if norm == 0 < loss else 0
+            if self.still == MOST_STILL:
+                raise NotFiniteError(f"step {offset:,}: for {MOST_STILL} steps the gradient overflowed or was zero", offset)
             self.loss_sum += loss
             self.losses_read += 1
             self.last_loss = loss

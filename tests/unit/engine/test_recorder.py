@@ -37,6 +37,17 @@ def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
     assert lines_of(tmp_path / HISTORY_NAME) == state.history
 
 
+def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
+    rates, state = iter([0.3, 0.2, 0.1, 0.0]), State()
+    history = History(None, lambda: next(rates), 4)
+    history.on_fit_start(state)
+    for step in (1, 2, 3):
+        state.step = step
+        history.on_step(state, [])
+        history.on_log(state, [[1.0, 1.0]])
+    assert [entry["learning_rate"] for entry in state.history] == [0.3, 0.2, 0.1]
+
+
 def test_a_new_run_starts_a_new_history_and_a_run_that_goes_on_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / HISTORY_NAME
     path.write_text("of another run\n")
@@ -60,6 +71,7 @@ def test_history_without_a_file(tmp_path: Path) -> None:
 
 def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
     history = History(tmp_path / HISTORY_NAME, lambda: math.nan, 3)
+    history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])
 

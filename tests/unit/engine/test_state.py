@@ -50,6 +50,22 @@ def test_what_is_not_finite_is_named_with_its_step(wrong: float) -> None:
     assert caught.value.args == (f"step 3: the gradient's norm is {wrong}", 3)
 
 
+def test_many_steps_in_a_row_that_fp16_left_out_are_a_divergence() -> None:
+    """Their norm is told as 0. A loss of 0 has no gradient, and that is well."""
+    state = State(step=19)
+    state.read([[0.7, 0.0]] * 19)
+    state.step += 1
+    state.read([[0.7, 0.1]])
+    state.step += 30
+    state.read([[0.0, 0.0]] * 30)
+    state.step += 19
+    state.read([[0.7, 0.0]] * 19)
+    state.step += 1
+    with pytest.raises(FloatingPointError) as caught:
+        state.read([[0.7, 0.0]])
+    assert caught.value.args == ("step 70: for 20 steps the gradient overflowed or was zero", 70)
+
+
 # --- the best evaluation -----------------------------------------------------------------------------------------
 
 
