@@ -17,6 +17,7 @@ from torch.nn import functional
 from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
 from glassloop.arguments import SCHEDULES
 from glassloop.engine import recorder
+from glassloop.engine.backends import PlainBackend
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
 from glassloop.errors import DataError, DivergedError, SettingsError
@@ -34,7 +35,9 @@ def trainer_of(few, tiny_tokenizer, tmp_path: Path):
     def make(**given: Any) -> Trainer:
         nonlocal made
         made += 1
-        chosen = {name: given.pop(name) for name in (*parts, "loss", "on_gradients", "processing_class") if name in given}
+        chosen = {
+            name: given.pop(name) for name in (*parts, "loss", "on_gradients", "processing_class", "backend") if name in given
+        }
         defaults = {
             **{"model": tiny_model(), "train_dataset": few["train"], "eval_dataset": few["validation"]},
             "processing_class": tiny_tokenizer,
@@ -706,6 +709,21 @@ def test_the_rate_told_is_that_of_ones_own_optimizer(trainer_of) -> None:
     model = tiny_model()
     with pytest.raises(DivergedError, match=r"learning rate 1e\+30"):
         trainer_of(model=model, optimizers=(torch.optim.SGD(model.parameters(), lr=1e30), None)).train()
+
+
+def test_fp16_that_overflows_in_every_step_is_a_divergence(trainer_of) -> None:
+    """The scaler leaves such steps out, and no weight would ever change."""
+
+    def huge(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return 1e30 * torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    backend = PlainBackend("cpu", "fp16")
+    trainer = trainer_of(backend=backend, loss=huge, max_steps=40, logging_steps=5)
+    with pytest.raises(DivergedError, match="for 20 steps the gradient overflowed or was zero") as caught:
+        trainer.train()
+    assert caught.value.exit_code == 5
+    assert trainer.state.step == 20
+    assert backend.scaler.get_scale() == 65536 / 2**20
 
 
 # --- optimizers --------------------------------------------------------------------------------------------------
