@@ -108,6 +108,11 @@ def listed(names: Iterable[object], limit: int = 12) -> str:
     return ", ".join(every[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
+def counted(number: int, one: str, several: str) -> str:
+    """`1 row is` or `2,000 rows are`."""
+    return f"{number:,} {one if number == 1 else several}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean "nearest"?`, or nothing where no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

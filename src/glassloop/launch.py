@@ -14,7 +14,7 @@ from typing import Any
 
 from glassloop.arguments import TrainingArguments, translated
 from glassloop.config import DataSettings, data_settings
-from glassloop.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.errors import SettingsError, counted, did_you_mean, listed, visible
 from glassloop.files import write_text
 
 SECTIONS = ("data", "training")
@@ -116,7 +116,7 @@ def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None
         known = given
     lines = [
         "# Settings of a run: glassloop train --config " + path.name,
-        *(f"# {name}: {fact.num_rows:,} rows" for name, fact in examples.facts.items()),
+        *(f"# {name}: {counted(fact.num_rows, 'row', 'rows')}" for name, fact in examples.facts.items()),
         *(f"# {note}" for note in examples.notes),
         "",
         f"source = {toml(data)}",

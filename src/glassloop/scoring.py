@@ -12,7 +12,7 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
-from glassloop.errors import SettingsError, did_you_mean, listed, printable, visible
+from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
 from glassloop.predictor import Prediction, Predictor
 from glassloop.runs import majority_baseline, results_table, validation_name
 from glassloop.trainer import Trainer
@@ -48,7 +48,7 @@ def evaluate_run(
     trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
     metrics = trainer.evaluate(rows)
     baseline = majority_baseline(examples, name) if "train" in examples.splits and name != "train" else {}
-    Console().print(results_table(metrics, baseline, f"{name} ({len(rows):,} rows)"))
+    Console().print(results_table(metrics, baseline, f"{name} ({counted(len(rows), 'row', 'rows')})"))
     return metrics
 
 
@@ -82,4 +82,4 @@ def predict_file(
         raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
     sign = "\t" if delimiter == "tab" else delimiter
     number = Predictor(run, device=device).predict_file(Path(source), path, text, pair, sign)
-    print(f"{number:,} rows → {path}")
+    print(f"{counted(number, 'row', 'rows')} → {path}")

@@ -78,7 +78,7 @@ def test_29_label_that_training_never_saw(write: Write) -> None:
     assert error.problem.startswith('test.csv, row 2: label "neutral" is not one of neg, pos')
     examples = load_examples(str(folder), unknown_labels="skip")
     assert examples.splits["test"]["text"] == ["good"]
-    assert "test: 1 rows with a missing or unknown label are skipped" in examples.notes
+    assert "test: skipped: 1 row with a missing or unknown label" in examples.notes
 
 
 def test_30_words_that_look_like_nothing_stay_text(write: Write) -> None:
@@ -161,7 +161,7 @@ def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) 
     folder = write("data/validation.csv", "text,label\ngood film,pos\nnew film,neg\n").parent
     notes = load_examples(str(folder)).notes
     assert "train: 2 rows repeat the texts of another row" in notes
-    assert "train: 1 texts carry more than one label" in notes
+    assert "train: 1 text carries more than one label" in notes
     assert "validation: 1 of 2 rows are also in train" in notes
 
 

@@ -8,7 +8,7 @@ from hashlib import blake2b
 import numpy as np
 
 from glassloop.data.labels import LabelCells, LabelSet
-from glassloop.errors import listed, visible
+from glassloop.errors import counted, listed, visible
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]
     notes = []
     for name, fact in facts.items():
         told = {
-            f"{fact.num_duplicates:,} rows repeat the texts of another row": fact.num_duplicates,
-            f"{fact.num_conflicts:,} texts carry more than one label": fact.num_conflicts,
+            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the texts of another row": fact.num_duplicates,
+            counted(fact.num_conflicts, "text carries", "texts carry") + " more than one label": fact.num_conflicts,
             f"{fact.num_in_train:,} of {fact.num_rows:,} rows are also in train": fact.num_in_train,
-            f"{fact.num_empty:,} empty texts are kept": fact.num_empty,
-            f"{fact.num_skipped:,} rows with a missing or unknown label are skipped": fact.num_skipped,
+            counted(fact.num_empty, "empty text is", "empty texts are") + " kept": fact.num_empty,
+            "skipped: " + counted(fact.num_skipped, "row", "rows") + " with a missing or unknown label": fact.num_skipped,
             "no labels are given": fact.unlabelled,
         }
         notes += [f"{name}: {sentence}" for sentence, count in told.items() if count]

@@ -183,7 +183,7 @@ def test_labels_that_training_never_saw(cell, problem, remedy, prepared, refused
     found = prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
     assert list(found.splits["validation"]["text"]) == [row["text"] for row in held_out if row["label"] != cell]
     assert found.facts["validation"].num_skipped == 1
-    assert "validation: 1 rows with a missing or unknown label are skipped" in found.notes
+    assert "validation: skipped: 1 row with a missing or unknown label" in found.notes
 
 
 def test_multi_label_splits_with_unknown_labels(prepared, refused):

@@ -86,7 +86,11 @@ def test_scores_have_no_balance():
         ({"num_conflicts": 3}, ["3 texts carry more than one label"]),
         ({"num_in_train": 2}, ["2 of 5,000 rows are also in train"]),
         ({"num_empty": 4}, ["4 empty texts are kept"]),
-        ({"num_skipped": 5}, ["5 rows with a missing or unknown label are skipped"]),
+        (
+            {"num_duplicates": 1, "num_conflicts": 1},
+            ["1 row repeats the texts of another row", "1 text carries more than one label"],
+        ),
+        ({"num_skipped": 5}, ["skipped: 5 rows with a missing or unknown label"]),
         ({"unlabelled": True}, ["no labels are given"]),
         ({"unlabelled": True, "label_counts": {"x": 0}}, ["no labels are given"]),
         ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "x" has 1 row', 'label "y" has no rows']),
@@ -94,7 +98,7 @@ def test_scores_have_no_balance():
             {"num_skipped": 1000, "num_duplicates": 2, "label_counts": {"a\nb": 0}},
             [
                 "2 rows repeat the texts of another row",
-                "1,000 rows with a missing or unknown label are skipped",
+                "skipped: 1,000 rows with a missing or unknown label",
                 'label "a\\nb" has no rows',
             ],
         ),
