@@ -31,7 +31,7 @@ from glassloop.trainer import Trainer
 from glassloop.training import CHECKPOINTS_NAME
 
 STEPS, BATCH = 6, 8
-SAVED, HELD = 3, 4  # the last step in a checkpoint, and the one after which the run is killed
+SAVED, HELD = 3, 4  # the last step in a checkpoint, and the one after which a run waits to be killed
 SETTINGS: dict[str, Any] = {
     "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
     "save_strategy": "no", "disable_tqdm": True,
@@ -180,17 +180,17 @@ def ended(process: Any, what: str, code: int = 0) -> str:
 
 
 def killed_and_resumed(trial: Trial, network: Any) -> float:
-    """How far a run ends from `network` whose process got SIGKILL one step after a checkpoint; another process went on."""
+    """How far a run ends from `network` whose process got SIGKILL after its first checkpoint; another process went on."""
     folder = written(trial, trial.folder / "killed", dropout=True)
-    chosen: dict[str, Any] = {"threads": torch.get_num_threads(), "save_strategy": "steps", "save_steps": SAVED}
-    process = started(folder, held=HELD, **chosen)
+    threads = torch.get_num_threads()
+    process = started(folder, threads=threads, held=HELD, save_strategy="steps", save_steps=SAVED)
     try:
         while process.poll() is None and not complete_names(folder / "run" / CHECKPOINTS_NAME):
             time.sleep(0.02)
     finally:
         process.kill()
     ended(process, "a run to be killed", -signal.SIGKILL)
-    said = ended(started(folder, resume=True, **chosen), "a resumed run")
+    said = ended(started(folder, threads=threads, resume=True), "a resumed run")
     went_on = f"goes on after step {SAVED} " in said  # started again, it would end in the same weights
     return weight_difference(network, load_model(str(folder / "end"))) if went_on else math.inf
 

@@ -858,7 +858,7 @@ def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.M
     class Fake:
         requires_logging_directory = False
 
-        def __init__(self, run_name: str) -> None:
+        def __init__(self, run_name: str, **options: Any) -> None:
             told.append(run_name)
 
         def start(self) -> None: ...

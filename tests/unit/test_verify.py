@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 from pathlib import Path
@@ -62,20 +63,24 @@ def test_differences_are_measured() -> None:
 
 
 def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes: the first dies of SIGKILL with one checkpoint of two written, the second takes the last three steps."""
-    codes, found = [], []
+    """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
+    codes, found, steps = [], [], []
 
     def ended(process: Any, what: str, code: int = 0) -> str:
         said = kept(process, what, code)
         codes.append(process.returncode)
-        found.append(sorted(path.name for path in trial.folder.glob("killed/run/checkpoints/step-*")))
+        found.append([path.name for path in trial.folder.glob("killed/run/checkpoints/step-*")])
+        steps.append(
+            [json.loads(line)["step"] for line in (trial.folder / "killed/run/history.jsonl").read_text().splitlines()]
+        )
         return said
 
     kept = verify_module.ended
     monkeypatch.setattr(verify_module, "ended", ended)
     assert verify_module.killed_and_resumed(trial, trial.train()[1]) == 0.0
     assert codes == [-signal.SIGKILL, 0]
-    assert found == [["step-00000003"], ["step-00000003", "step-00000006"]]
+    assert found == [["step-00000003"]] * 2
+    assert [taken[-1] for taken in steps] == [3, 6]
 
 
 @pytest.mark.parametrize(
