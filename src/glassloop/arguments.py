@@ -32,7 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optim": ("adamw_torch_fused", "adamw_torch"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
     "device": ("auto", "cpu", "cuda", "mps"),
-    "backend": ("auto", "plain", "accelerate"),
+    "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
 }
 TRACKERS = ("none", "tensorboard", "wandb", "trackio")
 # What the field's old code writes, and what it means today. None: it is taken and changes nothing.
@@ -91,7 +91,7 @@ class TrainingArguments:
     data_seed: int | None = setting(None, "Another seed for the order of the rows alone.")
     precision: str = setting("auto", "fp32, bf16, fp16, or auto: the fastest kind that is safe on the device.")
     device: str = setting("auto", "cuda, mps, cpu, or auto: the first of these that is there.")
-    backend: str = setting("auto", "How a step is run: plain, accelerate, or auto.")
+    backend: str = setting("auto", "How a step is run: plain, packed, graphs, accelerate, or auto: the fastest that can.")
     eval_strategy: str = setting("no", "When to evaluate while training: no, steps, epoch.")
     eval_steps: int | None = setting(None, "Steps between evaluations; by default logging_steps.")
     eval_on_start: bool = setting(False, "Evaluate before the first step too.")

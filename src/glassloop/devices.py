@@ -48,14 +48,16 @@ def launched_processes() -> int:
 
 
 def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBackend:
-    """Accelerate where it is asked for, has started this process, or several processes were launched; else plain torch."""
+    """Accelerate where it is asked for, has started this process, or several processes were launched; else the fastest."""
     refuse_split_models(accelerator)
     launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # so does its launcher of one process
-    if accelerator is None and launched == 1 and (args.backend == "plain" or (args.backend == "auto" and not by_accelerate)):
+    alone = accelerator is None and launched == 1
+    if alone and args.backend != "accelerate" and not (args.backend == "auto" and by_accelerate):
         device = choose_device(args.device)
-        return PlainBackend(device, choose_precision(args.precision, device))
-    if args.backend == "plain" and launched > 1:
-        raise SettingsError("backend is plain, but several processes were launched", "use backend auto or accelerate")
+        return single_backend(args.backend, device, choose_precision(args.precision, device))
+    if args.backend not in ("auto", "accelerate") and launched > 1:
+        problem = f"backend is {args.backend}, but several processes were launched"
+        raise SettingsError(problem, "use backend auto or accelerate")
     if by_accelerate and launched == 1 and "MASTER_PORT" in os.environ:
         problem = "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"
         raise SettingsError(problem, "use torchrun, or --processes")
@@ -71,6 +73,18 @@ def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBac
             problem = f"{launched} processes were launched, but Accelerate knows of {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")
     return AccelerateBackend(accelerator)
+
+
+def single_backend(wanted: str, device: str, precision: str) -> PlainBackend:
+    """The backend of one process. auto: graphs on a CUDA device, packed on a CPU, else plain."""
+    name = {"cuda": "graphs", "cpu": "packed"}.get(device, "plain") if wanted == "auto" else wanted
+    if name == "graphs" and device != "cuda":
+        raise SettingsError(f"backend graphs needs a CUDA device; the device is {device}", "use backend auto")
+    if name == "plain":
+        return PlainBackend(device, precision)
+    from glassloop.speed.backends import GraphsBackend, PackedBackend
+
+    return GraphsBackend(device, precision) if name == "graphs" else PackedBackend(device, precision)
 
 
 def refuse_split_models(accelerator: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,15 +106,17 @@ def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> Non
         )
 
 
-def make_optimizers(args: TrainingArguments, model: Any, plan: Plan, given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The user's optimizer and schedule where given, else AdamW and the schedule of the settings."""
+def make_optimizers(
+    args: TrainingArguments, model: Any, plan: Plan, given: tuple[Any, Any], make: Callable[..., Any] = make_optimizer
+) -> tuple[Any, Any]:
+    """The user's optimizer and schedule where given, else AdamW (as `make` makes it) and the schedule of the settings."""
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
         raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone")
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise SettingsError("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule")
     if optimizer is None:
-        optimizer = make_optimizer(
+        optimizer = make(
             model,
             args.learning_rate,
             weight_decay=args.weight_decay,

@@ -24,6 +24,7 @@ from glassloop.errors import DivergedError, SettingsError, listed, visible
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
+from glassloop.speed.backends import PackedBackend
 from glassloop.training import run_training
 
 DEFAULT_DIR = "trainer_output"
@@ -94,17 +95,32 @@ class Trainer:
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
         self.model = model.to(self.backend.device)
         self.collate = self.choose_collator(data_collator)
+        self.told: set[str] = set()
+        self.quiet = False  # no lines and no bar
+        self.optimizers = optimizers
+        self.fall_back()
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
-        self.compute_metrics, self.optimizers = compute_metrics, optimizers
+        self.compute_metrics = compute_metrics
         self.custom_loss, self.on_gradients = loss, on_gradients
         self.callbacks = checked_callbacks(callbacks)
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
-        self.quiet = False  # no lines and no bar
         self.holds_lock = False  # set where the folder is locked for longer than the training
         self.state = State()
-        self.told: set[str] = set()
 
     # Parts, each usable alone
+
+    def fall_back(self) -> None:
+        """The plain backend in place of one that this model, collator or optimizer cannot use; the reason is told."""
+        if not isinstance(self.backend, PackedBackend):
+            return
+        reason = self.backend.why_not(self.model)
+        if not isinstance(self.collate, PaddingCollator):
+            reason = "batches come from a collator of your own"
+        elif self.optimizers != (None, None):
+            reason = "the optimizer is your own"
+        if reason:
+            self.say_once(f"backend plain instead of {self.backend.name}: {reason}")
+            self.backend = PlainBackend(self.backend.device, self.backend.precision)
 
     def choose_collator(self, given: Any) -> Callable[[Any], Any]:
         """The user's collator; ours where none is given or where it is known to give the same."""
@@ -148,7 +164,7 @@ class Trainer:
         """The rows without columns that the model does not take; which ones is told once."""
         if not hasattr(rows, "remove_columns"):
             return rows
-        taken = [*inspect.signature(self.model.forward).parameters, *LABEL_KEYS]
+        taken = [*inspect.signature(type(self.model).forward).parameters, *LABEL_KEYS]
         if "input_ids" not in rows.column_names:
             raise SettingsError(
                 f"the data set has no column input_ids; found {listed(rows.column_names)}",
@@ -201,8 +217,9 @@ class Trainer:
 
     def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
-        batches = self.batches(rows, training=False)
-        found = run_over(model, batches, self.backend, self.loss_sum(), should_stop)
+        with self.backend.equipped(model):
+            batches = self.backend.batches(self.batches(rows, training=False), rows)
+            found = run_over(model, batches, self.backend, self.loss_sum(), should_stop)
         metrics: dict[str, float] = {}
         if found.labels is not None:
             metrics["loss"] = float(found.loss or 0.0)

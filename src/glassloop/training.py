@@ -34,6 +34,7 @@ from glassloop.engine.checkpoint import (
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.losses import check_loss
+from glassloop.engine.optimizer import make_optimizer
 from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
 from glassloop.engine.saver import Saver, listening
 from glassloop.engine.state import NotFiniteError, State
@@ -42,6 +43,7 @@ from glassloop.lock import locked
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
 from glassloop.seeding import seed_all
+from glassloop.speed.backends import PackedBackend
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
@@ -59,11 +61,18 @@ class Training:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer, self.args, self.backend = trainer, trainer.args, trainer.backend
         self.folder = trainer.folder
-        self.batches = trainer.batches(trainer.train_dataset, training=True)
-        self.plan, self.loss_sum = trainer.make_plan(self.batches), trainer.loss_sum()
+        plain_batches = trainer.batches(trainer.train_dataset, training=True)
+        self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
+        make = make_optimizer
+        if isinstance(self.backend, PackedBackend):
+            data_sets = [rows for rows in (trainer.train_dataset, trainer.eval_dataset) if rows is not None]
+            unseen = trainer.on_gradients is None and self.plan.accumulate == 1
+            self.backend.open(trainer.model, data_sets, self.args.weight_decay, low_gradients=unseen)
+            make = self.backend.make_optimizer
+        self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
         if trainer.custom_loss is not None:
             check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)
-        optimizer, scheduler = make_optimizers(self.args, trainer.model, self.plan, trainer.optimizers)
+        optimizer, scheduler = make_optimizers(self.args, trainer.model, self.plan, trainer.optimizers, make)
         self.model, self.optimizer, self.scheduler = self.backend.prepare(trainer.model, optimizer, scheduler)
         self.bare = self.backend.unwrap(self.model)
         self.state, self.best = trainer.state, BestWeights(self.bare)
@@ -98,6 +107,7 @@ class Training:
         gathered = self.backend.gather_objects([(self.backend.rank, tensors, plain_random)])
         if not self.backend.is_main:
             return
+        self.backend.settle()
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.bare.state_dict().items()}
         self.refuse_not_finite(weights)
         optimizer, plain_optimizer = optimizer_tensors(self.bare, self.optimizer)
@@ -136,6 +146,7 @@ class Training:
         weights, plain = checkpoint.weights(), checkpoint.plain
         refuse_other_tensors(self.bare.state_dict(), weights, f"{checkpoint.path.name}/model")
         self.bare.load_state_dict(weights)
+        self.backend.reload()
         restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
         self.scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": self.scheduler.state_dict().get("lr_lambdas")})
         if plain["scaler"]:
@@ -158,6 +169,7 @@ class Training:
         def should_stop() -> bool:
             return bool(self.state.asked_to_stop) and self.backend.num_processes == 1
 
+        self.backend.settle()
         try:
             return self.trainer.run(self.backend.unsynced(self.model), self.trainer.eval_dataset, "eval", should_stop).metrics
         except Interrupted:
@@ -215,6 +227,15 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
     """Train to the end, or until a signal: then save, and leave as the signal asks."""
     began = time.perf_counter()
     trainer.state = State()
+    with trainer.backend.stage():
+        try:
+            return run_stages(trainer, resume, began)
+        finally:
+            trainer.backend.close()
+
+
+def run_stages(trainer: Trainer, resume: bool | str | Path | None, began: float) -> dict[str, float]:
+    """Make the parts, put back what a checkpoint holds, run the loop, say how it went."""
     training = Training(trainer)
     args, backend, state, plan = training.args, training.backend, training.state, training.plan
     path = training.folder / HISTORY_NAME if backend.is_main else None
@@ -236,14 +257,13 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
             training.model,
             loss_sum=training.loss_sum,
             optimizer=training.optimizer,
-            scheduler=training.scheduler,
             backend=backend,
             max_norm=args.max_grad_norm,
             on_gradients=trainer.on_gradients,
         )
         try:
             fit(
-                step,
+                backend.runner(step, training.optimizer, training.scheduler, trainer.say),
                 training.batches,
                 plan,
                 state,
@@ -253,6 +273,7 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
                 gather=backend.gather_figures,
                 agree=backend.agree,
             )
+            backend.settle()
             training.refuse_not_finite(training.bare.state_dict())
         except NotFiniteError as error:
             raise training.diverged(error) from error
@@ -266,6 +287,7 @@ def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str
         raise KeyboardInterrupt if state.signal == signal.SIGINT else SystemExit(128 + state.signal)
     if args.load_best_model_at_end and training.best.weights:
         training.bare.load_state_dict(training.best.weights)
+        backend.reload()
     seconds = time.perf_counter() - began
     return {
         "train_loss": state.mean_loss,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ class PlainBackend:
     """One process, one device, plain PyTorch."""
 
     name = "plain"
+    packs = False  # whether it takes packed batches (speed/backends.py)
+    saved_names: Sequence[str] = ()  # the savings that are on, in words
     rank = 0
     num_processes = 1
 
@@ -69,6 +72,33 @@ class PlainBackend:
             self.scaler.update()
         else:
             optimizer.step()
+
+    def stage(self) -> Any:
+        """Where a training runs."""
+        return nullcontext()
+
+    def runner(
+        self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
+    ) -> Callable[[list[Any]], torch.Tensor]:
+        """How a step is run: here, as it is written."""
+        return partial(step, scheduler=scheduler)
+
+    def equipped(self, model: Any) -> Any:
+        """What a pass over a split needs."""
+        return nullcontext()
+
+    def batches(self, batches: Any, rows: Any) -> Any:
+        """Batches as this backend takes them."""
+        return batches
+
+    def settle(self) -> None:
+        """Bring the module's weights up to date, where they are trained elsewhere."""
+
+    def reload(self) -> None:
+        """Take the module's weights, which were just loaded."""
+
+    def close(self) -> None:
+        """After a training."""
 
     def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
         """Losses and norms of some steps, over all processes."""

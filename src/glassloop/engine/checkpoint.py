@@ -64,8 +64,10 @@ def optimizer_of(optimizer: Any) -> Any:
 def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> tuple[Tensors, dict[str, Any]]:
     """The optimizer's state by the names of the parameters, and its plain settings."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    inner, tensors = optimizer_of(optimizer), {}
-    for parameter, values in inner.state.items():
+    inner = optimizer_of(optimizer)
+    kept = inner.exported() if hasattr(inner, "exported") else inner.state
+    tensors = {}
+    for parameter, values in kept.items():
         for key, value in values.items():
             tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
     groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
@@ -89,6 +91,8 @@ def restore_optimizer(model: torch.nn.Module, optimizer: Any, tensors: Tensors, 
             )
         where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
         inner.state[parameter][key] = value.to(where)
+    if hasattr(inner, "imported"):
+        inner.imported()
     for group, stored in zip(inner.param_groups, plain["groups"], strict=True):
         group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+READ_BATCHES = 16  # logits are read from the device so many batches at a time
+
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """A pass over a split was asked to stop before its end."""
@@ -41,7 +43,9 @@ def run_over(
     began = time.perf_counter()
     was_training = model.training
     model.eval()
-    numbers, logits, labels, cost = [], [], [], torch.zeros((), device=backend.device)
+    numbers, labels, cost = [], [], torch.zeros((), device=backend.device)
+    logits: list[np.ndarray] = []
+    waiting: list[torch.Tensor] = []  # logits on the device: reading them one by one would wait for each batch
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.rank, backend.num_processes):
@@ -49,14 +53,20 @@ def run_over(
                     found = model(**backend.move(batch.inputs)).logits.float()
                 if batch.labels is not None and loss_sum is not None:
                     cost = cost + loss_sum(found, backend.move(batch.labels))
-                    labels.append(batch.labels.numpy())
+                    labels.append(batch.labels)
                 numbers.append(batch.numbers)
-                logits.append(found.cpu().numpy())
+                waiting.append(found)
+                if len(waiting) == READ_BATCHES:
+                    logits.append(torch.cat(waiting).cpu().numpy())
+                    waiting.clear()
                 if should_stop():
                     raise Interrupted
+            if waiting:
+                logits.append(torch.cat(waiting).cpu().numpy())
     finally:
         model.train(was_training)
-    shares = backend.gather_objects([(numbers, logits, labels, float(cost))])
+    known_labels = [torch.cat(labels).cpu().numpy()] if labels else []
+    shares = backend.gather_objects([(numbers, logits, known_labels, float(cost))])
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
     found_logits = np.concatenate([part for share in shares for part in share[1]])[places]

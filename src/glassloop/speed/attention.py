@@ -1,0 +1,113 @@
+"""Attention within each packed sequence, forward and backward: flash kernels on a GPU in bf16, else a padded grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from glassloop.speed.packing import Packing
+
+aten = torch.ops.aten
+
+
+def can_flash(query: torch.Tensor) -> bool:
+    """Whether the flash kernels take these heads."""
+    width = query.shape[-1]
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: Any, window: int = -1
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """The attended values [queries, heads, width] and what `attend_backward` needs. `query` holds all tokens, or firsts only.
+
+    `masks` draws dropout masks; `window`: how far a token sees to each side, -1: all of its sequence.
+    """
+    firsts_only = query.shape[0] == packing.rows and query.shape[0] != key.shape[0]
+    if can_flash(query):
+        bounds = packing.bounds
+        asked = torch.arange(packing.sequences + 1, device=query.device, dtype=torch.int32) if firsts_only else bounds
+        asked = asked.clamp(max=packing.rows) if firsts_only else asked
+        longest = (1 if firsts_only else packing.longest, packing.longest)
+        found = aten._flash_attention_forward(
+            query, key, value, asked, bounds, *longest, rate, False, False,
+            window_size_left=window, window_size_right=window,
+        )  # fmt: skip
+        return found[0], (query, key, value, *found[:4], asked, bounds, longest, rate, window)
+    return attend_in_grid(query, key, value, packing, rate, masks, window, firsts_only)
+
+
+def attend_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of query, key and value."""
+    if isinstance(saved[-1], Packing):
+        return grid_backward(grad, saved)
+    query, key, value, out, sums, random, unused, asked, bounds, longest, rate, window = saved
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
+        grad, query, key, value, out, sums, asked, bounds, *longest, rate, False, random, unused,
+        window_size_left=window, window_size_right=window,
+    )  # fmt: skip
+    return found
+
+
+def spread(tokens: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """[tokens, heads, width] laid out in a grid [sequences, heads, longest, width], zeros where there is no token."""
+    heads, width = tokens.shape[1:]
+    grid = tokens.new_zeros(packing.sequences * packing.longest, heads * width)
+    grid.index_copy_(0, packing.places.long(), tokens.reshape(-1, heads * width))
+    return grid.view(packing.sequences, packing.longest, heads, width).transpose(1, 2).contiguous()
+
+
+def gathered(grid: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """The tokens of a grid, one after the other."""
+    sequences, heads, longest, width = grid.shape
+    rows = grid.transpose(1, 2).reshape(sequences * longest, heads * width)
+    return rows.index_select(0, packing.places).view(-1, heads, width)
+
+
+def attend_in_grid(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: Any, window: int,
+    firsts_only: bool,
+) -> tuple[torch.Tensor, tuple[Any, ...]]:  # fmt: skip
+    keys, values = spread(key, packing), spread(value, packing)
+    if firsts_only:
+        asked = query[:, :, None]
+        if packing.filled:
+            asked = torch.cat([asked, asked.new_zeros(1, *asked.shape[1:])])
+    else:
+        asked = spread(query, packing)
+    scale = query.shape[-1] ** -0.5
+    scores = torch.matmul(asked, keys.transpose(2, 3)).mul_(scale).add_(packing.padding[:, None, None, :])
+    if window >= 0:
+        place = torch.arange(packing.longest, device=query.device)
+        scores = scores.masked_fill_((place[: scores.shape[2], None] - place).abs() > window, torch.finfo(scores.dtype).min)
+    chances = torch.softmax(scores, -1)
+    dropped, gain = masks.dropped(chances, rate)
+    kept = chances if dropped is None else chances.masked_fill(dropped, 0.0)
+    out = torch.matmul(kept, values)
+    if gain != 1.0:
+        out = out.mul_(gain)
+    found = out[: packing.rows, :, 0] if firsts_only else gathered(out, packing)
+    return found, (asked, keys, values, chances, kept, dropped, gain, scale, firsts_only, packing)
+
+
+def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    asked, keys, values, chances, kept, dropped, gain, scale, firsts_only, packing = saved
+    if firsts_only:
+        grid = grad[:, :, None]
+        if packing.filled:
+            grid = torch.cat([grid, grid.new_zeros(1, *grid.shape[1:])])
+        grid = grid.contiguous()
+    else:
+        grid = spread(grad, packing)
+    if gain != 1.0:
+        grid = grid * gain
+    by_value = torch.matmul(kept.transpose(2, 3), grid)
+    by_chance = torch.matmul(grid, values.transpose(2, 3))
+    if dropped is not None:
+        by_chance.masked_fill_(dropped, 0.0)
+    by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(scale)
+    by_query = torch.matmul(by_score, keys)
+    by_key = torch.matmul(by_score.transpose(2, 3), asked)
+    query_grad = by_query[: packing.rows, :, 0] if firsts_only else gathered(by_query, packing)
+    return query_grad, gathered(by_key, packing), gathered(by_value, packing)

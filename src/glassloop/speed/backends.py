@@ -1,0 +1,148 @@
+"""Backends that save work: packed batches on any device, and whole steps as CUDA graphs on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from glassloop.data.batches import Batches
+from glassloop.engine.backends import PlainBackend
+from glassloop.engine.optimizer import decay_groups
+from glassloop.speed.adamw import FlatAdamW
+from glassloop.speed.graphs import GraphStep, NoSchedule
+from glassloop.speed.packing import PackedBatches
+from glassloop.speed.savings import Savings, choose_vocabulary, why_not
+from glassloop.speed.vocabulary import used_ids
+
+
+class PackedBackend(PlainBackend):
+    """One process, one device: packed batches, and an optimizer over flat storage."""
+
+    name = "packed"
+    packs = True
+
+    def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
+        super().__init__(device, precision)
+        self.savings: Savings | None = None
+        self.known: list[Any] = []  # the data sets whose words the savings know
+        self.optimizer: FlatAdamW | None = None
+
+    def why_not(self, model: Any) -> str | None:
+        """Why this backend cannot run a model; None where it can."""
+        if self.precision == "fp16":
+            return "fp16 needs a scaler"
+        return why_not(model)
+
+    @property
+    def low(self) -> torch.dtype:
+        return self.kind or torch.float32
+
+    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> None:
+        """Put the savings of a training in place. `low_gradients`: nobody but the optimizer looks at gradients."""
+        groups = decay_groups(model, weight_decay)
+        spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
+        embedding = model.get_input_embeddings()
+        used = used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
+        self.known = list(data_sets)
+        self.savings = Savings(
+            model,
+            self.low,
+            no_decay=spared,
+            vocabulary=choose_vocabulary(model, used, weight_decay),
+            low_gradients=low_gradients and self.low is not torch.float32,
+        )
+        self.savings.open_for_training()
+
+    def make_optimizer(
+        self, model: Any, learning_rate: float, *, weight_decay: float, betas: Any, epsilon: float, fused: bool
+    ) -> FlatAdamW:
+        assert self.savings is not None
+        groups, fused = decay_groups(model, weight_decay), fused or self.device.type == "cuda"
+        self.optimizer = FlatAdamW(
+            groups, self.savings.storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None
+        )
+        return self.optimizer
+
+    def close(self) -> None:
+        """Take the savings away; the model has its trained weights."""
+        if self.savings is not None:
+            self.savings.remove()
+        self.savings, self.optimizer, self.known = None, None, []
+
+    @contextmanager
+    def equipped(self, model: Any) -> Iterator[None]:
+        """The savings in place for one pass, where no training has put them there."""
+        if self.savings is not None:
+            yield
+            return
+        self.savings = Savings(model, self.low)
+        try:
+            yield
+        finally:
+            self.close()
+
+    def batches(self, batches: Batches, rows: Any) -> Any:
+        """The batches packed; as they are where they hold words that the savings do not know."""
+        savings = self.savings
+        if savings is None:
+            return batches
+        if savings.vocabulary is not None and not any(rows is known for known in self.known):
+            savings.settle()
+            return batches
+        numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
+        return PackedBatches(batches, self.device, savings.first_position, numbers)
+
+    def settle(self) -> None:
+        if self.savings is not None:
+            self.savings.settle()
+
+    def reload(self) -> None:
+        if self.savings is not None:
+            self.savings.reload()
+
+    def move(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {name: self.move(value) for name, value in data.items()}
+        return data.to(self.device, non_blocking=True) if isinstance(data, torch.Tensor) else data
+
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
+        if self.savings is not None:
+            self.savings.finish()
+
+    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
+        """The norm of all gradients; the optimizer scales them while it reads them."""
+        if self.savings is None or self.optimizer is None:
+            return super().clip(model, max_norm)
+        self.savings.storage.close_gaps()
+        norm = self.savings.storage.norm()
+        self.optimizer.clip(norm, max_norm)
+        return norm
+
+    @property
+    def saved_names(self) -> list[str]:
+        return self.savings.names if self.savings is not None else []
+
+
+class GraphsBackend(PackedBackend):
+    """The same on a GPU, each step a CUDA graph."""
+
+    name = "graphs"
+
+    def __init__(self, device: str | torch.device = "cuda", precision: str = "bf16") -> None:
+        super().__init__(device, precision)
+        self.stream = torch.cuda.Stream()
+
+    def stage(self) -> Any:
+        """All work of a training in one stream, so that any of it can be captured."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self.stream)
+
+    def runner(
+        self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
+    ) -> Callable[[list[Any]], torch.Tensor]:
+        return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)

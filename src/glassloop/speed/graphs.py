@@ -1,0 +1,94 @@
+"""A whole step as one CUDA graph a shape: the loop's own step function, captured the second time a shape comes, then replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from glassloop.data.batches import Batch
+
+MOST_GRAPHS = 64  # beyond so many shapes, the rest is run as it is written
+
+
+class NoSchedule:
+    """Stands in for the schedule while a step is captured: the rate is stepped outside, once a step."""
+
+    def step(self) -> None: ...
+
+
+class GraphStep:
+    """Runs a step by replaying its graph. `step` takes a group of batches and returns its figures.
+
+    The first time a shape comes its step is simply run, which also warms up what a capture must not do; the second time
+    it is captured; from then on it is replayed. Nothing waits for the device.
+    """
+
+    def __init__(
+        self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
+    ) -> None:
+        self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
+        self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor] | None] = {}
+        self.pool: Any = None
+        self.captured = 0
+        self.gave_up = False
+
+    def __call__(self, group: list[Batch]) -> torch.Tensor:
+        self.optimizer.refresh()
+        key = tuple(shape_of(batch) for batch in group)
+        if key in self.entries and not self.gave_up:
+            found = self.entries[key] or self.capture(key, group)
+        else:
+            found = None
+            self.entries.setdefault(key, None)
+        if found is None:
+            figures = self.step(group)
+        else:
+            graph, static, result = found
+            for still, batch in zip(static, group, strict=True):
+                copy_into(still, batch)
+            graph.replay()
+            figures = result.clone()
+        self.scheduler.step()
+        return figures
+
+    def capture(self, key: Hashable, group: list[Batch]) -> tuple[Any, list[Batch], torch.Tensor] | None:
+        """The graph of this shape; None, and no further try, where the step cannot be captured."""
+        if self.captured >= MOST_GRAPHS:
+            return None
+        static = [still_copy(batch) for batch in group]
+        graph = torch.cuda.CUDAGraph()
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+                result = self.step(static)
+        except Exception as error:
+            self.gave_up = True
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+            self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
+            return None
+        self.captured += 1
+        self.entries[key] = (graph, static, result)
+        return self.entries[key]
+
+
+def shape_of(batch: Batch) -> Hashable:
+    """All that a graph holds fast: shapes and plain numbers."""
+    inputs = tuple((name, tuple(value.shape) if hasattr(value, "shape") else value) for name, value in batch.inputs.items())
+    return (*inputs, tuple(batch.labels.shape) if batch.labels is not None else None, batch.size)
+
+
+def still_copy(batch: Batch) -> Batch:
+    """A copy whose tensors stay where they are."""
+    inputs = {name: value.clone() if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
+    return Batch(inputs, batch.labels.clone() if batch.labels is not None else None, batch.numbers, batch.size)
+
+
+def copy_into(still: Batch, batch: Batch) -> None:
+    for name, value in batch.inputs.items():
+        if hasattr(value, "shape"):
+            still.inputs[name].copy_(value, non_blocking=True)
+    if still.labels is not None and batch.labels is not None:
+        still.labels.copy_(batch.labels, non_blocking=True)

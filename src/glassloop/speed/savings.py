@@ -1,0 +1,205 @@
+"""All savings of a model put in place and taken away again; which are on, and why one is off."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from glassloop.speed.elementwise import Elementwise
+from glassloop.speed.layers import Layer, calls_of, first_position_of, layers_of, tables_of
+from glassloop.speed.packing import Packing
+from glassloop.speed.embedding import Embedded
+from glassloop.speed.postnorm import PostNormLayer
+from glassloop.speed.storage import Storage
+from glassloop.speed.vocabulary import WORTH_IT, Vocabulary
+
+PACKED_INPUTS = ("packed", "tokens", "rows", "longest", "filled")
+
+
+def why_not(model: Any) -> str | None:
+    """Why a model cannot be packed; None where it can."""
+    if not layers_of(model):
+        return f"{model.config.model_type} has layers of another form"
+    if tables_of(model) is None or any(not plain_table(table) for table in model.modules() if isinstance(table, nn.Embedding)):
+        return f"{model.config.model_type} has tables of another form"
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return f"{type(model).__name__} takes no position_ids"
+    if frozen := sum(not weight.requires_grad for weight in model.parameters()):
+        return f"{frozen:,} weights are frozen"
+    if any(weight.dtype != torch.float32 for weight in model.parameters()):
+        return "the weights are not fp32"
+    if any(weight._backward_hooks for weight in model.parameters()):
+        return "weights have hooks of their own"
+    if getattr(model, "is_gradient_checkpointing", False):
+        return "gradient checkpointing is on"
+    return None
+
+
+def plain_table(table: nn.Embedding) -> bool:
+    return table.max_norm is None and not table.sparse and not table.scale_grad_by_freq
+
+
+class Savings:
+    """A model that takes packed batches beside padded ones. The module and its names stay what they were."""
+
+    def __init__(
+        self,
+        model: Any,
+        low: torch.dtype = torch.float32,
+        *,
+        no_decay: set[int] | None = None,
+        vocabulary: Vocabulary | None = None,
+        low_gradients: bool = False,
+        firsts_only: bool = True,
+    ) -> None:
+        self.model, self.layers, self.calls = model, layers_of(model), calls_of(model)
+        tables = tables_of(model)
+        assert tables is not None
+        self.tables, self.vocabulary = tables, vocabulary
+        self.firsts_only = firsts_only
+        device = next(model.parameters()).device
+        self.storage = Storage(
+            model,
+            self.layers,
+            no_decay or set(),
+            first_vectors=self.tables.vectors,
+            tables={id(self.tables.words.weight): vocabulary} if vocabulary is not None else {},
+            low=low,
+            low_gradients=low_gradients,
+        )
+        self.ops = elementwise_for(device, low)
+        self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+        self.first_position = first_position_of(model)
+        self.packing: Packing | None = None
+        self.passed = 0
+        self.carried: tuple[Any, Any] = (None, None)  # a layer's result, flat and as the next one is handed it
+        self.hooks: list[Any] = []
+        self.plain_forward = model.forward
+        self.install()
+
+    @property
+    def names(self) -> list[str]:
+        """The savings that are on, in words."""
+        found = ["packed batches"]
+        found += ["first tokens only in the last layer"] if self.firsts_only else []
+        found += ["flat AdamW"] if hasattr(self.storage, "moments") else []
+        if self.vocabulary is not None:
+            found.append(f"{len(self.vocabulary.used):,} of {len(self.vocabulary.numbers):,} word vectors")
+        if self.storage.shadow is not None:
+            found.append(f"{str(self.storage.low).removeprefix('torch.')} copies of weights")
+        return found
+
+    def install(self) -> None:
+        """Let the model and its layers take packed batches; padded ones go the old way."""
+        self.model.forward = self.forward
+        for layer in self.layers:
+            layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)
+        self.tables.module.forward = partial(self.embed, self.tables.module.forward)
+
+    def open_for_training(self) -> None:
+        self.storage.open_for_training()
+        written = {id(weight) for layer in self.layers for group in (*layer.matrices, layer.vectors) for weight in group}
+        tables = (self.tables.words, self.tables.positions, self.tables.types)
+        written |= {id(table.weight) for table in tables if table is not None}
+        written |= {id(weight) for weight in self.tables.vectors}
+        self.hooks = [
+            weight.register_post_accumulate_grad_hook(self.storage.take)
+            for weight in self.storage.parameters
+            if id(weight) not in written
+        ]
+
+    def remove(self) -> None:
+        """Leave the model as it was, with its trained weights."""
+        self.settle()
+        for module in (self.model, *(layer.module for layer in self.layers), self.tables.module):
+            vars(module).pop("forward", None)
+        for hook in self.hooks:
+            hook.remove()
+        self.storage.release()
+
+    def settle(self) -> None:
+        """Write into the module what is trained outside of it."""
+        if self.vocabulary is not None:
+            weight = self.tables.words.weight
+            self.vocabulary.write_back(self.storage.view(self.storage.weights, id(weight)), weight.data)
+
+    def reload(self) -> None:
+        """Take the module's weights, which were just loaded."""
+        if self.vocabulary is not None:
+            weight = self.tables.words.weight
+            self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.small(weight.detach()))
+        self.storage.refresh_shadow()
+
+    def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
+        """The model over a packed batch, or over whatever it took before."""
+        if packed is None:
+            return self.plain_forward(*args, **given)
+        self.packing = Packing(packed, given["tokens"], given["rows"], given["longest"], given["filled"])
+        self.passed = 0
+        self.ops.start(self.storage, self.packing.tokens, self.model.training)
+        inputs = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
+        if self.takes_types:
+            inputs["token_type_ids"] = self.packing.types[None]
+        try:
+            return self.plain_forward(**inputs)
+        finally:
+            self.packing, self.carried = None, (None, None)
+
+    def layer_forward(self, layer: Layer, plain: Any, hidden_states: torch.Tensor, *args: Any, **given: Any) -> torch.Tensor:
+        if self.packing is None:
+            return plain(hidden_states, *args, **given)  # type: ignore[no-any-return]
+        self.passed += 1
+        last = self.passed == self.calls
+        after_layer = hidden_states is self.carried[1]
+        x = self.carried[0] if after_layer else hidden_states.reshape(-1, hidden_states.shape[-1])
+        y: torch.Tensor = PostNormLayer.apply(
+            x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
+            last and self.firsts_only, after_layer,
+        )  # fmt: skip
+        if not last:
+            self.carried = (y, shaped := y[None])
+            return shaped
+        firsts = y if self.firsts_only else y.index_select(0, self.packing.firsts)
+        return firsts[:, None]  # heads read the first token of each row
+
+    def embed(self, plain: Any, *args: Any, **given: Any) -> torch.Tensor:
+        if self.packing is None:
+            return plain(*args, **given)  # type: ignore[no-any-return]
+        y: torch.Tensor = Embedded.apply(
+            self.tables.norm.weight, self.tables, self.packing, self.storage, self.ops, self.model.training, self.padding_row
+        )
+        self.carried = (y, shaped := y[None])
+        return shaped
+
+    @property
+    def padding_row(self) -> int:
+        """The row of the padding token, which never gets a gradient; -1 where there is none."""
+        padding = self.tables.words.padding_idx
+        if padding is None:
+            return -1
+        return padding if self.vocabulary is None else int(self.vocabulary.numbers[padding])
+
+    def finish(self) -> None:
+        """After a backward pass."""
+        self.ops.finish(self.storage)
+
+
+def elementwise_for(device: torch.device, low: torch.dtype) -> Any:
+    """The fused kernels where there are any, else plain torch."""
+    if device.type == "cuda":
+        from glassloop.speed.kernels import Kernels
+
+        return Kernels(device, low)
+    return Elementwise(device, low)
+
+
+def choose_vocabulary(model: Any, used: Any, weight_decay: float) -> Vocabulary | None:
+    """A smaller table of word vectors, where rows without a gradient never change and there are enough of them."""
+    embedding = model.get_input_embeddings()
+    if weight_decay > 0 or len(used) > WORTH_IT * embedding.num_embeddings:
+        return None
+    return Vocabulary(used, embedding.num_embeddings, embedding.weight.device)

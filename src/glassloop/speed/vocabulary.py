@@ -1,0 +1,50 @@
+"""A smaller table of word vectors: rows that no text uses get no gradient and never change, so they need not be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+WORTH_IT = 0.9  # above this share of used rows there is nothing to gain
+
+
+class Vocabulary:
+    """Which rows of the full table are used, in their order, and the new number of each."""
+
+    def __init__(self, used: np.ndarray, size: int, device: torch.device) -> None:
+        self.used = torch.from_numpy(used).to(device)
+        numbers = np.full(size, -1, dtype=np.int32)
+        numbers[used] = np.arange(len(used), dtype=np.int32)
+        self.numbers = torch.from_numpy(numbers)
+
+    def small(self, full: torch.Tensor) -> torch.Tensor:
+        """The used rows."""
+        return full.index_select(0, self.used.to(full.device))
+
+    def full(self, small: torch.Tensor) -> torch.Tensor:
+        """The used rows in a full table of zeros: what an optimizer's moments of unused rows are."""
+        table = small.new_zeros(len(self.numbers), *small.shape[1:])
+        return table.index_copy_(0, self.used, small)
+
+    def write_back(self, small: torch.Tensor, full: torch.Tensor) -> None:
+        """Put the trained rows into the full table."""
+        full.index_copy_(0, self.used, small)
+
+
+def used_ids(data_sets: Iterable[Any], size: int, padding: int) -> np.ndarray:
+    """The token ids that occur in encoded data sets, in order; the padding token always."""
+    seen = np.zeros(size, dtype=bool)
+    seen[padding] = True
+    for rows in data_sets:
+        if hasattr(rows, "with_format"):
+            column = rows.with_format("arrow")
+            for start in range(0, len(rows), 10_000):
+                table = column[start : start + 10_000]
+                seen[table["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)] = True
+        else:
+            for number in range(len(rows)):
+                seen[np.asarray(rows[number]["input_ids"])] = True
+    return np.flatnonzero(seen)
