@@ -16,7 +16,7 @@ from glassloop.modeling import find_model
 
 SCRIPT_NAME = "train.py"
 
-TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py"""
+TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py__SAVINGS__"""
 
 import json
 
@@ -122,6 +122,11 @@ tokenizer.save_pretrained("model")
 print("saved in model/")
 '''
 
+SAVINGS_NOTE = """
+
+The run itself saved work ({}): the same maths in another order,
+with other dropout masks. This file is what a run with --backend plain does, and that ends in the same weights bit for bit.
+"""
 PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
 GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in rows]), BATCH_SIZE * 50
     pools = [order[start : start + pool] for start in range(0, len(order), pool)]
@@ -192,6 +197,7 @@ def script_of(run: dict[str, Any]) -> str:
         head += "    label2id={name: number for number, name in enumerate(LABELS)},"
     weights = run.get("class_weights")
     values = {
+        "SAVINGS": SAVINGS_NOTE.format(", ".join(run["savings"])) if run.get("savings") else "",
         "MODEL": repr(find_model(run["model"]["name"]).name),
         "LABELS": pformat(labels, width=110, compact=True),
         "TASK": repr(task),

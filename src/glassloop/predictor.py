@@ -21,6 +21,7 @@ from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean,
 from glassloop.files import replacing
 from glassloop.metrics import decide
 from glassloop.modeling import load_model, load_tokenizer, longest_input
+from glassloop.speed.backends import usable
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,6 +44,7 @@ class Predictor:
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
+        self.backend = usable(self.backend, self.model)
         config = self.model.config
         self.max_length = settings.get("max_length") or longest_input(self.tokenizer, config)
         self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
@@ -68,7 +70,8 @@ class Predictor:
         encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length, return_attention_mask=False)
         rows = [{key: encoded[key][row] for key in encoded} for row in range(len(texts))]
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
-        return run_over(self.model, batches, self.backend).logits
+        with self.backend.equipped(self.model):
+            return run_over(self.model, self.backend.batches(batches, rows), self.backend).logits
 
     def described(self, logits: np.ndarray) -> Prediction:
         """Logits as a label and probabilities."""

@@ -47,10 +47,7 @@ def train_run(
     new_head: bool = False,
     resume: str | None = None,
 ) -> Path:
-    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint.
-
-    Only the main process prints and writes. A run that goes on takes all that is not given from its own description.
-    """
+    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint."""
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
     if resume:
@@ -145,7 +142,8 @@ def assemble(
         "padding": padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
         "device": str(backend.device),
         "precision": backend.precision,
-        "backend": backend.name,
+        "backend": trainer.backend.name,
+        "savings": trainer.backend.saved_names(args.weight_decay),
         "processes": backend.num_processes,
         "versions": versions(),
     }
@@ -227,9 +225,11 @@ def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, fo
         + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
         "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
-        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, {padding:.0%} padding",
+        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, "
+        + ("no padding" if description["savings"] else f"{padding:.0%} padding"),
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
         "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
+        **({"savings": ", ".join(description["savings"])} if description["savings"] else {}),
         "folder": str(folder),
     }
     table = Table.grid(padding=(0, 2))

@@ -24,7 +24,7 @@ from glassloop.errors import DivergedError, SettingsError, listed, visible
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
-from glassloop.speed.backends import PackedBackend
+from glassloop.speed.backends import usable
 from glassloop.training import run_training
 
 DEFAULT_DIR = "trainer_output"
@@ -98,7 +98,9 @@ class Trainer:
         self.told: set[str] = set()
         self.quiet = False  # no lines and no bar
         self.optimizers = optimizers
-        self.fall_back()
+        own = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
+        own = own if optimizers == (None, None) else "the optimizer is your own"
+        self.backend = usable(self.backend, self.model, self.say_once, own)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.compute_metrics = compute_metrics
         self.custom_loss, self.on_gradients = loss, on_gradients
@@ -108,19 +110,6 @@ class Trainer:
         self.state = State()
 
     # Parts, each usable alone
-
-    def fall_back(self) -> None:
-        """The plain backend in place of one that this model, collator or optimizer cannot use; the reason is told."""
-        if not isinstance(self.backend, PackedBackend):
-            return
-        reason = self.backend.why_not(self.model)
-        if not isinstance(self.collate, PaddingCollator):
-            reason = "batches come from a collator of your own"
-        elif self.optimizers != (None, None):
-            reason = "the optimizer is your own"
-        if reason:
-            self.say_once(f"backend plain instead of {self.backend.name}: {reason}")
-            self.backend = PlainBackend(self.backend.device, self.backend.precision)
 
     def choose_collator(self, given: Any) -> Callable[[Any], Any]:
         """The user's collator; ours where none is given or where it is known to give the same."""

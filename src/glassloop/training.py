@@ -34,16 +34,14 @@ from glassloop.engine.checkpoint import (
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.losses import check_loss
-from glassloop.engine.optimizer import make_optimizer
 from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
-from glassloop.engine.saver import Saver, listening
+from glassloop.engine.saver import BestWeights, Saver, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import DivergedError, ResourceError, listed, no_memory
 from glassloop.lock import locked
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
 from glassloop.seeding import seed_all
-from glassloop.speed.backends import PackedBackend
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
@@ -63,12 +61,9 @@ class Training:
         self.folder = trainer.folder
         plain_batches = trainer.batches(trainer.train_dataset, training=True)
         self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
-        make = make_optimizer
-        if isinstance(self.backend, PackedBackend):
-            data_sets = [rows for rows in (trainer.train_dataset, trainer.eval_dataset) if rows is not None]
-            unseen = trainer.on_gradients is None and self.plan.accumulate == 1
-            self.backend.open(trainer.model, data_sets, self.args.weight_decay, low_gradients=unseen)
-            make = self.backend.make_optimizer
+        data_sets = [rows for rows in (trainer.train_dataset, trainer.eval_dataset) if rows is not None]
+        unseen = trainer.on_gradients is None and self.plan.accumulate == 1  # nobody but the optimizer looks at gradients
+        make = self.backend.open(trainer.model, data_sets, self.args.weight_decay, low_gradients=unseen)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
         if trainer.custom_loss is not None:
             check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)
@@ -142,7 +137,9 @@ class Training:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put everything back as it was after the checkpoint's step."""
         stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
-        refuse_other_identity(checkpoint.manifest["identity"], as_json(self.identity()), stored_rows, self.row_hashes())
+        refuse_other_identity(
+            checkpoint.manifest["identity"], json.loads(json.dumps(self.identity())), stored_rows, self.row_hashes()
+        )
         weights, plain = checkpoint.weights(), checkpoint.plain
         refuse_other_tensors(self.bare.state_dict(), weights, f"{checkpoint.path.name}/model")
         self.bare.load_state_dict(weights)
@@ -298,23 +295,6 @@ def run_stages(trainer: Trainer, resume: bool | str | Path | None, began: float)
     }
 
 
-class BestWeights(Callback):
-    """Keeps a copy of the weights of the best evaluation in main memory."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.weights: Tensors = {}
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        if state.best_step == state.step:
-            self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
-
-
 def rate_of(scheduler: Any) -> float:
     """The learning rate of the next step."""
     return float(optimizer_of(scheduler.optimizer).param_groups[0]["lr"])
-
-
-def as_json(value: Any) -> Any:
-    """A value as it comes back from JSON."""
-    return json.loads(json.dumps(value))

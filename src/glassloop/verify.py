@@ -34,7 +34,7 @@ STEPS, BATCH = 6, 8
 SAVED, HELD = 3, 4  # the last step in a checkpoint, and the one after which a run waits to be killed
 SETTINGS: dict[str, Any] = {
     "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
-    "save_strategy": "no", "disable_tqdm": True,
+    "save_strategy": "no", "disable_tqdm": True, "backend": "plain",
 }  # fmt: skip
 ROUNDING = 1e-4  # of a loss or a gradient norm, where sums are taken in another order
 
@@ -119,6 +119,8 @@ def certificate(data: Any, model: str, given: dict[str, Any]) -> list[Claim]:
             parts, _ = trial.train(dropout=False, **sizes)
             name = f"{BATCH}x1 and {BATCH // accumulate}x{accumulate}: loss and gradient norm"
             claims.append(Claim(name, float((parts - whole).abs().max()), ROUNDING))
+        packed, _ = trial.train(dropout=False, backend="packed")
+        claims.append(Claim("padded and packed: loss and gradient norm", float((packed - whole).abs().max()), ROUNDING))
         two = two_processes(trial)
         claims.append(Claim("1 process and 2: loss", float((two - whole[:, 0]).abs().max()), ROUNDING))
     return claims

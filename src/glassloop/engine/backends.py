@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from glassloop.engine.optimizer import make_optimizer
+
 AUTOCAST_KINDS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -17,8 +19,6 @@ class PlainBackend:
     """One process, one device, plain PyTorch."""
 
     name = "plain"
-    packs = False  # whether it takes packed batches (speed/backends.py)
-    saved_names: Sequence[str] = ()  # the savings that are on, in words
     rank = 0
     num_processes = 1
 
@@ -73,6 +73,10 @@ class PlainBackend:
         else:
             optimizer.step()
 
+    def saved_names(self, weight_decay: float) -> list[str]:
+        """The savings of a training, in words."""
+        return []
+
     def stage(self) -> Any:
         """Where a training runs."""
         return nullcontext()
@@ -82,6 +86,10 @@ class PlainBackend:
     ) -> Callable[[list[Any]], torch.Tensor]:
         """How a step is run: here, as it is written."""
         return partial(step, scheduler=scheduler)
+
+    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> Callable[..., Any]:
+        """Make ready for a training; returns what makes its optimizer."""
+        return make_optimizer
 
     def equipped(self, model: Any) -> Any:
         """What a pass over a split needs."""

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint import Snapshot, Tensors, rotate, write_checkpoint
 from glassloop.engine.state import State
 from glassloop.errors import ResourceError, resource_error
@@ -76,3 +78,15 @@ def listening(state: State) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class BestWeights(Callback):
+    """Keeps a copy of the weights of the best evaluation in main memory."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.weights: Tensors = {}
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        if state.best_step == state.step:
+            self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}

@@ -21,13 +21,20 @@ class FlatAdamW(torch.optim.AdamW):
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
         if device.type == "cuda":
-            from glassloop.speed import kernels
+            from glassloop.speed.update import Update
 
-            self.kernel: Any = kernels.Update(storage)
+            self.kernel: Any = Update(storage)
 
-    def clip(self, norm: torch.Tensor, max_norm: float) -> None:
-        """Scale gradients down to `max_norm` in the next step."""
-        self.norm, self.max_norm = norm, max_norm
+    def clip(self, max_norm: float) -> torch.Tensor:
+        """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
+        self.storage.close_gaps()
+        blocks = [block for block in (self.storage.matrix_gradients, self.storage.other_gradients) if block.numel()]
+        if self.rate.is_cuda:
+            self.norm = self.kernel.norm(blocks)
+        else:
+            self.norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(block) for block in blocks]))
+        self.max_norm = max_norm
+        return self.norm
 
     def refresh(self) -> None:
         """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""

@@ -23,7 +23,6 @@ class PackedBackend(PlainBackend):
     """One process, one device: packed batches, and an optimizer over flat storage."""
 
     name = "packed"
-    packs = True
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
@@ -41,7 +40,7 @@ class PackedBackend(PlainBackend):
     def low(self) -> torch.dtype:
         return self.kind or torch.float32
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> None:
+    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> Callable[..., Any]:
         """Put the savings of a training in place. `low_gradients`: nobody but the optimizer looks at gradients."""
         groups = decay_groups(model, weight_decay)
         spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
@@ -56,15 +55,15 @@ class PackedBackend(PlainBackend):
             low_gradients=low_gradients and self.low is not torch.float32,
         )
         self.savings.open_for_training()
+        return self.make_optimizer
 
     def make_optimizer(
         self, model: Any, learning_rate: float, *, weight_decay: float, betas: Any, epsilon: float, fused: bool
     ) -> FlatAdamW:
-        assert self.savings is not None
+        """AdamW over the storage of the savings, which are in place."""
+        storage = self.savings.storage  # type: ignore[union-attr]
         groups, fused = decay_groups(model, weight_decay), fused or self.device.type == "cuda"
-        self.optimizer = FlatAdamW(
-            groups, self.savings.storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None
-        )
+        self.optimizer = FlatAdamW(groups, storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None)
         return self.optimizer
 
     def close(self) -> None:
@@ -118,14 +117,25 @@ class PackedBackend(PlainBackend):
         """The norm of all gradients; the optimizer scales them while it reads them."""
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
-        self.savings.storage.close_gaps()
-        norm = self.savings.storage.norm()
-        self.optimizer.clip(norm, max_norm)
-        return norm
+        return self.optimizer.clip(max_norm)
 
-    @property
-    def saved_names(self) -> list[str]:
-        return self.savings.names if self.savings is not None else []
+    def saved_names(self, weight_decay: float) -> list[str]:
+        names = ["packed batches", "last layer for first tokens only", "one-pass AdamW"]
+        names += [] if weight_decay else ["used word vectors only"]
+        return names if self.low is torch.float32 else [*names, f"{self.precision} copies of weights"]
+
+
+def usable(
+    backend: PlainBackend, model: Any, say: Callable[[str], None] = lambda line: None, reason: str | None = None
+) -> PlainBackend:
+    """The backend; the plain one in its place where there is a reason against it, which is told."""
+    if not isinstance(backend, PackedBackend):
+        return backend
+    reason = reason or backend.why_not(model)
+    if reason is None:
+        return backend
+    say(f"backend plain instead of {backend.name}: {reason}")
+    return PlainBackend(backend.device, backend.precision)
 
 
 class GraphsBackend(PackedBackend):
@@ -136,6 +146,9 @@ class GraphsBackend(PackedBackend):
     def __init__(self, device: str | torch.device = "cuda", precision: str = "bf16") -> None:
         super().__init__(device, precision)
         self.stream = torch.cuda.Stream()
+
+    def saved_names(self, weight_decay: float) -> list[str]:
+        return ["steps as CUDA graphs", "fused kernels", *super().saved_names(weight_decay)]
 
     def stage(self) -> Any:
         """All work of a training in one stream, so that any of it can be captured."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from glassloop.speed.elementwise import Elementwise
-from glassloop.speed.layers import Layer, calls_of, first_position_of, layers_of, tables_of
+from glassloop.speed.layers import Layer, calls_of, first_position_of, layers_of, Tables, tables_of
 from glassloop.speed.packing import Packing
 from glassloop.speed.embedding import Embedded
 from glassloop.speed.postnorm import PostNormLayer
@@ -57,9 +57,8 @@ class Savings:
         firsts_only: bool = True,
     ) -> None:
         self.model, self.layers, self.calls = model, layers_of(model), calls_of(model)
-        tables = tables_of(model)
-        assert tables is not None
-        self.tables, self.vocabulary = tables, vocabulary
+        self.tables: Tables = tables_of(model)  # type: ignore[assignment]
+        self.vocabulary = vocabulary
         self.firsts_only = firsts_only
         device = next(model.parameters()).device
         self.storage = Storage(
@@ -80,18 +79,6 @@ class Savings:
         self.hooks: list[Any] = []
         self.plain_forward = model.forward
         self.install()
-
-    @property
-    def names(self) -> list[str]:
-        """The savings that are on, in words."""
-        found = ["packed batches"]
-        found += ["first tokens only in the last layer"] if self.firsts_only else []
-        found += ["flat AdamW"] if hasattr(self.storage, "moments") else []
-        if self.vocabulary is not None:
-            found.append(f"{len(self.vocabulary.used):,} of {len(self.vocabulary.numbers):,} word vectors")
-        if self.storage.shadow is not None:
-            found.append(f"{str(self.storage.low).removeprefix('torch.')} copies of weights")
-        return found
 
     def install(self) -> None:
         """Let the model and its layers take packed batches; padded ones go the old way."""
@@ -191,9 +178,9 @@ class Savings:
 def elementwise_for(device: torch.device, low: torch.dtype) -> Any:
     """The fused kernels where there are any, else plain torch."""
     if device.type == "cuda":
-        from glassloop.speed.kernels import Kernels
+        from glassloop.speed.fused import Fused
 
-        return Kernels(device, low)
+        return Fused(device, low)
     return Elementwise(device, low)
 
 

@@ -176,16 +176,6 @@ class Storage:
             if id(weight) not in self.written:
                 self.gradient(weight).zero_()
 
-    def norm(self) -> torch.Tensor:
-        """The norm of all gradients together."""
-        parts = [part for part in (self.matrix_gradients, self.other_gradients) if part.numel()]
-        if self.weights.is_cuda:
-            from glassloop.speed.kernels import norm_of
-
-            return norm_of(parts)
-        norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
-        return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-
     def refresh_shadow(self) -> None:
         """Copy the matrices into their low precision."""
         if self.shadow is not None:

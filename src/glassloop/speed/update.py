@@ -1,0 +1,96 @@
+"""AdamW on a GPU: the norm of all gradients and one pass over the flat storage, as Triton kernels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from glassloop.speed.storage import Storage
+
+
+@triton.jit
+def squares_kernel(values, size, sums, BLOCK: tl.constexpr):
+    part = tl.program_id(0)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(part * BLOCK, size, tl.num_programs(0) * BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        value = tl.load(values + place, mask=place < size, other=0.0).to(tl.float32)
+        total += value * value
+    tl.store(sums + part, tl.sum(total, 0))
+
+
+@triton.jit
+def scalars_kernel(steps, rate, norm, max_norm, log_beta1, log_beta2, scalars, CLIPS: tl.constexpr):
+    """Rate, clipping factor and the two corrections of a step, once for all."""
+    step = tl.load(steps).to(tl.float64)
+    tl.store(scalars, tl.load(rate))
+    factor = 1.0
+    if CLIPS:
+        factor = tl.minimum(max_norm / (tl.load(norm) + 1e-6), 1.0)
+    tl.store(scalars + 1, factor)
+    tl.store(scalars + 2, (1.0 - tl.exp(step * log_beta1)).to(tl.float32))
+    tl.store(scalars + 3, tl.sqrt(1.0 - tl.exp(step * log_beta2)).to(tl.float32))
+
+
+@triton.jit
+def update_kernel(
+    weights, first, second, gradients, shadow, scalars, size, rest1, beta2, rest2, eps, decay,
+    SHADOW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = place < size
+    rate = tl.load(scalars)
+    grad = tl.load(gradients + place, mask=there, other=0.0).to(tl.float32) * tl.load(scalars + 1)
+    weight = tl.load(weights + place, mask=there, other=0.0)
+    m = tl.load(first + place, mask=there, other=0.0)
+    v = tl.load(second + place, mask=there, other=0.0)
+    weight -= weight * (rate * decay)
+    m += (grad - m) * rest1
+    v = v * beta2 + grad * grad * rest2
+    weight -= rate / tl.load(scalars + 2) * m / (tl.sqrt(v) / tl.load(scalars + 3) + eps)
+    tl.store(weights + place, weight, mask=there)
+    tl.store(first + place, m, mask=there)
+    tl.store(second + place, v, mask=there)
+    if SHADOW:
+        tl.store(shadow + place, weight.to(shadow.dtype.element_ty), mask=there)
+
+
+SUMS = 1056  # eight programs a multiprocessor
+
+
+class Update:
+    """One pass of AdamW over a storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.scalars = torch.zeros(4, device=storage.weights.device)
+
+    def __call__(
+        self, steps: torch.Tensor, rate: torch.Tensor, norm: torch.Tensor | None, max_norm: float, beta1: float, beta2: float,
+        eps: float, decay: float,
+    ) -> None:  # fmt: skip
+        store, clips = self.storage, norm is not None and max_norm > 0
+        logs = (math.log(beta1) if beta1 else -1e30, math.log(beta2) if beta2 else -1e30)
+        scalars_kernel[(1,)](steps, rate, norm if clips else rate, max_norm, *logs, self.scalars, CLIPS=clips, num_warps=1)
+        for region in store.regions:
+            inside = region.in_layers
+            gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
+            shadow = store.shadow if inside and store.shadow is not None else None
+            size = region.stop - region.start
+            update_kernel[(triton.cdiv(size, 1024),)](
+                store.weights[region.part], store.moments[0][region.part], store.moments[1][region.part], gradients,
+                self.scalars if shadow is None else shadow, self.scalars, size,
+                1.0 - beta1, beta2, 1.0 - beta2, eps, decay if region.decays else 0.0,
+                SHADOW=shadow is not None, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+        store.refresh_low_vectors()
+
+    def norm(self, blocks: list[torch.Tensor]) -> torch.Tensor:
+        """The norm of some blocks together, from sums that are always taken in the same order."""
+        sums = torch.zeros(len(blocks), SUMS, device=blocks[0].device)
+        for block, row in zip(blocks, sums, strict=True):
+            squares_kernel[(SUMS,)](block, block.numel(), row, BLOCK=4096, num_warps=8)
+        return sums.sum().sqrt_()
