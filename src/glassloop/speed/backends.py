@@ -145,7 +145,7 @@ class GraphsBackend(PackedBackend):
 
     def __init__(self, device: str | torch.device = "cuda", precision: str = "bf16") -> None:
         super().__init__(device, precision)
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def saved_names(self, weight_decay: float) -> list[str]:
         return ["steps as CUDA graphs", "fused kernels", *super().saved_names(weight_decay)]

@@ -164,6 +164,6 @@ class Elementwise:
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
         """Gradients of neighbouring products as one; those of the biases are stored."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        for part, linear in zip(joined.split(parts[0].shape[1], 1), linears, strict=True):
+        for part, linear in zip(parts, linears, strict=True):
             storage.add(linear.bias, part.sum(0, dtype=torch.float32))
         return joined

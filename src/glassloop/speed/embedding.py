@@ -15,7 +15,7 @@ class Embedded(torch.autograd.Function):
     """y = drop(norm(word + type + position)). Gradients go straight to the storage, and only where there are any."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, anchor: torch.Tensor, tables: Tables, packing: Packing, storage: Storage, ops: Any, training: bool,
         padding_row: int,
     ) -> torch.Tensor:  # fmt: skip
@@ -30,7 +30,7 @@ class Embedded(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         tables, packing, storage, ops, padding_row, saved = ctx.parts
         by_total = ops.embed_backward(grad, saved, tables.norm, storage)
         ops.add_rows(tables.words.weight, packing.ids, packing.by_id, by_total, padding_row, storage)

@@ -1,4 +1,4 @@
-"""A whole step as one CUDA graph a shape: the loop's own step function, captured the second time a shape comes, then replayed."""
+"""A whole step as one CUDA graph a shape: the loop's own step function, captured when a shape comes again, then replayed."""
 
 from __future__ import annotations
 

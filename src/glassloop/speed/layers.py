@@ -18,14 +18,14 @@ class Layer:
     """attention (query, key, value, out), a sum and its norm; feed-forward (up, GELU, down), a sum and its norm."""
 
     module: nn.Module
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    out: nn.Linear
-    out_norm: nn.LayerNorm
-    up: nn.Linear
-    down: nn.Linear
-    down_norm: nn.LayerNorm
+    query: Any
+    key: Any
+    value: Any
+    out: Any
+    out_norm: Any
+    up: Any
+    down: Any
+    down_norm: Any
     heads: int
     form: str
     dropouts: tuple[Any, Any, Any]  # of the attention, after `out`, after `down`; None where the family has none
@@ -54,7 +54,7 @@ class Layer:
 def layers_of(model: Any) -> list[Layer]:
     """The layers of an encoder in a known form, each once (ALBERT runs one several times); empty where it has another."""
     config = model.config
-    form = ACTIVATIONS.get(getattr(config, "hidden_act", getattr(config, "activation", None)))
+    form = ACTIVATIONS.get(str(getattr(config, "hidden_act", getattr(config, "activation", ""))))
     finders = {"albert": albert_layers, "distilbert": distilbert_layers} | dict.fromkeys(BERT_LIKE, bert_layers)
     if form is None or config.model_type not in finders or getattr(config, "is_decoder", False):
         return []

@@ -20,7 +20,7 @@ class PostNormLayer(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: torch.Tensor, anchor: torch.Tensor, layer: Layer, packing: Packing, storage: Storage, ops: Any,
         training: bool, firsts_only: bool, after_layer: bool,
     ) -> torch.Tensor:  # fmt: skip
@@ -37,8 +37,8 @@ class PostNormLayer(torch.autograd.Function):
             heads = (asked, *known.split(width, 1))
         else:
             heads = ops.linear(low_x, storage.in_low(query, key, value), bias).split(width, 1)
-        shaped = [part.view(part.shape[0], layer.heads, -1) for part in heads]
-        attended, saved_attention = attend(*shaped, packing, attention_rate, ops.masks)
+        asked, keys, values = (part.view(part.shape[0], layer.heads, -1) for part in heads)
+        attended, saved_attention = attend(asked, keys, values, packing, attention_rate, ops.masks)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.norm(
@@ -53,10 +53,10 @@ class PostNormLayer(torch.autograd.Function):
         ops.remember_low(y, low_y)
         ctx.parts = (layer, packing, storage, ops, firsts_only, after_layer)
         ctx.kept = (low_x, low_source, saved_attention, low_attended, saved_out, low_h, raised, low_active, saved_down)
-        return y
+        return y  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         layer, packing, storage, ops, firsts_only, after_layer = ctx.parts
         low_x, low_source, saved_attention, low_attended, saved_out, low_h, raised, low_active, saved_down = ctx.kept
         ctx.kept = None

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from glassloop.speed.elementwise import Elementwise
-from glassloop.speed.layers import Layer, calls_of, first_position_of, layers_of, Tables, tables_of
-from glassloop.speed.packing import Packing
 from glassloop.speed.embedding import Embedded
+from glassloop.speed.layers import Layer, Tables, calls_of, first_position_of, layers_of, tables_of
+from glassloop.speed.packing import Packing
 from glassloop.speed.postnorm import PostNormLayer
 from glassloop.speed.storage import Storage
 from glassloop.speed.vocabulary import WORTH_IT, Vocabulary
@@ -94,7 +94,7 @@ class Savings:
         written |= {id(table.weight) for table in tables if table is not None}
         written |= {id(weight) for weight in self.tables.vectors}
         self.hooks = [
-            weight.register_post_accumulate_grad_hook(self.storage.take)
+            weight.register_post_accumulate_grad_hook(self.storage.take)  # type: ignore[no-untyped-call]
             for weight in self.storage.parameters
             if id(weight) not in written
         ]
@@ -143,7 +143,7 @@ class Savings:
         last = self.passed == self.calls
         after_layer = hidden_states is self.carried[1]
         x = self.carried[0] if after_layer else hidden_states.reshape(-1, hidden_states.shape[-1])
-        y: torch.Tensor = PostNormLayer.apply(
+        y: torch.Tensor = PostNormLayer.apply(  # type: ignore[no-untyped-call]
             x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
             last and self.firsts_only, after_layer,
         )  # fmt: skip
@@ -156,7 +156,7 @@ class Savings:
     def embed(self, plain: Any, *args: Any, **given: Any) -> torch.Tensor:
         if self.packing is None:
             return plain(*args, **given)  # type: ignore[no-any-return]
-        y: torch.Tensor = Embedded.apply(
+        y: torch.Tensor = Embedded.apply(  # type: ignore[no-untyped-call]
             self.tables.norm.weight, self.tables, self.packing, self.storage, self.ops, self.model.training, self.padding_row
         )
         self.carried = (y, shaped := y[None])
