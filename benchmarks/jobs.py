@@ -159,15 +159,15 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
     if job.model in MODELS:
         from transformers import BertConfig, BertForSequenceClassification
 
-        rates = dict.fromkeys(DROPOUTS, 0.0) if job.no_dropout else {}
-        config = BertConfig(vocab_size=max(30522, len(tokenizer)), num_labels=2, **MODELS[job.model], **rates)
+        zeros = dict.fromkeys(DROPOUTS, 0.0) if job.no_dropout else {}
+        config = BertConfig(vocab_size=max(30522, len(tokenizer)), num_labels=2, **MODELS[job.model], **zeros)
         torch.manual_seed(SEED)
         return BertForSequenceClassification(config).float()
     from glassloop.modeling import load_config, load_model
 
     name = job.minilm if job.model == "minilm" else job.model
     known = load_config(name)
-    rates = {option: 0.0 for option in DROPOUTS if job.no_dropout and hasattr(known, option)}
+    rates: dict[str, Any] = {option: 0.0 for option in DROPOUTS if job.no_dropout and hasattr(known, option)}
     return load_model(name, labels=labels, seed=SEED, **rates)
 
 

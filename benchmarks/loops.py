@@ -28,7 +28,8 @@ class Contender:
 
     def __init__(self, job: Job, parts: Parts, clock: Clock, folder: str) -> None:
         self.job, self.parts, self.clock, self.folder = job, parts, clock, folder
-        self.model, self.facts = parts.model, {}
+        self.model = parts.model
+        self.facts: dict[str, Any] = {}
 
     def collator(self) -> Any:
         from transformers import DataCollatorWithPadding
@@ -41,7 +42,7 @@ class Contender:
         batches = FixedBatches(batches_of(self.job, len(self.parts.rows["train"])), self.job.batch_size)
         pinned = self.job.device == "cuda"
         options = {"collate_fn": self.collator(), "pin_memory": pinned, **options}
-        return DataLoader(self.parts.rows["train"], batch_sampler=batches, **options)  # type: ignore[arg-type]
+        return DataLoader(self.parts.rows["train"], batch_sampler=batches, **options)
 
     def optimizers(self) -> tuple[Any, Any]:
         import torch

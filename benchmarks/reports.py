@@ -63,7 +63,7 @@ def settings_of(given: argparse.Namespace) -> dict[str, Any]:
 def run_child(job: Job, limit: float) -> Run:
     """One job in a process of its own, for `limit` seconds at most. Where it fails, what it said last."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         if job.cold:
             environment["GLASSLOOP_CACHE"] = cache
         words = json.dumps(job.to_dict())
@@ -167,7 +167,7 @@ class Report:
         print("  ".join(word for word in words if word), flush=True)
 
     def write(self, **more: Any) -> None:
-        gpus = {run.get("gpu") for run in self.runs if run.get("gpu")}
+        gpus = {str(run["gpu"]) for run in self.runs if run.get("gpu")}
         self.facts["machine"]["gpu"] = ", ".join(sorted(gpus))
         self.facts |= more
         self.path.parent.mkdir(parents=True, exist_ok=True)

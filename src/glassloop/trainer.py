@@ -100,6 +100,8 @@ class Trainer:
         self.optimizers = optimizers
         own = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
         own = own if optimizers == (None, None) else "the optimizer is your own"
+        if on_gradients is not None and self.args.backend == "auto":
+            own = own or "on_gradients may do anything with gradients"
         self.backend = usable(self.backend, self.model, self.say_once, own)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.compute_metrics = compute_metrics

@@ -62,8 +62,8 @@ class Training:
         plain_batches = trainer.batches(trainer.train_dataset, training=True)
         self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
         data_sets = [rows for rows in (trainer.train_dataset, trainer.eval_dataset) if rows is not None]
-        unseen = trainer.on_gradients is None and self.plan.accumulate == 1  # nobody but the optimizer looks at gradients
-        make = self.backend.open(trainer.model, data_sets, self.args.weight_decay, low_gradients=unseen)
+        shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
+        make = self.backend.open(trainer.model, data_sets, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
         if trainer.custom_loss is not None:
             check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)

@@ -201,7 +201,7 @@ def two_processes(trial: Trial) -> torch.Tensor:
     """The losses of the same run, without dropout, in two processes of their own."""
     folder = written(trial, trial.folder / "two", dropout=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    ended(started(folder, *launcher, threads=1, per_device_train_batch_size=BATCH // 2), "a pair of processes")
+    ended(started(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2), "a pair of processes")
     lines = (folder / "run" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return torch.tensor([json.loads(line)["loss"] for line in lines])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -96,11 +96,7 @@ class PaddingCollator:
         import torch
 
         columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
-        known = [*self.fills, *LABEL_KEYS]
-        if strange := [key for key in columns if key not in known]:
-            raise SettingsError(
-                f"a batch cannot hold {listed(strange)}", "remove these columns first: dataset.remove_columns([…])"
-            )
+        refuse_strange(columns)
         ids = columns["input_ids"]
         width = padded_width(max(len(row) for row in ids), self.multiple)
         columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
@@ -121,6 +117,13 @@ class PaddingCollator:
             else:
                 padded[place, : len(row)] = row
         return torch.from_numpy(padded)
+
+
+def refuse_strange(columns: Iterable[str]) -> None:
+    """Raise where rows hold what a batch cannot."""
+    known = ("input_ids", "token_type_ids", "attention_mask", *LABEL_KEYS)
+    if strange := [key for key in columns if key not in known]:
+        raise SettingsError(f"a batch cannot hold {listed(strange)}", "remove these columns first: dataset.remove_columns([…])")
 
 
 class Batches:

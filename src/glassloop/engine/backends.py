@@ -87,8 +87,8 @@ class PlainBackend:
         """How a step is run: here, as it is written."""
         return partial(step, scheduler=scheduler)
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> Callable[..., Any]:
-        """Make ready for a training; returns what makes its optimizer."""
+    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
+        """Make ready for a training; returns what makes its optimizer. `shown`: gradients are looked at, `adds`: added up."""
         return make_optimizer
 
     def equipped(self, model: Any) -> Any:

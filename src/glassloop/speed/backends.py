@@ -29,6 +29,7 @@ class PackedBackend(PlainBackend):
         self.savings: Savings | None = None
         self.known: list[Any] = []  # the data sets whose words the savings know
         self.optimizer: FlatAdamW | None = None
+        self.shown = False  # whether somebody looks at gradients, and may change them
 
     def why_not(self, model: Any) -> str | None:
         """Why this backend cannot run a model; None where it can."""
@@ -40,8 +41,8 @@ class PackedBackend(PlainBackend):
     def low(self) -> torch.dtype:
         return self.kind or torch.float32
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, low_gradients: bool) -> Callable[..., Any]:
-        """Put the savings of a training in place. `low_gradients`: nobody but the optimizer looks at gradients."""
+    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
+        """Put the savings of a training in place. Gradients that somebody looks at are whole and in full precision."""
         groups = decay_groups(model, weight_decay)
         spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
         embedding = model.get_input_embeddings()
@@ -51,10 +52,11 @@ class PackedBackend(PlainBackend):
             model,
             self.low,
             no_decay=spared,
-            vocabulary=choose_vocabulary(model, used, weight_decay),
-            low_gradients=low_gradients and self.low is not torch.float32,
+            vocabulary=None if shown else choose_vocabulary(model, used, weight_decay),
+            low_gradients=self.low is not torch.float32 and not (shown or adds),
         )
         self.savings.open_for_training()
+        self.shown = shown
         return self.make_optimizer
 
     def make_optimizer(
@@ -117,6 +119,8 @@ class PackedBackend(PlainBackend):
         """The norm of all gradients; the optimizer scales them while it reads them."""
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
+        if self.shown:
+            self.savings.storage.take_over()
         return self.optimizer.clip(max_norm)
 
     def saved_names(self, weight_decay: float) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassloop.data.batches import LABEL_KEYS, Batch, Batches
+from glassloop.data.batches import LABEL_KEYS, Batch, Batches, refuse_strange
+from glassloop.errors import SettingsError
 
 UPLOADED_BATCHES = 32  # so many batches go to the device in one copy, ahead of their steps
 READ_ROWS = 10_000
@@ -199,10 +200,22 @@ class PackedBatches:
         return Batch(inputs, labels, numbers, len(numbers))  # type: ignore[arg-type]
 
     def columns(self, numbers: np.ndarray) -> dict[str, Any]:
+        """The chosen rows, without what their attention mask takes away at the end."""
         if self.table is not None:
-            return {name: [column[number] for number in numbers] for name, column in self.table.items()}
-        rows = [self.padded.rows[int(number)] for number in numbers]
-        return {key: [np.asarray(row[key]) for row in rows] for key in rows[0]}
+            columns = {name: [column[number] for number in numbers] for name, column in self.table.items()}
+        else:
+            rows = [self.padded.rows[int(number)] for number in numbers]
+            columns = {key: [np.asarray(row[key]) for row in rows] for key in rows[0]}
+            refuse_strange(columns)
+        masks = columns.pop("attention_mask", None)
+        if masks is not None and not all(mask.all() for mask in masks):
+            lengths = [int(mask.sum()) for mask in masks]
+            if not all(mask[:length].all() for mask, length in zip(masks, lengths, strict=True)):
+                raise SettingsError("an attention mask hides tokens within a row, not only behind it", "use backend plain")
+            for name in ("input_ids", "token_type_ids"):
+                if name in columns:
+                    columns[name] = [row[:length] for row, length in zip(columns[name], lengths, strict=True)]
+        return columns
 
 
 def send(arrays: list[Any], device: torch.device) -> list[torch.Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from glassloop.errors import SettingsError
 from glassloop.speed.layers import Layer
 from glassloop.speed.vocabulary import Vocabulary
 
@@ -163,6 +164,15 @@ class Storage:
         """Move a gradient that autograd has just made into its place; a second one was added there already."""
         if weight.grad.data_ptr() != self.gradient(weight).data_ptr():
             self.add(weight, weight.grad)
+
+    def take_over(self) -> None:
+        """Take gradients that were put in the place of ours; one that was taken away cannot be."""
+        for weight in self.parameters:
+            slot = self.gradient(weight)
+            if weight.grad is None and id(weight) in self.written:
+                raise SettingsError("on_gradients has set a gradient to None", "use backend plain, or set it to zero")
+            if weight.grad is not None and weight.grad.data_ptr() != slot.data_ptr():
+                slot.copy_(weight.grad)
 
     def clear(self) -> None:
         """Forget all gradients; their memory stays."""
