@@ -15,6 +15,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.devices import choose_backend, choose_device, choose_precision, launched_processes
 from glassloop.doctor import FAIR, GOOD, Finding
 from glassloop.engine.backends import AccelerateBackend, PlainBackend
+from glassloop.speed.backends import PackedBackend
 
 
 @pytest.fixture
@@ -103,11 +104,16 @@ def chosen(**settings: Any) -> PlainBackend:
     return choose_backend(TrainingArguments(device="cpu", precision="fp32", **settings))
 
 
-def test_one_process_is_plain_unless_accelerate_is_asked_for() -> None:
-    for settings in ({}, {"backend": "plain"}):
+def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for() -> None:
+    for settings in ({}, {"backend": "packed"}):
         backend = chosen(**settings)
-        assert type(backend) is PlainBackend
-        assert (backend.name, backend.device.type, backend.precision) == ("plain", "cpu", "fp32")
+        assert type(backend) is PackedBackend
+        assert (backend.name, backend.device.type, backend.precision) == ("packed", "cpu", "fp32")
+    backend = chosen(backend="plain")
+    assert type(backend) is PlainBackend
+    assert (backend.name, backend.device.type, backend.precision) == ("plain", "cpu", "fp32")
+    with pytest.raises(SettingsError, match="backend graphs needs a CUDA device"):
+        chosen(backend="graphs")
     backend = chosen(backend="accelerate")
     assert type(backend) is AccelerateBackend
     assert (backend.name, backend.device.type, backend.precision) == ("accelerate", "cpu", "fp32")

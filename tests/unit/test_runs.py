@@ -113,7 +113,7 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     assert {name: fact["num_rows"] for name, fact in found["data"]["splits"].items()} == {"train": 27, "validation": 3}
     assert found["model"]["name"] == str(lively_dir)
     assert (found["settings"]["max_steps"], found["plan"]["max_steps"], found["plan"]["steps_per_epoch"]) == (8, 8, 7)
-    assert (found["device"], found["precision"], found["backend"], found["processes"]) == ("cpu", "fp32", "plain", 1)
+    assert (found["device"], found["precision"], found["backend"], found["processes"]) == ("cpu", "fp32", "packed", 1)
     assert found["versions"]["torch"]
     assert found["seconds"] > 0
     assert {*found["baseline"]} == {"accuracy", "f1"}
@@ -153,9 +153,10 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
         "model": f"{lively_dir} (bert, 0.0 M parameters)",
-        "steps": f"8 (7 an epoch), 4 rows a step, {read_run(folder)['padding']:.0%} padding",
+        "steps": "8 (7 an epoch), 4 rows a step, no padding",
         "rate": "5e-05, linear, 0 steps of warm-up",
-        "run on": "cpu, fp32, backend plain",
+        "run on": "cpu, fp32, backend packed",
+        "savings": ", ".join(read_run(folder)["savings"]),
         "folder": str(folder),
     }
     assert lines[7].startswith("• no validation split: 3 of 30 training rows were cut off for it")

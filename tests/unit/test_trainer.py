@@ -44,7 +44,7 @@ def trainer_of(few, tiny_tokenizer, tmp_path: Path):
         }
         settings = {
             **{"num_train_epochs": 1, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "device": "cpu"},
-            **{"precision": "fp32", "save_strategy": "no", "disable_tqdm": True},
+            **{"precision": "fp32", "save_strategy": "no", "disable_tqdm": True, "backend": "plain"},
         }
         return Trainer(args=TrainingArguments(tmp_path / f"run-{made}", **settings | given), **defaults | chosen)
 

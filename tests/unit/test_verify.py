@@ -36,7 +36,7 @@ def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
 def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
     assert verify("quickstart", str(tiny_model_dir), {"rows": 60})
     out = capsys.readouterr().out
-    assert out.count("✓") == 8
+    assert out.count("✓") == 9
     assert "killed and resumed: weights" in out
 
 

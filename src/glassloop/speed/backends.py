@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
+from math import lcm
 from typing import Any
 
 import torch
 
-from glassloop.data.batches import Batches
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.graphs import GraphStep, NoSchedule
-from glassloop.speed.packing import PackedBatches
-from glassloop.speed.savings import Savings, choose_vocabulary, why_not
+from glassloop.speed.modules import ModuleSavings
+from glassloop.speed.packing import STEPS_OF_LENGTH, PackedBatches
+from glassloop.speed.savings import Savings, choose_vocabulary, make_savings, why_not, why_not_packed
 from glassloop.speed.vocabulary import used_ids
 
 
@@ -26,7 +29,7 @@ class PackedBackend(PlainBackend):
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
-        self.savings: Savings | None = None
+        self.savings: Savings | ModuleSavings | None = None
         self.known: list[Any] = []  # the data sets whose words the savings know
         self.optimizer: FlatAdamW | None = None
         self.shown = False  # whether somebody looks at gradients, and may change them
@@ -35,7 +38,7 @@ class PackedBackend(PlainBackend):
         """Why this backend cannot run a model; None where it can."""
         if self.precision == "fp16":
             return "fp16 needs a scaler"
-        return why_not(model)
+        return why_not_packed(model) or why_not(model)
 
     @property
     def low(self) -> torch.dtype:
@@ -48,7 +51,7 @@ class PackedBackend(PlainBackend):
         embedding = model.get_input_embeddings()
         used = used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
         self.known = list(data_sets)
-        self.savings = Savings(
+        self.savings = make_savings(
             model,
             self.low,
             no_decay=spared,
@@ -80,7 +83,7 @@ class PackedBackend(PlainBackend):
         if self.savings is not None:
             yield
             return
-        self.savings = Savings(model, self.low)
+        self.savings = make_savings(model, self.low)
         try:
             yield
         finally:
@@ -91,6 +94,8 @@ class PackedBackend(PlainBackend):
         savings = self.savings
         if savings is None:
             return batches
+        if not savings.packs:
+            return with_few_shapes(batches)
         if savings.vocabulary is not None and not any(rows is known for known in self.known):
             savings.settle()
             return batches
@@ -129,6 +134,15 @@ class PackedBackend(PlainBackend):
         return names if self.low is torch.float32 else [*names, f"{self.precision} copies of weights"]
 
 
+def with_few_shapes(batches: Batches) -> Batches:
+    """The same batches, padded to few widths: each shape is a graph of its own."""
+    found = copy(batches)
+    if isinstance(batches.collate, PaddingCollator):
+        collate = found.collate = copy(batches.collate)
+        collate.multiple = lcm(collate.multiple, STEPS_OF_LENGTH)
+    return found
+
+
 def usable(
     backend: PlainBackend, model: Any, say: Callable[[str], None] = lambda line: None, reason: str | None = None
 ) -> PlainBackend:
@@ -153,6 +167,10 @@ class GraphsBackend(PackedBackend):
 
     def saved_names(self, weight_decay: float) -> list[str]:
         return ["steps as CUDA graphs", "fused kernels", *super().saved_names(weight_decay)]
+
+    def why_not(self, model: Any) -> str | None:
+        """A model that cannot be packed is run padded, its steps captured all the same."""
+        return "fp16 needs a scaler" if self.precision == "fp16" else why_not(model)
 
     def stage(self) -> Any:
         """All work of a training in one stream, so that any of it can be captured."""

@@ -12,6 +12,7 @@ from torch import nn
 from glassloop.speed.elementwise import Elementwise
 from glassloop.speed.embedding import Embedded
 from glassloop.speed.layers import Layer, Tables, calls_of, first_position_of, layers_of, tables_of
+from glassloop.speed.modules import PACKED_MODULES, ModuleSavings
 from glassloop.speed.packing import Packing
 from glassloop.speed.postnorm import PostNormLayer
 from glassloop.speed.storage import Storage
@@ -20,14 +21,21 @@ from glassloop.speed.vocabulary import WORTH_IT, Vocabulary
 PACKED_INPUTS = ("packed", "tokens", "rows", "longest", "filled")
 
 
-def why_not(model: Any) -> str | None:
-    """Why a model cannot be packed; None where it can."""
+def why_not_packed(model: Any) -> str | None:
+    """Why the layers of a model cannot be packed; None where they can."""
+    if model.config.model_type in PACKED_MODULES:
+        return None
     if not layers_of(model):
         return f"{model.config.model_type} has layers of another form"
     if tables_of(model) is None or any(not plain_table(table) for table in model.modules() if isinstance(table, nn.Embedding)):
         return f"{model.config.model_type} has tables of another form"
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return f"{type(model).__name__} takes no position_ids"
+    return None
+
+
+def why_not(model: Any) -> str | None:
+    """Why the weights of a model cannot be stored flat; None where they can."""
     if frozen := sum(not weight.requires_grad for weight in model.parameters()):
         return f"{frozen:,} weights are frozen"
     if any(weight.dtype != torch.float32 for weight in model.parameters()):
@@ -43,8 +51,19 @@ def plain_table(table: nn.Embedding) -> bool:
     return table.max_norm is None and not table.sparse and not table.scale_grad_by_freq
 
 
+def make_savings(
+    model: Any, low: torch.dtype, *, no_decay: set[int] | None = None, vocabulary: Any = None, low_gradients: bool = False
+) -> Savings | ModuleSavings:
+    """The savings that fit a model."""
+    if why_not_packed(model) is None and model.config.model_type not in PACKED_MODULES:
+        return Savings(model, low, no_decay=no_decay, vocabulary=vocabulary, low_gradients=low_gradients)
+    return ModuleSavings(model, low, no_decay=no_decay)
+
+
 class Savings:
     """A model that takes packed batches beside padded ones. The module and its names stay what they were."""
+
+    packs = True
 
     def __init__(
         self,
