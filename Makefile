@@ -41,7 +41,7 @@ lint: $(READY) ## Check style, formatting and types.
 
 bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about ten minutes).
 	@echo "==> benchmarks/cpu.py"
-	$(BIN)/python benchmarks/cpu.py $(if $(GLUE),--data '$(GLUE)')
+	$(BIN)/python benchmarks/cpu.py --out runs/bench $(if $(GLUE),--data '$(GLUE)')
 
 bench-data: $(READY) ## Measure the data path on a million generated rows (minutes).
 	@echo "==> benchmarks/million_rows.py"

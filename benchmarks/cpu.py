@@ -23,7 +23,8 @@ def main() -> None:
     model, block = given.model or "minilm", given.steps or 40
     data = "random rows" if given.synthetic else "MRPC" if given.data else "the quickstart pairs"
     short = model.rsplit("/", 1)[-1]
-    report = Report(given, f"cpu-{short}", f"{short} on {data}, fp32, batch {given.batch_size}")
+    rows = "random" if given.synthetic else "mrpc" if given.data else "quickstart"
+    report = Report(given, f"cpu-{short}-{rows}", f"{short} on {data}, fp32, batch {given.batch_size}")
     jobs = [
         Job(
             contender,

@@ -49,7 +49,7 @@ def bars_of(runs: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
 
 def chart(title: str, below: str, bars: list[tuple[str, str, float]]) -> str:
     """An SVG with a bar for each contender on a logarithmic axis."""
-    least = 10 ** math.floor(math.log10(min(value for *_, value in bars)))
+    least = 10 ** math.floor(math.log10(min(value for *_, value in bars) / 1.5))
     most = max(value for *_, value in bars) * 1.1
     height = TOP + len(bars) * (BAR + GAP) + 44
 

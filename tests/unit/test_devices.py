@@ -15,6 +15,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.devices import choose_backend, choose_device, choose_precision, launched_processes
 from glassloop.doctor import FAIR, GOOD, Finding
 from glassloop.engine.backends import AccelerateBackend, PlainBackend
+from glassloop.errors import SettingsError
 from glassloop.speed.backends import PackedBackend
 
 

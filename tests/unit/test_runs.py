@@ -148,7 +148,7 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:8].strip(): line[8:] for line in lines[:7]}
+    rows = {line[:9].strip(): line[9:] for line in lines[:8]}
     assert rows == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
@@ -159,7 +159,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "savings": ", ".join(read_run(folder)["savings"]),
         "folder": str(folder),
     }
-    assert lines[7].startswith("• no validation split: 3 of 30 training rows were cut off for it")
+    assert lines[8].startswith("• no validation split: 3 of 30 training rows were cut off for it")
     assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
     assert any(line.startswith("validation  this run  majority baseline") for line in lines)
     assert lines[-1].startswith("✓ ")

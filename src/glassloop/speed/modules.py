@@ -1,4 +1,4 @@
-"""Savings for models whose layers are left as they are: flat storage for all, and packed attention where the model lets us in."""
+"""Savings for models whose layers stay as they are: flat storage for all, packed attention where the model lets us in."""
 
 from __future__ import annotations
 
