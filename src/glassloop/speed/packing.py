@@ -206,7 +206,7 @@ class PackedBatches:
         else:
             rows = [self.padded.rows[int(number)] for number in numbers]
             columns = {key: [np.asarray(row[key]) for row in rows] for key in rows[0]}
-            refuse_strange(columns)
+        refuse_strange(columns)
         masks = columns.pop("attention_mask", None)
         if masks is not None and not all(mask.all() for mask in masks):
             lengths = [int(mask.sum()) for mask in masks]

@@ -1,0 +1,72 @@
+"""Rows of token ids, packed and padded, and twins of a model: for the tests of the fast paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from families import tiny_model
+
+from glassloop.speed.packing import Packing, pack
+
+FAST = ("bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert")
+LENGTHS = (7, 2, 11, 5)
+
+
+def token_rows(lengths: tuple[int, ...] = LENGTHS, seed: int = 3) -> list[np.ndarray]:
+    """Rows of token ids, none of them padding; words come more than once."""
+    source = np.random.default_rng(seed)
+    return [source.integers(1, 30, length) for length in lengths]
+
+
+def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
+    """The packed inputs of a model."""
+    from glassloop.speed.layers import first_position_of
+
+    inputs = pack(rows, types, first_position_of(model), multiple, vocabulary)
+    return inputs | {"packed": torch.from_numpy(inputs["packed"])}
+
+
+def packing_of(rows: list[np.ndarray], first_position: int = 0, multiple: int = 1, **more: Any) -> Packing:
+    inputs = pack(rows, more.get("types"), first_position, multiple, more.get("vocabulary"))
+    return Packing(torch.from_numpy(inputs["packed"]), *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+
+
+def padded_inputs(rows: list[np.ndarray], types: Any = None) -> dict[str, torch.Tensor]:
+    """What the same rows are to an unmodified model."""
+    width = max(map(len, rows))
+    inputs = {name: torch.zeros(len(rows), width, dtype=torch.int64) for name in ("input_ids", "attention_mask")}
+    if types is not None:
+        inputs["token_type_ids"] = torch.zeros(len(rows), width, dtype=torch.int64)
+    for place, row in enumerate(rows):
+        inputs["input_ids"][place, : len(row)] = torch.from_numpy(row)
+        inputs["attention_mask"][place, : len(row)] = 1
+        if types is not None:
+            inputs["token_type_ids"][place, : len(row)] = torch.from_numpy(types[place])
+    return inputs
+
+
+def lively(family: str = "bert", dropout: float = 0.0, **options: Any) -> Any:
+    """A tiny model with weights large enough, and norms uneven enough, that a wrong term shows."""
+    model = tiny_model(family, dropout=dropout, initializer_range=0.2, **options)
+    source = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.add_(torch.randn(weight.shape, generator=source) * 0.2)
+            elif "embedding" in name:
+                weight[0].normal_(0.0, 0.2, generator=source)  # the padding row: rounding rows of a grid read it
+    return model
+
+
+def weighed(logits: torch.Tensor) -> torch.Tensor:
+    """A sum in which every logit has a weight of its own."""
+    return (logits * torch.linspace(-1.0, 2.0, logits.numel()).view_as(logits)).sum()
+
+
+def plain_gradients(model: Any, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The gradients autograd finds."""
+    model.zero_grad()
+    weighed(model(**inputs).logits).backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}

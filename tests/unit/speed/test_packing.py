@@ -1,0 +1,239 @@
+"""Packed batches: where every number lies, and the same rows and labels as padded batches, whatever they are read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from packs import packing_of
+
+from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.speed import packing
+from glassloop.speed.packing import PackedBatches, pack, rounded, send
+
+CPU = torch.device("cpu")
+ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
+TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
+
+
+# --- the layout --------------------------------------------------------------------------------------------------
+
+
+def test_tokens_lie_one_after_the_other_without_padding() -> None:
+    found = packing_of(ROWS, types=TYPES)
+    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (6, 3, 3, False, 3)
+    assert found.ids.tolist() == [7, 8, 9, 5, 6, 4]
+    assert found.positions.tolist() == [0, 1, 2, 0, 0, 1]
+    assert found.types.tolist() == [0, 1, 1, 0, 0, 1]
+    assert found.places.tolist() == [0, 1, 2, 3, 6, 7]
+    assert found.bounds.tolist() == [0, 3, 4, 6]
+    assert found.firsts.tolist() == [0, 3, 4]
+
+
+def test_all_numbers_are_one_tensor_of_small_integers() -> None:
+    inputs = pack(ROWS, None, 0)
+    assert inputs["packed"].dtype == np.int32
+    assert len(inputs["packed"]) == 6 * 6 + 4 + 3
+
+
+def test_positions_start_where_the_model_counts_from() -> None:
+    assert packing_of(ROWS, first_position=2).positions.tolist() == [2, 3, 4, 2, 2, 3]
+
+
+def test_without_types_all_are_of_the_first_type() -> None:
+    assert packing_of(ROWS).types.tolist() == [0] * 6
+
+
+def test_ids_get_their_new_numbers() -> None:
+    vocabulary = np.full(10, -1, dtype=np.int32)
+    vocabulary[[4, 5, 6, 7, 8, 9]] = range(6)
+    assert packing_of(ROWS, vocabulary=vocabulary).ids.tolist() == [3, 4, 5, 1, 2, 0]
+
+
+def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
+    found = packing_of(ROWS, first_position=2, multiple=4, types=TYPES)
+    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (8, 3, 4, True, 4)
+    assert found.ids.tolist() == [7, 8, 9, 5, 6, 4, 0, 0]
+    assert found.positions.tolist() == [2, 3, 4, 2, 2, 3, 2, 3]
+    assert found.types.tolist() == [0, 1, 1, 0, 0, 1, 0, 0]
+    assert found.places.tolist() == [0, 1, 2, 4, 8, 9, 12, 13]
+    assert found.bounds.tolist() == [0, 3, 4, 6, 8]
+    assert found.firsts.tolist() == [0, 3, 4]
+
+
+def test_equal_ids_and_equal_positions_lie_together_in_their_orders() -> None:
+    found = packing_of([np.array([7, 5, 7]), np.array([5, 7])], multiple=4)
+    assert found.by_id.tolist() == [5, 6, 7, 1, 3, 0, 2, 4]
+    assert found.by_position.tolist() == [0, 3, 5, 1, 4, 6, 2, 7]
+
+
+def test_where_nothing_is_left_over_the_last_sequence_is_empty() -> None:
+    found = packing_of([np.arange(1, 5), np.arange(1, 5)], multiple=4)
+    assert found.bounds.tolist() == [0, 4, 8, 8]
+    assert found.firsts.tolist() == [0, 4]
+
+
+def test_batches_of_like_shape_have_the_same_measures() -> None:
+    """What graphs need: lengths differ, shapes do not."""
+    first, second = (pack([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11)))
+    assert {name: value for name, value in first.items() if name != "packed"} == {
+        name: value for name, value in second.items() if name != "packed"
+    }
+    assert first["packed"].shape == second["packed"].shape
+
+
+def test_attention_is_kept_from_places_without_a_token_but_never_from_all() -> None:
+    seen = packing_of(ROWS, multiple=4).padding == 0
+    assert seen.sum(1).tolist() == [3, 1, 2, 2]
+    assert seen[0].tolist() == [True, True, True, False]
+    empty = packing_of([np.arange(1, 5)], multiple=4).padding
+    assert (empty == 0).sum(1).tolist() == [4, 1], "a softmax over nothing would be no number"
+    assert torch.isfinite(empty).all()
+
+
+@pytest.mark.parametrize(("number", "multiple", "expected"), [(1, 1, 1), (7, 1, 7), (1, 32, 32), (32, 32, 32), (33, 32, 64)])
+def test_rounding_goes_up(number: int, multiple: int, expected: int) -> None:
+    assert rounded(number, multiple) == expected
+
+
+def test_on_a_cpu_arrays_are_not_copied() -> None:
+    array = np.arange(4)
+    assert send([array], CPU)[0].data_ptr() == array.ctypes.data
+
+
+# --- the same batches --------------------------------------------------------------------------------------------
+
+
+def content(number: int) -> dict[str, Any]:
+    length = 2 + number * 5 % 7
+    return {
+        "input_ids": [5 + (number * 3 + place) % 40 for place in range(length)],
+        "token_type_ids": [int(place > 2) for place in range(length)],
+        "labels": number % 3,
+    }
+
+
+def data_set(number: int = 23) -> Dataset:
+    return Dataset.from_list([content(row) for row in range(number)])
+
+
+SOURCES = {
+    "arrow": data_set,
+    "a selection": lambda: data_set(40).select(range(3, 38, 2)),
+    "a selection without its order": lambda: data_set(40).select([31, 2, 2, 17, 5, 39, 0]),
+    "shuffled": lambda: data_set().shuffle(seed=2),
+    "a part": lambda: data_set(40).select(range(9, 33)),
+    "a list": lambda: [content(row) for row in range(23)],
+}
+
+
+def unpacked(batch: Any) -> list[tuple[list[int], list[int], list[int]]]:
+    """Ids, types and positions of each row of a packed batch."""
+    inputs = batch.inputs
+    found = packing.Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+    parts = [slice(*found.bounds[row : row + 2].tolist()) for row in range(found.rows)]
+    return [(found.ids[part].tolist(), found.types[part].tolist(), found.positions[part].tolist()) for part in parts]
+
+
+def unpadded(batch: Any) -> list[tuple[list[int], list[int], list[int]]]:
+    found = []
+    for row, mask in enumerate(batch.inputs["attention_mask"]):
+        length = int(mask.sum())
+        types = batch.inputs.get("token_type_ids", torch.zeros_like(batch.inputs["input_ids"]))
+        found.append((batch.inputs["input_ids"][row, :length].tolist(), types[row, :length].tolist(), list(range(length))))
+    return found
+
+
+def same_batches(found: Any, expected: Any) -> int:
+    number = 0
+    for mine, other in zip(found, expected, strict=True):
+        number += 1
+        assert unpacked(mine) == unpadded(other)
+        assert mine.numbers.tolist() == other.numbers.tolist()
+        assert mine.size == other.size
+        assert (mine.labels is None) == (other.labels is None)
+        if mine.labels is not None:
+            assert mine.labels.dtype == other.labels.dtype
+            assert torch.equal(mine.labels, other.labels)
+    return number
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_same_rows_and_labels_as_padded_batches(source: str, grouped: bool, tiny_tokenizer) -> None:
+    rows = SOURCES[source]()
+    batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4, seed=7, group_by_length=grouped)
+    packed = PackedBatches(batches, CPU)
+    assert (packed.table is not None) == (source != "a list")
+    assert len(packed) == len(batches)
+    for epoch in (0, 1):
+        assert same_batches(packed.epoch(epoch), batches.epoch(epoch)) == -(-len(rows) // 4)
+
+
+def test_resuming_is_skipping_part_of_a_list(tiny_tokenizer) -> None:
+    batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, seed=7)
+    packed = PackedBatches(batches, CPU)
+    assert same_batches(packed.epoch(1, skip=2), batches.epoch(1, skip=2)) == 4
+    assert same_batches(packed.whole(1, 3), batches.whole(1, 3)) == 2
+    assert packed.row_hashes().tolist() == batches.row_hashes().tolist()
+
+
+@pytest.mark.parametrize("source", ["arrow", "a selection", "shuffled"])
+@pytest.mark.parametrize("read", [1, 3, 5, 23])
+def test_rows_are_read_in_parts(source: str, read: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand at a time; here so few that rows lie on both sides of a seam."""
+    monkeypatch.setattr(packing, "READ_ROWS", read)
+    batches = Batches(SOURCES[source](), PaddingCollator(tiny_tokenizer), 4, seed=7)
+    same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0.5, 1.25, 3.0, 2.0, 0.1], [[1, 0], [0, 0], [1, 1], [0, 1], [1, 0]], [[0.0, 1.0]] * 5, None],
+    ids=["scores", "several labels", "several as floats", "none"],
+)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_labels_of_every_kind(labels: Any, as_list: bool, tiny_tokenizer) -> None:
+    rows = [content(row) for row in range(5)]
+    for number, row in enumerate(rows):
+        row.pop("labels")
+        if labels is not None:
+            row["labels"] = labels[number]
+    batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 2)
+    assert same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch()) == 3
+
+
+def masked(as_list: bool, hide: Any) -> Any:
+    rows = [content(row) for row in range(6)]
+    for row in rows:
+        row["attention_mask"] = [int(hide(place, len(row["input_ids"]))) for place in range(len(row["input_ids"]))]
+    return rows if as_list else Dataset.from_list(rows)
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_what_a_mask_hides_at_the_end_is_left_out(as_list: bool, tiny_tokenizer) -> None:
+    rows = masked(as_list, lambda place, length: place < max(1, length - 2))
+    batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4)
+    found = [row for batch in PackedBatches(batches, CPU).epoch() for row in unpacked(batch)]
+    assert found == [row for batch in batches.epoch() for row in unpadded(batch)]
+    assert [len(ids) for ids, _, _ in found] == [max(1, len(content(row)["input_ids"]) - 2) for row in range(6)]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
+    rows = masked(as_list, lambda place, length: place != 1)
+    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 4), CPU)
+    with says("an attention mask hides tokens within a row, not only behind it", "use backend plain"):
+        next(packed.epoch())
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
+    """As padded batches do: position_ids of the user's own would otherwise be passed over without a word."""
+    rows = [content(row) | {"position_ids": [0]} for row in range(3)]
+    batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
+    with says("a batch cannot hold position_ids"):
+        next(PackedBatches(batches, CPU).epoch())
