@@ -85,7 +85,8 @@ def labels_in(rows: Any) -> np.ndarray | None:
     if key is None:
         return None
     if hasattr(rows, "with_format"):
-        return np.asarray(rows.with_format("numpy")[key])
+        cells = rows.with_format("arrow").select_columns([key])[:][key].combine_chunks()
+        return np.asarray(cells.to_pylist()) if hasattr(cells, "offsets") else np.asarray(cells.to_numpy(zero_copy_only=False))
     return np.asarray([rows[number][key] for number in range(len(rows))])
 
 

@@ -229,7 +229,7 @@ def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, fo
         + ("no padding" if description["savings"] else f"{padding:.0%} padding"),
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
         "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
-        **({"savings": ", ".join(description["savings"])} if description["savings"] else {}),
+        **({"saves": ", ".join(description["savings"])} if description["savings"] else {}),
         "folder": str(folder),
     }
     table = Table.grid(padding=(0, 2))

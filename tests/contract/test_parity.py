@@ -25,7 +25,7 @@ def ours(model: Any, rows: Any, tokenizer: Any, folder: Path, **settings: Any) -
     """What our Trainer logs at each step."""
     args = TrainingArguments(
         folder, max_steps=STEPS, learning_rate=1e-3, logging_steps=1, device="cpu", precision="fp32", save_strategy="no",
-        disable_tqdm=True, **{"per_device_train_batch_size": BATCH, **settings},
+        disable_tqdm=True, **{"per_device_train_batch_size": BATCH, "backend": "plain", **settings},
     )  # fmt: skip
     trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
     trainer.train()

@@ -47,7 +47,7 @@ def test_the_ejected_file_ends_in_the_same_weights(
 ) -> None:
     write("rows.csv", content)
     common = ["--model", str(tiny_model_dir), "--output_dir", "run", "--num_train_epochs", "2", "--learning_rate", "1e-3"]
-    glassloop("train", "rows.csv", *common, "--precision", "fp32", "--device", "cpu", *flags, folder=tmp_path)
+    glassloop("train", "rows.csv", *common, "--backend", "plain", "--device", "cpu", *flags, folder=tmp_path)
     glassloop("eject", "run", "--out", "plain", folder=tmp_path)
     script = tmp_path / "plain" / "train.py"
     assert "glassloop" not in script.read_text().replace("glassloop eject", "")

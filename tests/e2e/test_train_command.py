@@ -84,17 +84,18 @@ def first(place: Path, cache: dict[str, str]) -> Ended:
 
 def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     assert first.code == 0, first.err
-    padding = description(place, "runs/run-001")["padding"]
-    assert first.lines[:7] == [
+    saves = ", ".join(description(place, "runs/run-001")["savings"])
+    assert first.lines[:8] == [
         "data    rows.csv: 45 train, 5 validation",
         "task    single label classification: neg, pos",
         "model   still (bert, 0.0 M parameters)",
-        f"steps   9 (6 an epoch), 4 rows × 2 batches a step, {padding:.0%} padding",
+        "steps   9 (6 an epoch), 4 rows × 2 batches a step, no padding",
         "rate    5e-05, linear, 2 steps of warm-up",
-        "run on  cpu, fp32, backend plain",
+        "run on  cpu, fp32, backend packed",
+        f"saves   {saves}",
         "folder  runs/run-001",
     ]
-    assert first.lines[7] == "• no validation split: 5 of 50 training rows were cut off for it (stratified, seed 42)"
+    assert first.lines[8] == "• no validation split: 5 of 50 training rows were cut off for it (stratified, seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:

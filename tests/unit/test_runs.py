@@ -148,7 +148,7 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:9].strip(): line[9:] for line in lines[:8]}
+    rows = {line[:8].strip(): line[8:] for line in lines[:8]}
     assert rows == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
@@ -156,7 +156,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "steps": "8 (7 an epoch), 4 rows a step, no padding",
         "rate": "5e-05, linear, 0 steps of warm-up",
         "run on": "cpu, fp32, backend packed",
-        "savings": ", ".join(read_run(folder)["savings"]),
+        "saves": ", ".join(read_run(folder)["savings"]),
         "folder": str(folder),
     }
     assert lines[8].startswith("• no validation split: 3 of 30 training rows were cut off for it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_no_two_weights_share_a_place_and_decay_has_its_own_regions(family: str)
     model = tiny_model(family)
     storage, spared = stored(model), spared_by(model)
     spans = sorted((start, start + shape.numel()) for start, shape in storage.places.values())
-    assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
     assert spans[-1][1] <= len(storage.weights)
     for weight in model.parameters():
         start = storage.places[id(weight)][0]
