@@ -48,6 +48,8 @@ class FlatAdamW(torch.optim.AdamW):
         beta1, beta2 = group["betas"]
         self.steps.add_(1)
         if store.weights.is_cuda:
+            if not torch.cuda.is_current_stream_capturing():  # a graph reads what it is told before each replay
+                self.refresh()
             self.kernel(self.steps, self.rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
             return
         scale = None

@@ -180,4 +180,6 @@ class GraphsBackend(PackedBackend):
     def runner(
         self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
     ) -> Callable[[list[Any]], torch.Tensor]:
+        if self.shown:  # on_gradients is to be called in every step, not only in those that are captured
+            return super().runner(step, optimizer, scheduler, say)
         return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)

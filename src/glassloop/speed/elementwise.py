@@ -136,6 +136,8 @@ class Elementwise:
         """Add gradients to the rows of a table; only rows that were touched in the step before are set to zero first."""
         slot = storage.gradient(weight)
         if id(weight) not in storage.written:
+            if storage.shown:  # any row may have been written to
+                slot.zero_()
             for touched in self.touched.get(id(weight), []):
                 slot.index_fill_(0, touched, 0.0)
             self.touched[id(weight)] = []

@@ -88,6 +88,7 @@ class Storage:
         if low is not torch.float32:
             self.low_vectors = torch.zeros(self.num_vector_values, dtype=low, device=device)
         self.written: set[int] = set()  # the parameters that have a gradient since the last step
+        self.shown = False  # others write into gradients too
         for weight in self.parameters:
             self.view(self.weights, id(weight)).copy_(values[id(weight)])
             if id(weight) not in self.tables:
@@ -167,6 +168,7 @@ class Storage:
 
     def take_over(self) -> None:
         """Take gradients that were put in the place of ours; one that was taken away cannot be."""
+        self.shown = True
         for weight in self.parameters:
             slot = self.gradient(weight)
             if weight.grad is None and id(weight) in self.written:
