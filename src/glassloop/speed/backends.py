@@ -80,7 +80,7 @@ class PackedBackend(PlainBackend):
     @contextmanager
     def equipped(self, model: Any) -> Iterator[None]:
         """The savings in place for one pass, where no training has put them there."""
-        if self.savings is not None:
+        if self.savings is not None or self.why_not(model) is not None:
             yield
             return
         self.savings = make_savings(model, self.low)

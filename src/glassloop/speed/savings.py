@@ -31,7 +31,29 @@ def why_not_packed(model: Any) -> str | None:
         return f"{model.config.model_type} has tables of another form"
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return f"{type(model).__name__} takes no position_ids"
+    if (changed := changed_part(model)) is not None:
+        return f"{changed} is not as its family has it, or has hooks"
     return None
+
+
+def changed_part(model: Any) -> str | None:
+    """The name of a part that does more than its weights say: a fast layer reads those and never calls it."""
+    tables = tables_of(model)
+    kinds: dict[Any, type] = {}
+    for layer in layers_of(model):
+        kinds |= dict.fromkeys((layer.query, layer.key, layer.value, layer.out, layer.up, layer.down), nn.Linear)
+        kinds |= dict.fromkeys((layer.out_norm, layer.down_norm), nn.LayerNorm) | dict.fromkeys(layer.dropouts, nn.Dropout)
+    if tables is not None:
+        kinds |= dict.fromkeys((tables.words, tables.positions, tables.types), nn.Embedding)
+        kinds |= {tables.norm: nn.LayerNorm, tables.dropout: nn.Dropout}
+    for name, part in model.base_model.named_modules():
+        hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+        strange = type(part) is not kinds.get(part, type(part)) or (
+            part in kinds and (getattr(part, "weight", part) is None or getattr(part, "bias", part) is None)
+        )
+        if strange or any(hooks) or "forward" in vars(part):
+            return name or str(model.base_model_prefix)
+    return "forward" if "forward" in vars(model) else None
 
 
 def why_not(model: Any) -> str | None:
@@ -143,6 +165,7 @@ class Savings:
     def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
         """The model over a packed batch, or over whatever it took before."""
         if packed is None:
+            self.settle()
             return self.plain_forward(*args, **given)
         self.packing = Packing(packed, given["tokens"], given["rows"], given["longest"], given["filled"])
         self.passed = 0

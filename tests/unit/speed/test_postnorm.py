@@ -1,0 +1,108 @@
+"""One layer over packed tokens: the numbers and gradients of the unmodified module, of whole models too."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from packs import FAST, LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
+
+from glassloop.speed.elementwise import Elementwise
+from glassloop.speed.layers import layers_of, tables_of
+from glassloop.speed.postnorm import PostNormLayer
+from glassloop.speed.savings import Savings
+from glassloop.speed.storage import Storage
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+TYPES = [np.arange(length) % 2 for length in LENGTHS]
+
+
+def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, training: bool = False) -> torch.Tensor:
+    """The first layer over packed tokens."""
+    storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
+    storage.open_for_training()
+    ops, layer = Elementwise(torch.device("cpu")), layers_of(model)[0]
+    ops.start(storage, packing.tokens, training)
+    return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
+
+
+@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("family", FAST)
+def test_a_layer_gives_the_numbers_of_its_module(family: str, firsts_only: bool) -> None:
+    model = lively(family)
+    twin, packing = copy.deepcopy(model), packing_of(token_rows())
+    x = torch.randn(packing.tokens, 32, generator=torch.Generator().manual_seed(1))
+    mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found = layer_alone(model, mine, packing, firsts_only)
+    parts, module = other.split(LENGTHS), layers_of(twin)[0].module
+    each = [module(part[None]) for part in parts]
+    whole = [(part[0] if isinstance(part, tuple) else part)[0] for part in each]
+    expected = torch.stack([part[0] for part in whole]) if firsts_only else torch.cat(whole)
+    torch.testing.assert_close(found, expected, **CLOSE)
+    grad = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2))
+    found.backward(grad)
+    expected.backward(grad)
+    torch.testing.assert_close(mine.grad, other.grad, **CLOSE)
+    names = [name for name, _ in module.named_parameters()]
+    for name, weight, peer in zip(names, layers_of(model)[0].module.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(weight.grad, peer.grad, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("family", FAST)
+def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, multiple: int) -> None:
+    """Two passes before one step: the second is added to the first."""
+    model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
+    types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in ("bert", "electra", "albert") else [None, None]
+    savings = Savings(model, firsts_only=firsts_only)
+    savings.open_for_training()
+    expected: dict[str, torch.Tensor] = {}
+    for some, kinds in zip(rows, types, strict=True):
+        answer = model(**inputs_of(model, some, multiple, kinds)).logits
+        torch.testing.assert_close(answer, twin(**padded_inputs(some, kinds)).logits, **CLOSE)
+        weighed(answer).backward()
+        savings.finish()
+        for name, grad in plain_gradients(twin, padded_inputs(some, kinds)).items():
+            expected[name] = expected.get(name, torch.zeros_like(grad)) + grad
+    assert {name for name, weight in model.named_parameters() if weight.grad is not None} == {*expected}
+    for name, weight in model.named_parameters():
+        scale = max(1.0, float(expected[name].abs().max()))
+        assert (weight.grad - expected[name]).abs().max() <= 1e-5 * scale, name
+    assert all(
+        grad.abs().max() > 1e-4 for name, grad in expected.items() if "key.bias" not in name and "k_lin.bias" not in name
+    )
+
+
+def test_dropout_rates_reach_their_places() -> None:
+    """One rate at a time: each changes the answer, and a gradient flows all the same."""
+    packing, x = packing_of(token_rows()), torch.randn(25, 32)
+    plain = layer_alone(lively(), x, packing, False)
+    for place in range(3):
+        model = lively()
+        layers_of(model)[0].dropouts[place].p = 0.5
+        inside = x.clone().requires_grad_()
+        found = layer_alone(model, inside, packing, False, training=True)
+        assert (found - plain).abs().max() > 0.01
+        found.sum().backward()
+        assert torch.isfinite(inside.grad).all()
+        assert torch.equal(layer_alone(model, x, packing, False, training=False), plain)
+
+
+def test_the_gradient_under_dropout_is_that_of_the_masks_that_were_drawn() -> None:
+    model, packing = lively(dropout=0.3), packing_of(token_rows((4, 3)))
+    x = torch.randn(7, 32, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(7, 32, generator=torch.Generator().manual_seed(2))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(9)
+        return layer_alone(model, x, packing, False, training=True)
+
+    inside = x.clone().requires_grad_()
+    run(inside).backward(grad)
+    towards = torch.randn(7, 32, generator=torch.Generator().manual_seed(3))
+    slope = ((run(x + 1e-2 * towards) - run(x - 1e-2 * towards)).detach() * grad).sum() / 2e-2
+    assert float((inside.grad * towards).sum()) == pytest.approx(float(slope), rel=2e-2, abs=2e-2)

@@ -1,0 +1,218 @@
+"""Savings put in place and taken away: padded inputs go the old way, no trace is left, and a reason against is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model, weights_hash
+from packs import FAST, inputs_of, lively, padded_inputs, token_rows, weighed
+
+from glassloop.engine.optimizer import decay_groups
+from glassloop.speed.adamw import FlatAdamW
+from glassloop.speed.modules import ModuleSavings
+from glassloop.speed.savings import Savings, elementwise_for, make_savings, why_not, why_not_packed
+from glassloop.speed.vocabulary import Vocabulary
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_padded_inputs_go_the_old_way_while_savings_are_in_place(family: str) -> None:
+    model, rows = lively(family), token_rows()
+    expected = model(**padded_inputs(rows)).logits
+    savings = Savings(model)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    savings.remove()
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_nothing_is_left_of_them(family: str) -> None:
+    model = lively(family)
+    before, names = weights_hash(model), [*model.state_dict()]
+    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
+    savings = Savings(model)
+    savings.open_for_training()
+    weighed(model(**inputs_of(model, token_rows())).logits).backward()
+    savings.remove()
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
+    assert [*model.state_dict()] == names
+    assert weights_hash(model) == before
+    assert all(weight.grad is None and not weight._post_accumulate_grad_hooks for weight in model.parameters())
+    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in model.parameters())
+    assert why_not(model) is why_not_packed(model) is None, "they can be put in place again"
+
+
+def test_they_can_be_put_in_place_many_times() -> None:
+    model, rows = lively(), token_rows()
+    answers = []
+    for _ in range(3):
+        savings = Savings(model)
+        answers.append(model(**inputs_of(model, rows)).logits)
+        savings.remove()
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+
+
+def test_a_pass_that_fails_leaves_the_way_of_padded_inputs_open() -> None:
+    model, rows = lively(), token_rows()
+    expected = model(**padded_inputs(rows)).logits
+    savings = Savings(model)
+    wrong = inputs_of(model, [np.array([10_000])])
+    with pytest.raises(IndexError):
+        model(**wrong)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    savings.remove()
+
+
+class Trained:
+    """A model with a smaller vocabulary, one step into its training."""
+
+    def __init__(self) -> None:
+        self.model, self.rows = lively(), token_rows()
+        used = np.unique(np.concatenate([*self.rows, [0]]))
+        self.vocabulary = Vocabulary(used, self.model.get_input_embeddings().num_embeddings, torch.device("cpu"))
+        self.savings = Savings(self.model, vocabulary=self.vocabulary)
+        self.savings.open_for_training()
+        self.optimizer = FlatAdamW(decay_groups(self.model, 0.0), self.savings.storage, lr=0.01)
+        weighed(self.packed()).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def packed(self) -> torch.Tensor:
+        return self.model(**inputs_of(self.model, self.rows, vocabulary=self.vocabulary.numbers.numpy())).logits
+
+
+def test_padded_inputs_see_the_trained_word_vectors() -> None:
+    """Somebody who asks the model in the middle of a training gets today's answer, not that of the last evaluation."""
+    trained = Trained()
+    with torch.no_grad():
+        torch.testing.assert_close(trained.model(**padded_inputs(trained.rows)).logits, trained.packed(), **CLOSE)
+
+
+def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
+    trained = Trained()
+    trained.savings.settle()
+    found = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    answer = trained.packed().detach()
+    other = lively()
+    other.load_state_dict(found)
+    torch.testing.assert_close(other(**padded_inputs(trained.rows)).logits.detach(), answer, **CLOSE)
+    fresh = lively()
+    trained.model.load_state_dict(fresh.state_dict())
+    trained.savings.reload()
+    torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
+
+
+def frozen(model: Any) -> None:
+    model.base_model.embeddings.requires_grad_(False)
+
+
+def half(model: Any) -> None:
+    model.classifier.to(torch.bfloat16)
+
+
+def hooked(model: Any) -> None:
+    model.classifier.weight.register_hook(lambda grad: grad)
+
+
+def checkpointed(model: Any) -> None:
+    model.gradient_checkpointing_enable()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (frozen, "5 weights are frozen"),
+        (half, "the weights are not fp32"),
+        (hooked, "weights have hooks of their own"),
+        (checkpointed, "gradient checkpointing is on"),
+    ],
+)
+def test_a_model_whose_weights_cannot_be_stored_flat(change: Any, reason: str) -> None:
+    model = tiny_model()
+    assert why_not(model) is None
+    change(model)
+    assert why_not(model) == reason
+
+
+def other_activation(model: Any) -> None:
+    model.config.hidden_act = "relu"
+
+
+def other_tables(model: Any) -> None:
+    model.base_model.embeddings.word_embeddings.max_norm = 1.0
+
+
+def other_forward(model: Any) -> None:
+    model.forward = lambda input_ids, attention_mask=None: None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (other_activation, "bert has layers of another form"),
+        (other_tables, "bert has tables of another form"),
+        (other_forward, "function takes no position_ids"),
+    ],
+)
+def test_a_model_whose_layers_cannot_be_packed(change: Any, reason: str) -> None:
+    model = tiny_model()
+    change(model)
+    assert why_not_packed(model) == reason.replace("function", type(model).__name__)
+
+
+def hook_inside(model: Any) -> None:
+    model.base_model.encoder.layer[0].attention.self.query.register_forward_hook(lambda module, args, output: output * 2)
+
+
+def pre_hook_inside(model: Any) -> None:
+    model.base_model.encoder.layer[1].output.register_forward_pre_hook(lambda module, args: None)
+
+
+def other_part(model: Any) -> None:
+    inner = model.base_model.encoder.layer[0].attention.self
+    inner.query = torch.nn.Sequential(inner.query, torch.nn.Tanh())
+
+
+def part_without_bias(model: Any) -> None:
+    model.base_model.encoder.layer[0].attention.self.query = torch.nn.Linear(32, 32, bias=False)
+
+
+def part_of_another_kind(model: Any) -> None:
+    class Doubled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * 2
+
+    model.base_model.encoder.layer[0].output.dense = Doubled(64, 32)
+
+
+@pytest.mark.parametrize("change", [hook_inside, pre_hook_inside, other_part, part_without_bias, part_of_another_kind])
+def test_parts_that_somebody_changed_are_not_passed_over(change: Any) -> None:
+    """A fast layer reads the weights of its parts and never calls them: what they do beyond that would be lost."""
+    model = tiny_model()
+    change(model)
+    assert why_not_packed(model) is not None
+
+
+@pytest.mark.parametrize("family", [*FAST, "modernbert"])
+def test_a_model_of_a_known_form_can_be_packed(family: str) -> None:
+    model = tiny_model(family)
+    assert why_not(model) is why_not_packed(model) is None
+
+
+def test_the_savings_that_fit() -> None:
+    for family, kind in (("bert", Savings), ("modernbert", ModuleSavings), ("deberta-v2", ModuleSavings)):
+        savings = make_savings(tiny_model(family), torch.float32)
+        assert type(savings) is kind
+        assert savings.packs == (family != "deberta-v2")
+        savings.remove()
+
+
+def test_plain_torch_on_a_cpu() -> None:
+    assert type(elementwise_for(torch.device("cpu"), torch.float32)).__name__ == "Elementwise"
