@@ -50,6 +50,45 @@ def attend_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.T
     return found
 
 
+def attend_together(heads: torch.Tensor, packing: Packing, rate: float, masks: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """The same for query, key and value in one tensor [tokens, 3, heads, width]: in a grid they are laid out in one go."""
+    if can_flash(heads):
+        return attend(*heads.unbind(1), packing, rate, masks)  # type: ignore[call-arg, arg-type]
+    tokens, _, number, width = heads.shape
+    size = (packing.sequences * packing.longest, 3 * number * width)
+    grid = heads.new_zeros(size).index_copy_(0, packing.places.long(), heads.reshape(tokens, -1))
+    shape = (packing.sequences, packing.longest, 3, number, width)
+    laid = grid.view(shape).permute(2, 0, 3, 1, 4).contiguous()
+    flat = laid.view(3, packing.sequences * number, packing.longest, width)
+    scores = torch.bmm(flat[0], flat[1].transpose(1, 2)).view(packing.sequences, number, packing.longest, -1)
+    chances = torch.softmax(scores.mul_(width**-0.5).add_(packing.padding[:, None, None, :]), -1)
+    dropped, gain = masks.dropped(chances, rate)
+    kept = chances if dropped is None else chances.masked_fill(dropped, 0.0)
+    out = torch.bmm(kept.view(len(flat[0]), packing.longest, -1), flat[2]).view(laid.shape[1:])
+    found = gathered(out, packing)
+    return found if gain == 1.0 else found.mul_(gain), (flat, chances, kept, dropped, gain, packing)
+
+
+def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The gradients of query, key and value [tokens, heads * width] each, or one of all three side by side."""
+    if len(saved) != 6:
+        return [part.reshape(part.shape[0], -1) for part in attend_backward(grad, saved)]
+    flat, chances, kept, dropped, gain, packing = saved
+    sequences, number, longest, _ = chances.shape
+    grid = spread(grad if gain == 1.0 else grad * gain, packing).view(flat.shape[1:])
+    found = torch.empty_like(flat)
+    torch.bmm(kept.view(len(grid), longest, -1).transpose(1, 2), grid, out=found[2])
+    by_chance = torch.bmm(grid, flat[2].transpose(1, 2)).view(chances.shape)
+    if dropped is not None:
+        by_chance.masked_fill_(dropped, 0.0)
+    by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(flat.shape[-1] ** -0.5)
+    by_score = by_score.view(len(grid), longest, -1)
+    torch.bmm(by_score, flat[1], out=found[0])
+    torch.bmm(by_score.transpose(1, 2), flat[0], out=found[1])
+    laid = found.view(3, sequences, number, longest, -1).permute(1, 3, 0, 2, 4).reshape(sequences * longest, -1)
+    return [laid.index_select(0, packing.places)]
+
+
 def spread(tokens: torch.Tensor, packing: Packing) -> torch.Tensor:
     """[tokens, heads, width] laid out in a grid [sequences, heads, longest, width], zeros where there is no token."""
     heads, width = tokens.shape[1:]

@@ -164,8 +164,9 @@ class Elementwise:
         return found
 
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
-        """Gradients of neighbouring products as one; those of the biases are stored."""
+        """Gradients of neighbouring products as one (they may come as one); those of the biases are stored."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        for part, linear in zip(parts, linears, strict=True):
-            storage.add(linear.bias, part.sum(0, dtype=torch.float32))
+        sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)
+        for part, linear in zip(sums, linears, strict=True):
+            storage.add(linear.bias, part)
         return joined

@@ -174,6 +174,8 @@ class Fused(Elementwise):
         return found
 
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
+        if len(parts) < len(linears):  # they came as one
+            parts = list(parts[0].chunk(len(linears), 1))
         rows, width = parts[0].shape
         joined = torch.empty(rows, width * len(parts), dtype=parts[0].dtype, device=parts[0].device)
         sums, columns, bias_at, adds = self.site(storage, linears[0].bias)

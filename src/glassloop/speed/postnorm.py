@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.attention import attend, attend_backward
+from glassloop.speed.attention import attend, attend_backward, attend_together, attend_together_backward
 from glassloop.speed.layers import Layer
 from glassloop.speed.packing import Packing
 from glassloop.speed.storage import Storage
@@ -33,12 +33,12 @@ class PostNormLayer(torch.autograd.Function):
         if firsts_only:
             source, low_source = x.index_select(0, packing.firsts), low_x.index_select(0, packing.firsts)
             asked = ops.linear(low_source, storage.in_low(query), bias[:width])
-            known = ops.linear(low_x, storage.in_low(key, value), bias[width:])
-            heads = (asked, *known.split(width, 1))
+            known = ops.linear(low_x, storage.in_low(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
+            asked = asked.view(len(source), layer.heads, -1)
+            attended, saved_attention = attend(asked, known[:, 0], known[:, 1], packing, attention_rate, ops.masks)
         else:
-            heads = ops.linear(low_x, storage.in_low(query, key, value), bias).split(width, 1)
-        asked, keys, values = (part.view(part.shape[0], layer.heads, -1) for part in heads)
-        attended, saved_attention = attend(asked, keys, values, packing, attention_rate, ops.masks)
+            heads = ops.linear(low_x, storage.in_low(query, key, value), bias).view(len(x), 3, layer.heads, -1)
+            attended, saved_attention = attend_together(heads, packing, attention_rate, ops.masks)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.norm(
@@ -68,14 +68,14 @@ class PostNormLayer(torch.autograd.Function):
         by_source, by_out = ops.norm_backward(by_h, more, saved_out, layer.out, layer.out_norm, storage)
         storage.add_product([layer.out.weight], by_out, low_attended)
         by_attended = by_out @ storage.in_low(layer.out.weight)
-        by_heads = attend_backward(by_attended.view(len(by_attended), layer.heads, -1), saved_attention)
+        by_attended = by_attended.view(len(by_attended), layer.heads, -1)
         linears = [layer.query, layer.key, layer.value]
         weights = [part.weight for part in linears]
-        flat = [part.reshape(part.shape[0], -1) for part in by_heads]
         if not firsts_only:
-            joined = ops.join(flat, linears, storage)
+            joined = ops.join(attend_together_backward(by_attended, saved_attention), linears, storage)
             storage.add_product(weights, joined, low_x)
             return (ops.add_product(by_source, joined, storage.in_low(*weights), after_layer), *[None] * 8)
+        flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]
         query = ops.join(flat[:1], linears[:1], storage)
         joined = ops.join(flat[1:], linears[1:], storage)
         storage.add_product(weights[:1], query, low_source)
