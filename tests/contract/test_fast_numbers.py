@@ -1,0 +1,322 @@
+"""The packed backend gives the numbers of the plain one: losses, weights, predictions, checkpoints, through the Trainer.
+
+Without dropout the two do the same maths in another order of summation, so losses differ by rounding only: far less than
+the bound of 1e-5. Weights are held to a share of the way they could have gone (rate times steps): 1e-5 on average, 1e-2
+for a single one. AdamW divides a gradient by its own size, so a weight whose gradient is itself rounding takes full steps
+in a direction that rounding chose. The biases of keys are such weights: a bias adds the same to all scores of a query, and
+a softmax does not see it, so its true gradient is zero. They change no answer and are left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from families import rows_for, tiny_model, weights_hash
+from packs import FAST
+from torch.nn import functional
+
+from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
+from glassloop.errors import ModelError
+from glassloop.modeling import packaged_model
+
+CLOSE, RATE, STEPS = 1e-5, 3e-4, 100
+
+
+class StopAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, state: Any, batches: list[Any]) -> None:
+        if state.step == self.step:
+            state.asked_to_stop = 15
+
+
+@pytest.fixture
+def trained(encoded, tiny_tokenizer, tmp_path: Path):
+    """Trains a tiny model with a backend; parts are given by name, all else are settings."""
+    names = ("train_dataset", "eval_dataset", "loss", "callbacks", "on_gradients")
+
+    def train(backend: str, *, model: Any = None, family: str = "bert", resume: Any = None, **given: Any) -> Trainer:
+        parts = {name: given.pop(name) for name in names if name in given}
+        settings = {
+            **{"max_steps": STEPS, "per_device_train_batch_size": 4, "learning_rate": RATE, "logging_steps": 1},
+            **{"device": "cpu", "precision": "fp32", "save_strategy": "no", "disable_tqdm": True, "output_dir": backend},
+        } | given
+        settings["output_dir"] = tmp_path / settings["output_dir"]
+        splits = {name: rows_for(family, encoded[split].rows) for name, split in SPLITS.items()}
+        trainer = Trainer(
+            model if model is not None else lively(family),
+            TrainingArguments(backend=backend, **settings),
+            processing_class=tiny_tokenizer,
+            **splits | parts,
+        )
+        trainer.quiet = True
+        trainer.train(resume_from_checkpoint=resume)
+        assert trainer.backend.name == backend
+        return trainer
+
+    return train
+
+
+SPLITS = {"train_dataset": "train", "eval_dataset": "validation"}
+
+
+def lively(family: str = "bert", dropout: float = 0.0, **options: Any) -> Any:
+    """Weights large enough that losses move from row to row and from step to step."""
+    return tiny_model(family, dropout=dropout, initializer_range=0.2, **options)
+
+
+def figures(trainer: Trainer, name: str = "loss") -> torch.Tensor:
+    return torch.tensor([entry[name] for entry in trainer.state.history if name in entry], dtype=torch.float64)
+
+
+def apart(first: Trainer, second: Trainer) -> tuple[float, float]:
+    """How far the weights of two runs lie apart: on average (root of the mean square), and at most."""
+    others = dict(second.model.named_parameters())
+    named = [(name, weight) for name, weight in first.model.named_parameters() if not name.endswith(("key.bias", "k_lin.bias"))]
+    differences = torch.cat([(weight - others[name]).detach().double().flatten() for name, weight in named])
+    return float(differences.square().mean().sqrt()), float(differences.abs().max())
+
+
+def same_numbers(first: Trainer, second: Trainer, rate: float = RATE, steps: int = STEPS) -> None:
+    losses, others = figures(first), figures(second)
+    assert len(losses) == len(others)
+    torch.testing.assert_close(losses, others, atol=CLOSE, rtol=0)
+    assert losses.std() > 0.01, "losses that all look alike would prove nothing"
+    torch.testing.assert_close(figures(first, "grad_norm"), figures(second, "grad_norm"), atol=1e-4, rtol=1e-4)
+    mean, most = apart(first, second)
+    assert mean <= 1e-5 * rate * steps, f"{mean / (rate * steps):.1e} of the way"
+    assert most <= 1e-2 * rate * steps, f"{most / (rate * steps):.1e} of the way"
+
+
+# --- the same losses and weights ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("family", [*FAST, "modernbert"])
+def test_a_hundred_steps_of_every_family(family: str, accumulate: int, trained) -> None:
+    """61 rows in batches of four: the last batch of an epoch has one row, and the last group of three is short."""
+    given = {"family": family, "gradient_accumulation_steps": accumulate}
+    same_numbers(trained("packed", **given), trained("plain", **given))
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "weight decay": {"weight_decay": 0.01},
+    "strong weight decay": {"weight_decay": 0.5},
+    "no clipping": {"max_grad_norm": 0.0},
+    "much clipping": {"max_grad_norm": 0.05},
+    "label smoothing": {"label_smoothing_factor": 0.1},
+    "class weights": {"class_weights": "balanced"},
+    "grouped by length": {"group_by_length": True},
+    "cosine with warmup": {"lr_scheduler_type": "cosine", "warmup_steps": 10},
+    "other betas": {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6},
+    "batches of one": {"per_device_train_batch_size": 1},
+    "the last batch left out": {"dataloader_drop_last": True},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_that_changes_numbers(name: str, trained) -> None:
+    given = {"max_steps": 40, **SETTINGS[name]}
+    same_numbers(trained("packed", **given), trained("plain", **given), steps=40)
+
+
+def with_labels(rows: Dataset, labels: list[Any]) -> Dataset:
+    return Dataset.from_dict({**rows.remove_columns("labels").to_dict(), "labels": labels})
+
+
+def test_regression(trained, encoded) -> None:
+    rows = with_labels(encoded["train"].rows, [number % 7 / 2 for number in range(61)])
+    same_numbers(*(trained(name, model=lively(num_labels=1), train_dataset=rows) for name in ("packed", "plain")))
+
+
+def test_several_labels(trained, encoded) -> None:
+    rows = with_labels(encoded["train"].rows, [[number % 2, number % 3 // 2, 1] for number in range(61)])
+    found = [
+        trained(name, model=lively(num_labels=3, problem_type="multi_label_classification"), train_dataset=rows)
+        for name in ("packed", "plain")
+    ]
+    same_numbers(*found)
+
+
+def test_a_loss_of_the_users_own(trained) -> None:
+    def focal(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        cost = functional.cross_entropy(logits, labels, reduction="none")
+        return (1 - torch.exp(-cost)) ** 2 * cost
+
+    same_numbers(*(trained(name, loss=focal) for name in ("packed", "plain")))
+
+
+def test_lists_selections_and_masks_as_data(trained, encoded) -> None:
+    rows = encoded["train"].rows.select([*range(60, 0, -2), 5, 5, 7])
+    padded = [
+        {
+            "input_ids": row["input_ids"] + [0] * 3,
+            "attention_mask": [1] * len(row["input_ids"]) + [0] * 3,
+            "token_type_ids": row["token_type_ids"] + [0] * 3,
+            "labels": row["labels"],
+        }
+        for row in rows
+    ]
+    plain = trained("plain", train_dataset=rows, max_steps=30)
+    for data in (rows, [*rows], padded, Dataset.from_list(padded)):
+        same_numbers(trained("packed", train_dataset=data, max_steps=30), plain, steps=30)
+
+
+def test_gradients_that_are_changed_on_the_way(trained) -> None:
+    """Noise on every gradient, in place and replaced: nothing of it is left in the next step."""
+
+    def changed(model: Any) -> None:
+        for number, weight in enumerate(model.parameters()):
+            if number % 2:
+                weight.grad.add_(1e-3)
+            else:
+                weight.grad = weight.grad * 0.5 + 1e-3
+
+    found = [trained(name, on_gradients=changed, max_steps=30) for name in ("packed", "plain")]
+    same_numbers(*found, steps=30)
+
+
+def test_minilm(tmp_path: Path) -> None:
+    """The quickstart's own model, without dropout."""
+    try:
+        folder = packaged_model()
+    except ModelError as error:
+        pytest.skip(str(error))
+    rows = encode(load_examples("quickstart", rows=200, seed=3), load_tokenizer(folder), 128)["train"].rows
+    found = []
+    for backend in ("packed", "plain"):
+        model = load_model(folder, num_labels=2, seed=1)
+        for part in model.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+        args = TrainingArguments(
+            tmp_path / backend, max_steps=30, per_device_train_batch_size=4, learning_rate=2e-5, logging_steps=1, device="cpu",
+            precision="fp32", save_strategy="no", disable_tqdm=True, backend=backend,
+        )  # fmt: skip
+        trainer = Trainer(model, args, train_dataset=rows, processing_class=load_tokenizer(folder))
+        trainer.quiet = True
+        trainer.train()
+        assert trainer.backend.name == backend
+        found.append(trainer)
+    same_numbers(*found, rate=2e-5, steps=30)
+
+
+# --- the same predictions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [*FAST, "modernbert"])
+def test_predictions_in_the_order_of_the_rows(family: str, encoded, tiny_tokenizer, tmp_path: Path) -> None:
+    rows, found = rows_for(family, encoded["train"].rows), []
+    for backend in ("packed", "plain"):
+        args = TrainingArguments(tmp_path, device="cpu", precision="fp32", backend=backend, per_device_eval_batch_size=8)
+        trainer = Trainer(tiny_model(family, initializer_range=0.3), args, processing_class=tiny_tokenizer)
+        before = weights_hash(trainer.model)
+        found.append(trainer.predict(rows))
+        assert weights_hash(trainer.model) == before
+    np.testing.assert_allclose(found[0].predictions, found[1].predictions, atol=CLOSE, rtol=0)
+    assert found[0].label_ids.tolist() == found[1].label_ids.tolist() == [row["labels"] for row in rows]
+    assert found[0].metrics["test_loss"] == pytest.approx(found[1].metrics["test_loss"], abs=CLOSE)
+    assert np.abs(found[0].predictions[:-1] - found[0].predictions[1:]).max() > 0.1, "a wrong order would show"
+
+
+def test_evaluation_in_between_changes_no_weight_and_no_draw(trained) -> None:
+    given = {"max_steps": 20, "eval_strategy": "steps"}
+    watched = trained("packed", model=lively(dropout=0.1), eval_steps=3, **given)
+    other = trained("packed", model=lively(dropout=0.1), max_steps=20)
+    assert weights_hash(watched.model) == weights_hash(other.model)
+    assert torch.equal(figures(watched), figures(other))
+    assert len(figures(watched, "eval_loss")) == 6
+
+
+def test_evaluation_in_between_sees_trained_weights(trained) -> None:
+    given = {"max_steps": 20, "eval_strategy": "steps", "eval_steps": 5, "learning_rate": 1e-3}
+    packed, plain = trained("packed", **given), trained("plain", **given)
+    torch.testing.assert_close(figures(packed, "eval_loss"), figures(plain, "eval_loss"), atol=1e-4, rtol=0)
+    assert figures(packed, "eval_loss").std() > 0.01
+    after = packed.evaluate()["eval_loss"]
+    assert after == pytest.approx(float(figures(packed, "eval_loss")[-1]), abs=1e-6)
+
+
+# --- stop and resume ---------------------------------------------------------------------------------------------
+
+PAUSED: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "accumulating": {"gradient_accumulation_steps": 3},
+    "with weight decay": {"weight_decay": 0.01},
+    "with evaluations": {"eval_strategy": "steps", "eval_steps": 4},
+    "with the best at its end": {
+        **{"eval_strategy": "steps", "eval_steps": 4, "load_best_model_at_end": True, "learning_rate": 5e-3},
+        **{"save_strategy": "steps", "save_steps": 4},
+    },
+}
+
+
+@pytest.mark.parametrize("name", PAUSED)
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_stopped_and_resumed_is_never_stopped_bit_for_bit(family: str, name: str, trained) -> None:
+    given = {"max_steps": 20, "family": family, **PAUSED[name]}
+    whole = trained("packed", model=lively(family, dropout=0.1), output_dir="whole", **given)
+    with pytest.raises(SystemExit):
+        trained("packed", model=lively(family, dropout=0.1), output_dir="parts", callbacks=[StopAt(9)], **given)
+    parts = trained("packed", model=lively(family, dropout=0.1), output_dir="parts", resume=True, **given)
+    assert weights_hash(parts.model) == weights_hash(whole.model)
+    for figure in ("loss", "grad_norm", "eval_loss"):
+        assert torch.equal(figures(parts, figure), figures(whole, figure)[-len(figures(parts, figure)) :])
+    assert parts.state.best_step == whole.state.best_step
+
+
+@pytest.mark.parametrize(("first", "second"), [("packed", "plain"), ("plain", "packed")])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_either_backend_goes_on_where_the_other_stopped(first: str, second: str, decay: float, trained) -> None:
+    given = {"max_steps": 40, "weight_decay": decay}
+    whole = trained("plain", output_dir="whole", **given)
+    with pytest.raises(SystemExit):
+        trained(first, output_dir="parts", callbacks=[StopAt(17)], **given)
+    parts = trained(second, output_dir="parts", resume=True, **given)
+    later = figures(whole)[-len(figures(parts)) :]
+    torch.testing.assert_close(figures(parts), later, atol=CLOSE, rtol=0)
+    assert apart(parts, whole)[0] <= 1e-5 * RATE * 40
+
+
+# --- what is not of the numbers ----------------------------------------------------------------------------------
+
+
+def test_the_model_is_an_ordinary_one_after_its_training(trained) -> None:
+    trainer, fresh = trained("packed", max_steps=3), tiny_model()
+    assert [*trainer.model.state_dict()] == [*fresh.state_dict()]
+    for part, other in zip(trainer.model.modules(), fresh.modules(), strict=True):
+        assert {*vars(part)} == {*vars(other)}
+    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in trainer.model.parameters())
+
+
+def test_weights_that_are_frozen_after_the_trainer_was_made_stay_as_they_are(encoded, tiny_tokenizer, tmp_path, capsys) -> None:
+    args = TrainingArguments(tmp_path, max_steps=3, device="cpu", precision="fp32", backend="packed", disable_tqdm=True)
+    model = tiny_model()
+    trainer = Trainer(model, args, train_dataset=encoded["train"].rows, processing_class=tiny_tokenizer)
+    model.base_model.requires_grad_(False)
+    before = weights_hash(model.base_model)
+    trainer.train()
+    assert weights_hash(model.base_model) == before
+    assert "backend plain instead of packed: 39 weights are frozen" in capsys.readouterr().err
+
+
+def test_with_dropout_the_two_learn_alike(trained) -> None:
+    """Masks are drawn elsewhere, so single runs differ; over ten seeds the means lie within the spread of one of them."""
+    ends = {}
+    for backend in ("packed", "plain"):
+        found = []
+        for seed in range(10):
+            given = {"seed": seed, "data_seed": 1, "max_steps": 30, "learning_rate": 1e-3}
+            found.append(figures(trained(backend, model=lively(dropout=0.1), **given))[-10:].mean())
+        ends[backend] = torch.stack(found)
+    packed, plain = ends["packed"], ends["plain"]
+    assert not torch.equal(packed, plain)
+    error = ((packed.var() + plain.var()) / 10).sqrt()
+    assert abs(packed.mean() - plain.mean()) <= 3 * error
+    assert 0.3 < packed.std() / plain.std() < 3.0
