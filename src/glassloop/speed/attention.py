@@ -27,8 +27,7 @@ def attend(
     firsts_only = query.shape[0] == packing.rows and query.shape[0] != key.shape[0]
     if can_flash(query):
         bounds = packing.bounds
-        asked = torch.arange(packing.sequences + 1, device=query.device, dtype=torch.int32) if firsts_only else bounds
-        asked = asked.clamp(max=packing.rows) if firsts_only else asked
+        asked = packing.first_bounds if firsts_only else bounds
         longest = (1 if firsts_only else packing.longest, packing.longest)
         found = aten._flash_attention_forward(
             query, key, value, asked, bounds, *longest, rate, False, False,

@@ -56,7 +56,7 @@ class PackedBackend(PlainBackend):
             self.low,
             no_decay=spared,
             vocabulary=None if shown else choose_vocabulary(model, used, weight_decay),
-            low_gradients=self.low is not torch.float32 and not (shown or adds),
+            low_gradients=self.low is not torch.float32 and self.device.type == "cuda" and not (shown or adds),
         )
         self.savings.open_for_training()
         self.shown = shown

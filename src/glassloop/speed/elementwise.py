@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from glassloop.speed.attention import attend_together, attend_together_backward
 from glassloop.speed.packing import Packing
 from glassloop.speed.storage import Storage
 
@@ -48,7 +49,7 @@ class Elementwise:
         self.last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.touched: dict[int, list[torch.Tensor]] = {}
 
-    def start(self, storage: Storage, num_rows: int, training: bool) -> None:
+    def start(self, storage: Storage, packing: Packing, training: bool) -> None:
         """Before the forward pass of a batch; one that does not train draws nothing."""
         if training:
             self.masks.start()
@@ -162,6 +163,14 @@ class Elementwise:
         found: torch.Tensor = aten.gelu_backward(grad, raised, approximate=form)
         storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found
+
+    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """Attention of query, key and value in one tensor [tokens, 3, heads, width]."""
+        return attend_together(heads, packing, rate, self.masks)
+
+    def attend_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: Storage) -> torch.Tensor:
+        """The gradients of all three side by side; those of the biases are stored."""
+        return self.join(attend_together_backward(grad, saved), linears, storage)
 
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
         """Gradients of neighbouring products as one (they may come as one); those of the biases are stored."""

@@ -24,7 +24,7 @@ class Packing:
     """A packed batch on its device. `rows` sequences of at most `longest` tokens; with `filled`, a dummy sequence at the end.
 
     `numbers` holds, one after the other: token ids, positions, token types, places in a padded grid, the tokens sorted by id
-    and by position (each `tokens` long), the sequences' bounds, and their first tokens.
+    and by position (each `tokens` long), the sequences' bounds, their first tokens, and the bounds of these.
     """
 
     numbers: torch.Tensor
@@ -73,6 +73,12 @@ class Packing:
         """The first token of each row."""
         start = LINES * self.tokens + self.sequences + 1
         return self.numbers[start : start + self.rows]
+
+    @property
+    def first_bounds(self) -> torch.Tensor:
+        """The bounds of the first tokens alone, each a sequence of one; the dummy sequence has none."""
+        start = LINES * self.tokens + self.sequences + 1 + self.rows
+        return self.numbers[start : start + self.sequences + 1]
 
     @property
     def sequences(self) -> int:
@@ -129,7 +135,8 @@ def pack(
     total = int(lengths.sum())
     tokens, longest = rounded(total, multiple), rounded(int(lengths.max()), multiple)
     filled = multiple > 1
-    numbers = np.zeros(LINES * tokens + len(rows) + filled + 1 + len(rows), dtype=np.int32)
+    sequences = len(rows) + filled
+    numbers = np.zeros(LINES * tokens + 2 * (sequences + 1) + len(rows), dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int32) - lengths
     inside = np.arange(total, dtype=np.int32) - np.repeat(starts, lengths)
     ids = np.concatenate(rows)
@@ -151,7 +158,8 @@ def pack(
     bounds[len(rows)] = total
     if filled:
         bounds[len(rows) + 1] = tokens
-    bounds[len(rows) + filled + 1 :] = starts
+    bounds[sequences + 1 : sequences + 1 + len(rows)] = starts
+    bounds[sequences + 1 + len(rows) :] = np.minimum(np.arange(sequences + 1), len(rows))
     return {"packed": numbers, "tokens": tokens, "rows": len(rows), "longest": longest, "filled": filled}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.attention import attend, attend_backward, attend_together, attend_together_backward
+from glassloop.speed.attention import attend, attend_backward
 from glassloop.speed.layers import Layer
 from glassloop.speed.packing import Packing
 from glassloop.speed.storage import Storage
@@ -38,7 +38,7 @@ class PostNormLayer(torch.autograd.Function):
             attended, saved_attention = attend(asked, known[:, 0], known[:, 1], packing, attention_rate, ops.masks)
         else:
             heads = ops.linear(low_x, storage.in_low(query, key, value), bias).view(len(x), 3, layer.heads, -1)
-            attended, saved_attention = attend_together(heads, packing, attention_rate, ops.masks)
+            attended, saved_attention = ops.attend(heads, packing, attention_rate)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.norm(
@@ -72,7 +72,7 @@ class PostNormLayer(torch.autograd.Function):
         linears = [layer.query, layer.key, layer.value]
         weights = [part.weight for part in linears]
         if not firsts_only:
-            joined = ops.join(attend_together_backward(by_attended, saved_attention), linears, storage)
+            joined = ops.attend_backward(by_attended, saved_attention, linears, storage)
             storage.add_product(weights, joined, low_x)
             return (ops.add_product(by_source, joined, storage.in_low(*weights), after_layer), *[None] * 8)
         flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]

@@ -169,12 +169,14 @@ class Savings:
             return self.plain_forward(*args, **given)
         self.packing = Packing(packed, given["tokens"], given["rows"], given["longest"], given["filled"])
         self.passed = 0
-        self.ops.start(self.storage, self.packing.tokens, self.model.training)
+        self.ops.start(self.storage, self.packing, self.model.training)
         inputs = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
         if self.takes_types:
             inputs["token_type_ids"] = self.packing.types[None]
         try:
-            return self.plain_forward(**inputs)
+            # The layers choose their precision themselves; what is left has a few rows, and is as well done in fp32.
+            with torch.autocast(packed.device.type, enabled=False):
+                return self.plain_forward(**inputs)
         finally:
             self.packing, self.carried = None, (None, None)
 
@@ -184,7 +186,7 @@ class Savings:
         self.passed += 1
         last = self.passed == self.calls
         after_layer = hidden_states is self.carried[1]
-        x = self.carried[0] if after_layer else hidden_states.reshape(-1, hidden_states.shape[-1])
+        x = self.carried[0] if after_layer else hidden_states.reshape(-1, hidden_states.shape[-1]).float()
         y: torch.Tensor = PostNormLayer.apply(  # type: ignore[no-untyped-call]
             x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
             last and self.firsts_only, after_layer,

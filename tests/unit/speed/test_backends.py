@@ -98,9 +98,16 @@ def test_only_used_words_are_trained_where_that_is_exact_and_nobody_looks(
     backend.close()
 
 
-@pytest.mark.parametrize(("shown", "adds", "low"), [(False, False, True), (True, False, False), (False, True, False)])
-def test_gradients_are_whole_where_they_are_looked_at_or_added_up(rows: Dataset, shown: bool, adds: bool, low: bool) -> None:
+@pytest.mark.parametrize(
+    ("device", "shown", "adds", "low"),
+    [("cuda", False, False, True), ("cuda", True, False, False), ("cuda", False, True, False), ("cpu", False, False, False)],
+)
+def test_gradients_are_whole_where_they_are_looked_at_or_added_up(
+    rows: Dataset, device: str, shown: bool, adds: bool, low: bool
+) -> None:
+    """And on a CPU, whose AdamW takes no others."""
     model, backend = tiny_model(), PackedBackend("cpu", "bf16")
+    backend.device = torch.device(device)
     backend.open(model, [rows], 0.0, shown=shown, adds=adds)
     assert backend.savings.storage.matrix_gradients.dtype == (torch.bfloat16 if low else torch.float32)
     backend.close()

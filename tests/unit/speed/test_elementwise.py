@@ -98,7 +98,7 @@ def parts() -> tuple[Any, Storage, Elementwise]:
     storage = Storage(model, layers, set(), first_vectors=tables_of(model).vectors)
     storage.open_for_training()
     ops = Elementwise(CPU)
-    ops.start(storage, 9, training=True)
+    ops.start(storage, None, training=True)
     return layers[0], storage, ops
 
 

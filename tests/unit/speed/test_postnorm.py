@@ -25,7 +25,7 @@ def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, tr
     storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
     storage.open_for_training()
     ops, layer = Elementwise(torch.device("cpu")), layers_of(model)[0]
-    ops.start(storage, packing.tokens, training)
+    ops.start(storage, packing, training)
     return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
 
 
