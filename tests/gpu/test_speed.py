@@ -31,6 +31,11 @@ LOW = pytest.mark.parametrize("low", KINDS, ids=["fp32", "bf16"])
 WIDTH, WIDER, ROWS = 320, 640, 70  # wider than a block of the kernels, and no multiple of one
 
 
+def measures(tokens: int) -> Packing:
+    """A packing of which only the measures are asked for."""
+    return Packing(torch.zeros(0, dtype=torch.int32), tokens, 8, 32, True)
+
+
 class Bench:
     """A layer of a model on the GPU, its storage, and the verbs of one kind."""
 
@@ -51,7 +56,7 @@ class Bench:
             self.ops: Any = Fused(device, low)
         else:
             self.ops = Elementwise(device, low)
-        self.ops.start(self.storage, rows, training=True)
+        self.ops.start(self.storage, measures(rows), training=True)
 
     def gradient(self, weight: Any) -> torch.Tensor:
         return self.storage.gradient(weight).float()
@@ -216,7 +221,7 @@ def test_masks_differ_from_place_to_place_and_from_pass_to_pass_and_come_again_w
         torch.manual_seed(seed)
         bench = Bench("fused", rows=512)
         found = [masked_norm(bench, 0.5)[0] for _ in range(2)]
-        bench.ops.start(bench.storage, 512, training=True)
+        bench.ops.start(bench.storage, measures(512), training=True)
         return [*found, masked_norm(bench, 0.5)[0]]
 
     first, second, later = masks(1)
@@ -231,11 +236,50 @@ def test_masks_differ_from_place_to_place_and_from_pass_to_pass_and_come_again_w
 def test_an_evaluation_draws_nothing_on_the_gpu() -> None:
     bench = Bench("fused")
     before = torch.cuda.get_rng_state()
-    bench.ops.start(bench.storage, ROWS, training=False)
+    bench.ops.start(bench.storage, measures(ROWS), training=False)
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
+
+
+@LOW
+@pytest.mark.parametrize(("lengths", "width"), [((5, 31, 9), 32), ((70, 128, 1, 33), 64), ((64, 64), 16)])
+def test_attention_over_short_sequences_is_that_of_the_grid(low: torch.dtype, lengths: tuple[int, ...], width: int) -> None:
+    from glassloop.speed.attention import attend_together, attend_together_backward
+    from glassloop.speed.short import attend_short, attend_short_backward
+
+    packing = packing_of(token_rows(*lengths), multiple=32, device="cuda")
+    heads, grad = drawn(packing.tokens, 3, 2, width, seed=1), drawn(packing.tokens, 2, width, seed=2)
+    expected, saved = attend_together(heads, packing, 0.0, Elementwise(torch.device("cuda")).masks)
+    gradient = attend_together_backward(grad, saved)[0]
+    seed, parts = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.zeros(9, 6 * width + 3, device="cuda")
+    found, sums = attend_short(heads.to(low), packing, 0.0, seed, 1)
+    back = attend_short_backward(grad.to(low), heads.to(low), sums, packing, 0.0, seed, 1, (parts, 6 * width + 3, 3, False), 9)
+    real = sum(lengths)
+    torch.testing.assert_close(found.float()[:real], expected[:real], **KINDS[low])
+    torch.testing.assert_close(back.float()[:real], gradient[:real], **KINDS[low])
+    torch.testing.assert_close(parts.sum(0)[3:], gradient.sum(0), atol=1e-3 if low is torch.float32 else 1.0, rtol=5e-2)
+
+
+def test_short_attention_drops_the_same_both_ways() -> None:
+    """The slope along a line, measured and computed: they agree only if both passes draw the same masks."""
+    from glassloop.speed.short import attend_short, attend_short_backward
+
+    packing = packing_of(token_rows(40, 90, 7), multiple=32, device="cuda")
+    heads, grad, way = (drawn(packing.tokens, 3, 2, 32, seed=1), drawn(packing.tokens, 2, 32, seed=2),
+                        drawn(packing.tokens, 3, 2, 32, seed=3))  # fmt: skip
+    seed, parts = torch.full((1,), 7, dtype=torch.int64, device="cuda"), torch.zeros(9, 192, device="cuda")
+
+    def cost(place: float) -> torch.Tensor:
+        return (attend_short(heads + place * way, packing, 0.3, seed, 5)[0].double() * grad.double()).sum()
+
+    out, sums = attend_short(heads, packing, 0.3, seed, 5)
+    assert not torch.equal(out, attend_short(heads, packing, 0.3, seed, 6)[0])
+    slope = (
+        attend_short_backward(grad, heads, sums, packing, 0.3, seed, 5, (parts, 192, 0, False), 9).view_as(way) * way
+    ).sum()
+    assert float(slope) == pytest.approx(float((cost(1e-3) - cost(-1e-3)) / 2e-3), rel=2e-2)
 
 
 @pytest.mark.parametrize("window", [-1, 3])

@@ -188,8 +188,9 @@ class Fused(Elementwise):
     def attend_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: Storage) -> torch.Tensor:
         if not isinstance(saved[0], str):
             return super().attend_backward(grad, saved, linears, storage)
+        _, heads, sums, packing, rate, seed, salt = saved
         site = self.site(storage, linears[0].bias)
-        return attend_short_backward(grad.contiguous(), *saved[1:], site, self.head_parts)
+        return attend_short_backward(grad.contiguous(), heads, sums, packing, rate, seed, salt, site, self.head_parts)
 
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
         if len(parts) < len(linears):  # they came as one

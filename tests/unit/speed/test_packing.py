@@ -36,7 +36,7 @@ def test_tokens_lie_one_after_the_other_without_padding() -> None:
 def test_all_numbers_are_one_tensor_of_small_integers() -> None:
     inputs = pack(ROWS, None, 0)
     assert inputs["packed"].dtype == np.int32
-    assert len(inputs["packed"]) == 6 * 6 + 4 + 3
+    assert len(inputs["packed"]) == 6 * 6 + 4 + 3 + 4
 
 
 def test_positions_start_where_the_model_counts_from() -> None:
