@@ -36,6 +36,11 @@ def measures(tokens: int) -> Packing:
     return Packing(torch.zeros(0, dtype=torch.int32), tokens, 8, 32, True)
 
 
+def on_gpu(lengths: tuple[int, ...]) -> Packing:
+    found = packing_of(token_rows(lengths), multiple=32)
+    return Packing(found.numbers.cuda(), found.tokens, found.rows, found.longest, found.filled)
+
+
 class Bench:
     """A layer of a model on the GPU, its storage, and the verbs of one kind."""
 
@@ -249,7 +254,7 @@ def test_attention_over_short_sequences_is_that_of_the_grid(low: torch.dtype, le
     from glassloop.speed.attention import attend_together, attend_together_backward
     from glassloop.speed.short import attend_short, attend_short_backward
 
-    packing = packing_of(token_rows(*lengths), multiple=32, device="cuda")
+    packing = on_gpu(lengths)
     heads, grad = drawn(packing.tokens, 3, 2, width, seed=1), drawn(packing.tokens, 2, width, seed=2)
     expected, saved = attend_together(heads, packing, 0.0, Elementwise(torch.device("cuda")).masks)
     gradient = attend_together_backward(grad, saved)[0]
@@ -266,7 +271,7 @@ def test_short_attention_drops_the_same_both_ways() -> None:
     """The slope along a line, measured and computed: they agree only if both passes draw the same masks."""
     from glassloop.speed.short import attend_short, attend_short_backward
 
-    packing = packing_of(token_rows(40, 90, 7), multiple=32, device="cuda")
+    packing = on_gpu((40, 90, 7))
     heads, grad, way = (drawn(packing.tokens, 3, 2, 32, seed=1), drawn(packing.tokens, 2, 32, seed=2),
                         drawn(packing.tokens, 3, 2, 32, seed=3))  # fmt: skip
     seed, parts = torch.full((1,), 7, dtype=torch.int64, device="cuda"), torch.zeros(9, 192, device="cuda")
