@@ -35,17 +35,18 @@ class Fused(Elementwise):
         self.seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.sites = self.num_parts = 0
         self.filled: set[int] = set()
-        self.head_parts = 64
+        self.head_parts, self.training = 64, False
         self.parts: torch.Tensor | None = None
         self.pending: tuple[int, torch.Tensor] | None = None
 
     def start(self, storage: Storage, packing: Packing, training: bool) -> None:
         self.last = self.pending = None
-        self.sites = 0
+        self.sites, self.training = 0, training
         if training:
             self.seed = torch.randint(2**31, (1,), dtype=torch.int64, device=self.device)
-        # Query, key and value sum by sequence, in lines that no other kernel writes to: always the same ones.
-        self.head_parts = min(max(self.head_parts, packing.sequences), MOST_PARTS)
+            # Query, key and value sum by sequence, in lines that no other kernel writes to: always the same ones. Graphs
+            # keep to the lines they were captured with, so a large batch of an evaluation must not add any.
+            self.head_parts = min(max(self.head_parts, packing.sequences), MOST_PARTS)
         self.num_parts = max(min(triton.cdiv(packing.tokens, ROWS), MOST_PARTS), self.head_parts)
         self.filled.clear()
         if self.parts is None and hasattr(storage, "other_gradients"):
@@ -178,7 +179,7 @@ class Fused(Elementwise):
         return found
 
     def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, tuple[Any, ...]]:
-        if not is_short(packing, heads.shape[-1]) or packing.sequences > self.head_parts:
+        if not is_short(packing, heads.shape[-1]) or (self.training and packing.sequences > self.head_parts):
             return super().attend(heads, packing, rate)
         self.sites += 1
         salt = self.sites * SITE_SALT
