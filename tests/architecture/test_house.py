@@ -40,7 +40,10 @@ NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 # What has no test file of its own, and where it is tested instead.
-TESTED_ELSEWHERE = {"__main__": "e2e/test_commands.py"}
+TESTED_ELSEWHERE = {
+    "__main__": "e2e/test_commands.py",
+    **dict.fromkeys(("speed.kernels", "speed.fused", "speed.short", "speed.update"), "gpu/test_speed.py"),
+}
 
 
 def module_name(path: Path) -> str:
