@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from families import rows_for, tiny_model
 from packs import FAST, packing_of, token_rows
 from torch.nn import functional
@@ -36,9 +36,8 @@ def measures(tokens: int) -> Packing:
     return Packing(torch.zeros(0, dtype=torch.int32), tokens, 8, 32, True)
 
 
-def on_gpu(lengths: tuple[int, ...]) -> Packing:
-    found = packing_of(token_rows(lengths), multiple=32)
-    return Packing(found.numbers.cuda(), found.tokens, found.rows, found.longest, found.filled)
+def on_gpu(packing: Packing) -> Packing:
+    return Packing(packing.numbers.cuda(), packing.tokens, packing.rows, packing.longest, packing.filled)
 
 
 class Bench:
@@ -132,10 +131,6 @@ def test_gradients_of_neighbours_are_joined(low: torch.dtype) -> None:
         found.append([bench.gradient(part.bias) for part in linears])
     for mine, plain in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, atol=1e-3, rtol=1e-3)
-
-
-def on_gpu(packing: Packing) -> Packing:
-    return Packing(packing.numbers.cuda(), packing.tokens, packing.rows, packing.longest, packing.filled)
 
 
 @LOW
@@ -254,7 +249,7 @@ def test_attention_over_short_sequences_is_that_of_the_grid(low: torch.dtype, le
     from glassloop.speed.attention import attend_together, attend_together_backward
     from glassloop.speed.short import attend_short, attend_short_backward
 
-    packing = on_gpu(lengths)
+    packing = on_gpu(packing_of(token_rows(lengths), multiple=32))
     heads, grad = drawn(packing.tokens, 3, 2, width, seed=1), drawn(packing.tokens, 2, width, seed=2)
     expected, saved = attend_together(heads, packing, 0.0, Elementwise(torch.device("cuda")).masks)
     gradient = attend_together_backward(grad, saved)[0]
@@ -271,7 +266,7 @@ def test_short_attention_drops_the_same_both_ways() -> None:
     """The slope along a line, measured and computed: they agree only if both passes draw the same masks."""
     from glassloop.speed.short import attend_short, attend_short_backward
 
-    packing = on_gpu((40, 90, 7))
+    packing = on_gpu(packing_of(token_rows((40, 90, 7)), multiple=32))
     heads, grad, way = (drawn(packing.tokens, 3, 2, 32, seed=1), drawn(packing.tokens, 2, 32, seed=2),
                         drawn(packing.tokens, 3, 2, 32, seed=3))  # fmt: skip
     seed, parts = torch.full((1,), 7, dtype=torch.int64, device="cuda"), torch.zeros(9, 192, device="cuda")
@@ -521,6 +516,22 @@ def test_evaluation_in_between_sees_trained_weights_and_changes_none(trained) ->
     graphs, plain = trained("graphs", **given), trained("plain", **given)
     torch.testing.assert_close(figures(graphs, "eval_loss"), figures(plain, "eval_loss"), atol=CLOSE, rtol=0)
     torch.testing.assert_close(figures(graphs), figures(trained("graphs", max_steps=40)), atol=CLOSE, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_large_batches_of_an_evaluation_leave_captured_steps_alone(family: str, rows, trained, captures: list[bool]) -> None:
+    """Sums of columns are taken in lines of a buffer; a graph must not add up lines that came after it."""
+    many = rows_for(family, concatenate_datasets([rows, rows, rows]))
+    given = {
+        **{"family": family, "max_steps": 60, "per_device_train_batch_size": 16, "eval_dataset": many},
+        **{"eval_strategy": "steps", "eval_steps": 7, "per_device_eval_batch_size": 150},
+    }
+    graphs, plain = trained("graphs", **given), trained("plain", **given)
+    assert any(captures)
+    same_losses(graphs, plain)
+    for mine, other in zip(layers_of(graphs.model), layers_of(plain.model), strict=True):
+        for part in ("query", "value"):
+            torch.testing.assert_close(getattr(mine, part).bias, getattr(other, part).bias, atol=1e-4, rtol=0)
 
 
 def test_predictions_in_the_order_of_the_rows(rows: Dataset, trained) -> None:

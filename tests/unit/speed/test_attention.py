@@ -7,7 +7,15 @@ import torch
 from packs import LENGTHS, packing_of, token_rows
 from torch.nn import functional
 
-from glassloop.speed.attention import attend, attend_backward, can_flash, gathered, spread
+from glassloop.speed.attention import (
+    attend,
+    attend_backward,
+    attend_together,
+    attend_together_backward,
+    can_flash,
+    gathered,
+    spread,
+)
 from glassloop.speed.elementwise import Masks
 
 HEADS, WIDTH = 2, 8
@@ -58,6 +66,22 @@ def test_each_sequence_is_attended_alone(window: int, multiple: int, firsts_only
     torch.testing.assert_close(mine[0], by_query[firsts] if firsts_only else by_query, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(mine[1], by_key, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(mine[2], by_value, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int, rate: float) -> None:
+    packing = packing_of(token_rows(), multiple=multiple)
+    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
+    grad = drawn(packing.tokens, 9)
+    torch.manual_seed(1)
+    out, saved = attend_together(heads, packing, rate, masks())
+    (together,) = attend_together_backward(grad, saved)
+    torch.manual_seed(1)
+    expected, saved = attend(*heads.unbind(1), packing, rate, masks())
+    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(together, torch.cat(found, 1), atol=1e-6, rtol=1e-5)
 
 
 def test_a_batch_of_single_tokens_attends_to_itself() -> None:

@@ -31,6 +31,7 @@ def test_tokens_lie_one_after_the_other_without_padding() -> None:
     assert found.places.tolist() == [0, 1, 2, 3, 6, 7]
     assert found.bounds.tolist() == [0, 3, 4, 6]
     assert found.firsts.tolist() == [0, 3, 4]
+    assert found.first_bounds.tolist() == [0, 1, 2, 3]
 
 
 def test_all_numbers_are_one_tensor_of_small_integers() -> None:
@@ -62,6 +63,7 @@ def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
     assert found.places.tolist() == [0, 1, 2, 4, 8, 9, 12, 13]
     assert found.bounds.tolist() == [0, 3, 4, 6, 8]
     assert found.firsts.tolist() == [0, 3, 4]
+    assert found.first_bounds.tolist() == [0, 1, 2, 3, 3], "of first tokens alone, the last sequence has none"
 
 
 def test_equal_ids_and_equal_positions_lie_together_in_their_orders() -> None:
