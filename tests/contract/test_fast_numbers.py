@@ -21,8 +21,10 @@ from packs import FAST
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.errors import ModelError
+from glassloop.devices import choose_precision
+from glassloop.errors import ModelError, SettingsError
 from glassloop.modeling import packaged_model
+from glassloop.speed.backends import PackedBackend
 
 CLOSE, RATE, STEPS = 1e-5, 3e-4, 100
 
@@ -42,7 +44,7 @@ def trained(encoded, tiny_tokenizer, tmp_path: Path):
     names = ("train_dataset", "eval_dataset", "loss", "callbacks", "on_gradients")
 
     def train(backend: str, *, model: Any = None, family: str = "bert", resume: Any = None, **given: Any) -> Trainer:
-        parts = {name: given.pop(name) for name in names if name in given}
+        parts = {name: given.pop(name) for name in names if name in given} | {"backend": given.pop("backend_given", None)}
         settings = {
             **{"max_steps": STEPS, "per_device_train_batch_size": 4, "learning_rate": RATE, "logging_steps": 1},
             **{"device": "cpu", "precision": "fp32", "save_strategy": "no", "disable_tqdm": True, "output_dir": backend},
@@ -180,6 +182,27 @@ def test_gradients_that_are_changed_on_the_way(trained) -> None:
 
     found = [trained(name, on_gradients=changed, max_steps=30) for name in ("packed", "plain")]
     same_numbers(*found, steps=30)
+
+
+@pytest.fixture(scope="module")
+def half_precision() -> PackedBackend:
+    """The packed backend in bf16, where this CPU can do it."""
+    try:
+        choose_precision("bf16", "cpu")
+    except SettingsError as error:
+        pytest.skip(str(error))
+    return PackedBackend("cpu", "bf16")
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("family", FAST)
+def test_half_precision_is_near(family: str, accumulate: int, half_precision, trained) -> None:
+    """bf16 keeps eight bits: a loss of about one is right to a hundredth or two."""
+    given = {"family": family, "max_steps": 20, "learning_rate": 1e-4, "gradient_accumulation_steps": accumulate}
+    low, plain = trained("packed", backend_given=half_precision, **given), trained("plain", **given)
+    torch.testing.assert_close(figures(low), figures(plain), atol=5e-2, rtol=0)
+    assert not torch.equal(figures(low), figures(plain))
+    assert all(weight.dtype == torch.float32 for weight in low.model.parameters())
 
 
 def test_minilm(tmp_path: Path) -> None:
