@@ -132,6 +132,10 @@ def train_command(
         str | None, typer.Option("--resume", help="Go on with a stopped run: alone with --output_dir, or a folder.")
     ] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Train so often, from --seed on; then the mean.")] = None,
+    seeds_at_once: Annotated[
+        int | None, typer.Option("--seeds_at_once", min=1, help="Seeds side by side; by default what fits the GPU, else one.")
+    ] = None,
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
@@ -144,6 +148,12 @@ def train_command(
     if resume is None:  # else they are only what differs from the run's own
         check_settings(training, settings)
     source, name = data or written["source"], model or written["model"]
+    if seeds is not None or seeds_at_once is not None:
+        from glassloop.seeds import train_seeds
+
+        given = {"source": source, "model": name, "training": training, "data": settings, "new_head": new_head}
+        train_seeds(given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, resume=resume)
+        return
     if processes > 1:
         if resume is None:
             look_first(source or "quickstart", name or "quickstart", training, settings)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
+from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.recorder import History
+from glassloop.engine.recorder import HISTORY_NAME, History
 from glassloop.engine.state import Plan, State
+from glassloop.errors import printable
 
 LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
+LOOK_SECONDS, SHARES_SECONDS = 1.0, 30.0  # between two looks at several runs, and two plain lines about them
 
 
 def progress_for(plan: Plan, plain: bool, history: History) -> Callback:
@@ -94,3 +100,52 @@ class Lines(Callback):
 
     def line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class Several:
+    """One bar, or a plain line now and then, over several runs in processes of their own, by what they write down."""
+
+    def __init__(self, runs: dict[int, Path], num_done: int, num_steps: int, plain: bool) -> None:
+        self.runs, self.num_done, self.num_steps = runs, num_done, num_steps
+        self.looked = self.told = time.perf_counter()
+        self.bar: Any = None
+        if runs and not plain and sys.stderr.isatty():
+            from tqdm.auto import tqdm
+
+            form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+            self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True)
+
+    def line(self, text: str) -> None:
+        text = printable(text)
+        self.bar.write(text, file=sys.stderr) if self.bar is not None else print(text, file=sys.stderr, flush=True)
+
+    def look(self, ended: Container[int]) -> None:
+        """Show how far all are, if it is time to; `ended` are those that need no more."""
+        now = time.perf_counter()
+        if now - self.looked < LOOK_SECONDS:
+            return
+        self.looked = now
+        shares = {seed: 1.0 if seed in ended else share_done(run, self.num_steps) for seed, run in self.runs.items()}
+        percent = 100 * (self.num_done + sum(shares.values())) / (self.num_done + len(shares))
+        going = ", ".join(f"{seed}: {share:.0%}" for seed, share in shares.items() if share and seed not in ended)
+        if self.bar is not None:
+            self.bar.n = percent
+            self.bar.set_postfix_str(going)
+        elif going and now - self.told >= SHARES_SECONDS:
+            self.told = now
+            self.line(f"{percent:.0f}% of all; seed {going}")
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def share_done(run: Path, num_steps: int) -> float:
+    """How far a run is, by the last whole line of its history."""
+    try:
+        with (run / HISTORY_NAME).open("rb") as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - 4096))
+            lines = opened.read().split(b"\n")[:-1]
+        return min(1.0, float(json.loads(lines[-1])["step"]) / max(num_steps, 1))
+    except (OSError, ValueError, LookupError):
+        return 0.0

@@ -26,7 +26,11 @@ DATA_FLAGS = [
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "data": (["data"], ["--model", "--max_length", "--batch_size"], (DataSettings,)),
-    "train": (["data"], ["--model", "--config", "--new_head", "--resume", "--processes"], (TrainingArguments, DataSettings)),
+    "train": (
+        ["data"],
+        ["--model", "--config", "--new_head", "--resume", "--processes", "--seeds", "--seeds_at_once"],
+        (TrainingArguments, DataSettings),
+    ),
     "evaluate": (["run", "data"], ["--split", "--device", "--batch_size"], (DataSettings,)),
     "predict": (
         ["run", "text", "text_pair"],

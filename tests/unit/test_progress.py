@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from glassloop import progress
 from glassloop.data.batches import Batch
 from glassloop.engine.recorder import History
 from glassloop.engine.state import Plan, State
-from glassloop.progress import Bar, Lines, Pace, described, progress_for
+from glassloop.progress import Bar, Lines, Pace, Several, described, progress_for, share_done
 
 PLAN = Plan(
     max_steps=1200, steps_per_epoch=600, batches_per_epoch=600, accumulate=1, warmup_steps=0, log_every=10, eval_every=0,
@@ -138,3 +139,54 @@ def test_pace_counts_rows_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace()
     pace.num_rows += 64
     assert pace.per_second() == 32.0
+
+
+# --- several runs ------------------------------------------------------------------------------------------------
+
+
+def test_how_far_a_run_is(tmp_path: Path) -> None:
+    assert share_done(tmp_path, 10) == 0.0
+    history = tmp_path / "history.jsonl"
+    history.write_text("")
+    assert share_done(tmp_path, 10) == 0.0
+    history.write_text('{"step": 2}\n{"step": 4, "los')
+    assert share_done(tmp_path, 10) == 0.2, "half a line does not count"
+    history.write_text('{"step": 1}\n' * 9000 + '{"step": 99}\n')
+    assert share_done(tmp_path, 10) == 1.0
+
+
+def runs_under_way(folder: Path) -> dict[int, Path]:
+    for seed, step in ((42, 10), (43, 5), (44, 0)):
+        (folder / str(seed)).mkdir()
+        if step:
+            (folder / str(seed) / "history.jsonl").write_text(f'{{"step": {step}}}\n')
+    return {seed: folder / str(seed) for seed in (42, 43, 44)}
+
+
+def test_a_plain_line_now_and_then_over_several_runs(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
+    shown = Several(runs_under_way(tmp_path), 1, 10, plain=False)
+    shown.look(ended=[42])
+    assert capsys.readouterr().err == "", "not before half a minute"
+    shown.told -= progress.SHARES_SECONDS
+    shown.look(ended=[42])
+    shown.look(ended=[42])
+    shown.line("a\x1bline")
+    shown.close()
+    assert capsys.readouterr().err == "62% of all; seed 43: 50%\na\\x1bline\n"
+
+
+def test_one_bar_over_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
+    assert Several({}, 2, 10, plain=False).bar is None
+    assert Several(runs_under_way(tmp_path), 0, 10, plain=True).bar is None
+    shown = Several({seed: tmp_path / str(seed) for seed in (42, 43, 44)}, 1, 10, plain=False)
+    shown.look(ended=[42])
+    shown.line("seed 42 ends")
+    shown.close()
+    assert shown.bar.n == 62.5
+    assert " 62%|" in terminal.getvalue()
+    assert "43: 50%" in terminal.getvalue()
+    assert "seed 42 ends\n" in terminal.getvalue()

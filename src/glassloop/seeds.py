@@ -1,0 +1,289 @@
+"""The same run with several seeds, each in a process of its own: side by side where a GPU has room, then mean and deviation."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from glassloop.arguments import TrainingArguments
+from glassloop.data.encoding import lengths_of
+from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
+from glassloop.engine.backends import PlainBackend
+from glassloop.engine.recorder import RUN_NAME, versions
+from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable
+from glassloop.files import write_text
+from glassloop.lock import locked
+from glassloop.progress import Several
+from glassloop.runs import assemble, free_folder, read_run, resumed_folder
+from glassloop.training import CHECKPOINTS_NAME
+
+SEEDS_NAME, CONFIG_NAME = "seeds.json", "seeds.toml"
+PROGRAM = [sys.executable, "-m", "glassloop"]
+OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Child:
+    """One seed under way."""
+
+    seed: int
+    process: subprocess.Popen[bytes]
+    log_start: int  # where its words begin in the log
+
+
+def train_seeds(
+    given: dict[str, Any], *, count: int | None, at_once: int | None, processes: int, config: str | None, resume: str | None
+) -> None:
+    """Train with `count` seeds. `given` is what train_run is given: source, model, training, data, new_head."""
+    if count is None:
+        raise SettingsError("seeds_at_once is given without seeds", "say how many: --seeds 5")
+    if processes > 1 or launched_processes() > 1:
+        raise SettingsError("seeds and several processes cannot be combined", "leave --processes away: each seed has its own")
+    words = without(sys.argv[1:], OURS)
+    if resume is None:
+        folder, record = new_record(given, words, count)
+    else:
+        folder, record = stored_record(resume, given["training"], words, count)
+    settings, seeds = record["settings"], [int(seed) for seed in record["seeds"]]
+    todo = [seed for seed in seeds if record["seeds"][str(seed)]["status"] != "finished"]
+    for seed in seeds:
+        if seed not in todo:
+            say(f"seed {seed} is finished: {folder / f'seed-{seed}'}")
+    width, num_steps = 1, 0
+    if todo:
+        args = TrainingArguments(**{**settings["training"], "seed": todo[0]})
+        need, num_steps = look_at_all(settings, args)
+        width = at_once or places(choose_device(args.device), need)
+    with locked(folder, say), listening() as got:
+        if config is not None and resume is None:  # as it is now: later seeds must not see it changed
+            write_text(folder / CONFIG_NAME, Path(config).read_text(encoding="utf-8"))
+        write_record(folder, record, "running")
+        if len(todo) > 1:
+            say(f"{counted(len(todo), 'seed', 'seeds')}, {width} at a time → {folder}")
+        plain = bool(settings["training"]["disable_tqdm"])
+        codes, failed = run_children(folder, record, todo, width, num_steps, plain, got)
+        left = [seed for seed in seeds if record["seeds"][str(seed)]["status"] != "finished"]
+        write_record(folder, record, "stopped" if got and left else "failed" if failed else "finished")
+    if not got or not left:
+        show_table(record)
+    for seed, lines in failed.items():
+        say(f"seed {seed} failed with exit code {codes[seed]} ({folder / f'seed-{seed}.log'}):")
+        for line in lines:
+            say(f"  {line}")
+    if left:
+        how = f"go on with glassloop train --seeds {len(seeds)} --resume {shlex.quote(str(folder))}"
+        say(f"stopped by {signal.Signals(got[0]).name}; {how}" if got else how)
+        sys.exit(128 + got[0] if got else next(code for code in codes.values() if code))
+
+
+def without(words: list[str], flags: tuple[str, ...]) -> list[str]:
+    """A command without some of its flags and their values; `--resume` may have none."""
+    kept, queue = [], [*words]
+    while queue:
+        word = queue.pop(0)
+        if word.partition("=")[0] not in flags:
+            kept.append(word)
+        elif "=" not in word and queue and not (word == "--resume" and queue[0].startswith("--")):
+            queue.pop(0)
+    return kept
+
+
+def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
+    """The folder of new seeds, and what will be written down about them."""
+    args = TrainingArguments(**given["training"])
+    TrainingArguments(seed=args.seed + count - 1)  # the last one must be possible too
+    if args.output_dir and (Path(args.output_dir).expanduser() / SEEDS_NAME).is_file():
+        remedy = f"go on with them: --seeds {count} --resume {args.output_dir}; or choose another"
+        raise SettingsError(f"output_dir {args.output_dir} holds seeds already", remedy)
+    training = {name: value for name, value in args.to_dict().items() if name not in ("seed", "output_dir")}
+    seeds = {str(args.seed + number): {"status": "waiting"} for number in range(count)}
+    settings = {**given, "training": training, "data": {k: v for k, v in given["data"].items() if k != "seed"}}
+    return free_folder(args.output_dir, True), {"words": words, "settings": settings, "seeds": seeds}
+
+
+def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
+    """The folder of seeds to go on with, and what is written there; finished seeds are read again from their folders."""
+    folder, _ = resumed_folder(resume, training.get("output_dir"))
+    if (folder / RUN_NAME).is_file() or Path(resume).parent.name == CHECKPOINTS_NAME:
+        raise SettingsError(f"{resume} is of one run, not of seeds", f"go on with it alone: glassloop train --resume {resume}")
+    try:
+        record: dict[str, Any] = json.loads((folder / SEEDS_NAME).read_text(encoding="utf-8"))
+        stored, first, known = len(record["seeds"]), min(int(seed) for seed in record["seeds"]), record["words"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{folder}: there are no seeds to go on with ({SEEDS_NAME} is missing or damaged)"
+        raise ModelError(problem, "start new ones") from error
+    if [word for word in words if word not in ("train", "--debug")] and words != known:
+        told = shlex.join(["glassloop", *known])
+        raise SettingsError(f"the seeds were started with other words: {told}", f"give --seeds and --resume {folder} alone")
+    if training.get("seed", first) != first or count < stored:
+        problem = f"{folder} was started with {counted(stored, 'seed', 'seeds')} from {first} on"
+        raise SettingsError(problem, f"use --seeds {stored}, or more to add some")
+    for seed in range(first, first + count):
+        record["seeds"][str(seed)] = result_of(folder / f"seed-{seed}") or {"status": "waiting"}
+    return folder, record
+
+
+def look_at_all(settings: dict[str, Any], args: TrainingArguments) -> tuple[float, int]:
+    """Check settings, model and data once and fill the cache of tokens; the GPU memory a seed may need, and its steps."""
+    if choose_device(args.device) != "cuda":  # there it would take memory that the children are to have
+        choose_backend(args)
+    source, model = settings["source"] or "quickstart", settings["model"] or "quickstart"
+    given = {**settings["data"], "seed": args.seed}  # as each child gets it, from --seed
+    trainer, _, description = assemble(source, model, args, given, settings["new_head"], PlainBackend("cpu", "fp32"))
+    rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
+    tokens = rows * int(lengths_of(trainer.train_dataset).max())
+    return memory_need(description["model"]["parameters"], tokens), description["plan"]["max_steps"]
+
+
+@contextmanager
+def listening() -> Iterator[list[int]]:
+    """The signals that came: each is passed on to the children, who save and stop."""
+    got: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, frame: got.append(number))
+    try:
+        yield got
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_children(
+    folder: Path, record: dict[str, Any], todo: list[int], width: int, num_steps: int, plain: bool, got: list[int]
+) -> tuple[dict[int, int], dict[int, list[str]]]:
+    """Train all of `todo`, `width` at a time, or until a signal: exit codes, and the last words of those that failed."""
+    waiting, running, num_told = [*todo], list[Child](), 0
+    codes: dict[int, int] = {}
+    failed: dict[int, list[str]] = {}
+    done = [seed for seed in record["seeds"] if int(seed) not in todo]
+    shown = Several({seed: folder / f"seed-{seed}" for seed in todo}, len(done), num_steps, plain)
+    try:
+        while running or (waiting and not got):
+            while waiting and len(running) < width and not got:
+                running.append(start(folder, record["words"], waiting.pop(0)))
+                shown.line(f"seed {running[-1].seed} starts; its words are in {folder / f'seed-{running[-1].seed}.log'}")
+            for number in got[num_told:]:
+                num_told += 1
+                for child in running:
+                    child.process.send_signal(number)
+            for child in [child for child in running if child.process.poll() is not None]:
+                running.remove(child)
+                code, run = child.process.returncode, folder / f"seed-{child.seed}"
+                codes[child.seed] = code if code >= 0 else 128 - code
+                entry = result_of(run) if code == 0 else None
+                if entry:
+                    figures = "".join(f"{name} {value:.4f}  " for name, value in entry["metrics"].items())
+                    shown.line(f"seed {child.seed} ends: {figures}{entry['seconds']:.0f} s → {run}")
+                elif codes[child.seed] in [128 + number for number in got]:
+                    entry = {"status": "stopped"}
+                    shown.line(f"seed {child.seed} stopped")
+                else:
+                    entry, codes[child.seed] = {"status": "failed"}, codes[child.seed] or 1
+                    failed[child.seed] = last_words(folder / f"seed-{child.seed}.log", child.log_start)
+                    shown.line(f"seed {child.seed} failed")
+                record["seeds"][str(child.seed)] = entry
+                write_record(folder, record, "running")
+            shown.look(ended=codes)
+            time.sleep(POLL_SECONDS)
+    finally:  # something of ours went wrong: nobody is left behind
+        for child in running:
+            child.process.terminate()
+        for child in running:
+            child.process.wait()
+        shown.close()
+    return codes, dict(sorted(failed.items()))
+
+
+def start(folder: Path, words: list[str], seed: int) -> Child:
+    """Start a seed, or go on with it, in a session of its own: a Ctrl-C reaches it through us alone."""
+    run, log, copied = folder / f"seed-{seed}", folder / f"seed-{seed}.log", folder / CONFIG_NAME
+    if (run / RUN_NAME).is_file():
+        command = ["train", "--resume", str(run)]  # all else is written there
+    else:
+        again = [*without(words, ("--config",)), "--config", str(copied)] if copied.is_file() else words
+        command = [*again, "--seed", str(seed), "--output_dir", str(run)]
+    with log.open("ab") as opened:
+        begin = opened.tell()
+        process = subprocess.Popen(
+            [*PROGRAM, *command], stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, start_new_session=True
+        )
+    return Child(seed, process, begin)
+
+
+def result_of(run: Path) -> dict[str, Any] | None:
+    """What a finished run found; None for any other."""
+    try:
+        found = read_run(run)
+    except GlassloopError:
+        return None
+    if found.get("status") != "finished":
+        return None
+    kept = {name.partition("_")[2]: value for name, value in found.get("evaluation", {}).items()}
+    metrics = {name: value for name, value in kept.items() if name not in ("runtime", "samples_per_second")}
+    rows = {name: fact.get("fingerprint") for name, fact in found["data"]["splits"].items()}
+    entry = {"metrics": metrics, "baseline": found.get("baseline", {}), "rows": rows}
+    return {"status": "finished", "folder": run.name, "seconds": found["seconds"], **entry}
+
+
+def last_words(log: Path, begin: int) -> list[str]:
+    """The two lines of an error of ours, or the last lines where a child died otherwise."""
+    lines = [line for line in log.read_bytes()[begin:].decode("utf-8", "replace").splitlines() if line.strip()]
+    tries = [place for place, line in enumerate(lines) if line.startswith("try:  ") and place]
+    return lines[tries[-1] - 1 : tries[-1] + 1] if tries else lines[-5:]
+
+
+def write_record(folder: Path, record: dict[str, Any], status: str) -> None:
+    """Replace what is written about the seeds; mean and standard deviation are of those that are finished."""
+    found = [entry for entry in record["seeds"].values() if entry["status"] == "finished"]
+    over = {name: [entry["metrics"][name] for entry in found] for name in (found[0]["metrics"] if found else ())}
+    guessed = {name: [entry["baseline"][name] for entry in found] for name in (found[0]["baseline"] if found else ())}
+    record |= {
+        "status": status,
+        "mean": {name: mean(values) for name, values in over.items()},
+        "standard_deviation": {name: stdev(values) for name, values in over.items()} if len(found) > 1 else None,
+        "baseline": {name: mean(values) for name, values in guessed.items()},
+        "versions": versions(),
+    }
+    write_text(folder / SEEDS_NAME, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def show_table(record: dict[str, Any]) -> None:
+    """A row a seed, then mean and standard deviation (n - 1), and what always giving the same answer would get."""
+    found = {seed: entry for seed, entry in record["seeds"].items() if entry["status"] == "finished"}
+    if not record["mean"]:
+        return
+    rows = {f"seed {seed}": entry["metrics"] for seed, entry in found.items()}
+    rows |= {f"mean of {len(found)}": record["mean"]}
+    rows |= {"standard deviation": record["standard_deviation"]} if len(found) > 1 else {}
+    rows |= {"majority baseline": record["baseline"]}
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("", *record["mean"]):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, values in rows.items():
+        table.add_row(name, *(f"{values[metric]:.4f}" if metric in values else "" for metric in record["mean"]))
+    console = Console(stderr=True)
+    console.width = max(console.width, console.measure(table).maximum)  # no figure is cut
+    console.print(table)
+    if any(entry["rows"] != next(iter(found.values()))["rows"] for entry in found.values()):
+        say("• each seed has rows of its own, cut off or generated by it: the deviation is that of the rows too")
+
+
+def say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

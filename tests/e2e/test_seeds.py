@@ -1,0 +1,119 @@
+"""`glassloop train --seeds` as a person meets it: each seed ends as its run alone, a table; one fails; the rest goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Ended, run_command, run_commands
+
+ROWS = "text,label\n" + "".join(
+    f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
+    for number in range(50)
+)
+WORDS = ["train", "rows.csv", "--max_steps", "6", "--learning_rate", "1e-3", "--device", "cpu", "--save_strategy", "no"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seeds")
+    (folder / "rows.csv").write_text(ROWS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(lively_dir: Path) -> list[str]:
+    return [*WORDS, "--model", str(lively_dir)]
+
+
+@pytest.fixture(scope="module")
+def cache(session_cache: Path) -> dict[str, str]:
+    return {"GLASSLOOP_CACHE": str(session_cache)}
+
+
+@pytest.fixture(scope="module")
+def both(place: Path, words: list[str], cache: dict[str, str]) -> Ended:
+    """Two seeds, from 7 on."""
+    return run_command(*words, "--seeds", "2", "--seed", "7", folder=place, **cache)
+
+
+def weights(run: Path) -> str:
+    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def written(place: Path) -> dict[str, Any]:
+    return json.loads((place / "runs" / "run-001" / "seeds.json").read_text(encoding="utf-8"))
+
+
+def test_each_seed_ends_in_the_weights_of_its_run_alone(both: Ended, place: Path, words: list[str], cache) -> None:
+    assert both.code == 0, both.err
+    alone = [[*words, "--seed", str(seed), "--output_dir", f"alone-{seed}"] for seed in (7, 8)]
+    assert [ended.code for ended in run_commands(*alone, folder=place, **cache)] == [0, 0]
+    for seed in (7, 8):
+        assert weights(place / "runs" / "run-001" / f"seed-{seed}") == weights(place / f"alone-{seed}")
+    assert weights(place / "alone-7") != weights(place / "alone-8")
+
+
+def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) -> None:
+    folder, found = "runs/run-001", written(place)
+    assert (both.out, "\r" in both.err) == ("", False)
+    assert both.lines[0] == f"2 seeds, 1 at a time → {folder}"
+    assert both.lines[1] == f"seed 7 starts; its words are in {folder}/seed-7.log"
+    assert both.lines[2].startswith(f"seed 7 ends: loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy ")
+    assert both.lines[2].endswith(f" s → {folder}/seed-7")
+    table = [line.split() for line in both.lines[5:11]]
+    assert table[0] == ["loss", "accuracy", "f1"]
+    assert [row[:-3] for row in table[1:5]] == [["seed", "7"], ["seed", "8"], ["mean", "of", "2"], ["standard", "deviation"]]
+    assert table[5][:2] == ["majority", "baseline"]
+    assert table[3][-3:] == [f"{found['mean'][name]:.4f}" for name in table[0]]
+    assert both.lines[11].startswith("• each seed has rows of its own"), "the file has no validation split"
+
+
+def test_the_same_is_written_down(both: Ended, place: Path) -> None:
+    found = written(place)
+    assert (found["status"], [*found["seeds"]]) == ("finished", ["7", "8"])
+    for name in ("loss", "accuracy", "f1"):
+        values = []
+        for seed in ("7", "8"):
+            run = json.loads((place / "runs" / "run-001" / f"seed-{seed}" / "run.json").read_text(encoding="utf-8"))
+            assert found["seeds"][seed]["metrics"][name] == run["evaluation"][f"eval_{name}"]
+            values.append(run["evaluation"][f"eval_{name}"])
+        assert found["mean"][name] == pytest.approx(sum(values) / 2)
+        assert found["standard_deviation"][name] == pytest.approx(statistics.stdev(values))
+    assert found["settings"]["training"]["max_steps"] == 6
+    assert "torch" in found["versions"]
+
+
+def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache: dict[str, str]) -> None:
+    """A third seed is added; its folder belongs to somebody else, so it is refused with the code of its run alone."""
+    folder = place / "runs" / "run-001"
+    kept = [weights(folder / "seed-7"), weights(folder / "seed-8")]
+    (folder / "seed-9").mkdir()
+    (folder / "seed-9" / "thesis.tex").write_text("years of work")
+    resume = ["train", "--seeds", "3", "--resume", "runs/run-001"]
+    failed = run_command(*resume, folder=place, **cache)
+    assert failed.code == 2, failed.err
+    assert failed.lines[:2] == [f"seed {seed} is finished: runs/run-001/seed-{seed}" for seed in (7, 8)]
+    assert failed.lines[-4:] == [
+        "seed 9 failed with exit code 2 (runs/run-001/seed-9.log):",
+        "  settings: output_dir runs/run-001/seed-9 holds files that are not of a run",
+        "  try:  choose an empty or a new folder",
+        "go on with glassloop train --seeds 3 --resume runs/run-001",
+    ]
+    assert written(place)["status"] == "failed"
+    (folder / "seed-9" / "thesis.tex").unlink()
+    again = run_command(*resume, folder=place, **cache)
+    assert again.code == 0, again.err
+    assert any(line.startswith("mean of 3 ") for line in again.lines)
+    assert written(place)["status"] == "finished"
+    assert [weights(folder / "seed-7"), weights(folder / "seed-8")] == kept
+
+
+def test_seeds_and_processes_are_refused_together(place: Path, words: list[str], cache: dict[str, str]) -> None:
+    (ended,) = run_commands([*words, "--seeds", "2", "--processes", "2"], folder=place, **cache)
+    assert ended.code == 2
+    assert ended.err.startswith("settings: seeds and several processes cannot be combined\n")
