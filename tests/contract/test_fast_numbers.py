@@ -329,6 +329,25 @@ def test_weights_that_are_frozen_after_the_trainer_was_made_stay_as_they_are(enc
     assert "backend plain instead of packed: 39 weights are frozen" in capsys.readouterr().err
 
 
+def test_callbacks_see_the_word_vectors_of_their_step_and_change_none(trained) -> None:
+    class Looks(Callback):
+        def __init__(self, model: Any) -> None:
+            self.model, self.seen = model, []
+
+        def on_step(self, state: Any, batches: list[Any]) -> None:
+            self.seen.append(self.model.get_input_embeddings().weight.detach().flatten().clone())
+
+    seen = {}
+    for backend in ("packed", "plain"):
+        model = lively()
+        looks = Looks(model)
+        watched = trained(backend, model=model, callbacks=[looks], max_steps=10)
+        assert weights_hash(watched.model) == weights_hash(trained(backend, max_steps=10).model)
+        seen[backend] = torch.stack(looks.seen)
+    assert (seen["packed"] - seen["plain"]).square().mean().sqrt() < 1e-3 * RATE
+    assert seen["plain"].diff(dim=0).square().mean(1).sqrt().min() > 1e-2 * RATE
+
+
 def test_with_dropout_the_two_learn_alike(trained) -> None:
     """Masks are drawn elsewhere, so single runs differ; over ten seeds the means lie within the spread of one of them."""
     ends = {}

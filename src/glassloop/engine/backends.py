@@ -21,6 +21,7 @@ class PlainBackend:
     name = "plain"
     rank = 0
     num_processes = 1
+    watched = False  # whether somebody may look at weights between steps
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         self.device, self.precision = torch.device(device), precision

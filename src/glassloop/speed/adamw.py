@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from glassloop.errors import SettingsError
 from glassloop.speed.storage import Storage
 
 
@@ -38,6 +39,10 @@ class FlatAdamW(torch.optim.AdamW):
 
     def refresh(self) -> None:
         """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""
+        if not all(weight.requires_grad for weight in self.storage.parameters):
+            raise SettingsError(
+                "weights were frozen in the middle of a training", "freeze them before it, or use backend plain"
+            )
         if self.rate.is_cuda:
             self.rate.fill_(float(self.param_groups[0]["lr"]))
 
@@ -46,10 +51,10 @@ class FlatAdamW(torch.optim.AdamW):
         store, group = self.storage, self.param_groups[0]
         decay = max(float(group["weight_decay"]) for group in self.param_groups)
         beta1, beta2 = group["betas"]
+        if not (store.weights.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph is told before each replay
+            self.refresh()
         self.steps.add_(1)
         if store.weights.is_cuda:
-            if not torch.cuda.is_current_stream_capturing():  # a graph reads what it is told before each replay
-                self.refresh()
             self.kernel(self.steps, self.rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
             return
         scale = None

@@ -100,7 +100,7 @@ class PackedBackend(PlainBackend):
             savings.settle()
             return batches
         numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
-        return PackedBatches(batches, self.device, savings.first_position, numbers)
+        return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits)
 
     def settle(self) -> None:
         if self.savings is not None:
@@ -127,6 +127,11 @@ class PackedBackend(PlainBackend):
         if self.shown:
             self.savings.storage.take_over()
         return self.optimizer.clip(max_norm)
+
+    def step(self, optimizer: Any) -> None:
+        super().step(optimizer)
+        if self.watched:
+            self.settle()
 
     def saved_names(self, weight_decay: float) -> list[str]:
         names = ["packed batches", "last layer for first tokens only", "one-pass AdamW"]

@@ -19,7 +19,7 @@ PACKED_MODULES = ("modernbert",)  # attention through transformers' interface, p
 class ModuleSavings:
     """Flat storage for any model. With `packs`, its own modules run over packed tokens: only attention is replaced."""
 
-    vocabulary = None
+    vocabulary = limits = None
     first_position = 0
 
     def __init__(self, model: Any, low: torch.dtype, *, no_decay: set[int] | None = None) -> None:

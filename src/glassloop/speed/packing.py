@@ -167,12 +167,14 @@ class PackedBatches:
     """The same batches as `Batches`, packed. With a GPU, many at a time are sent to it ahead of their steps."""
 
     def __init__(
-        self, batches: Batches, device: torch.device, first_position: int = 0, vocabulary: torch.Tensor | None = None
-    ) -> None:
+        self, batches: Batches, device: torch.device, first_position: int = 0, vocabulary: torch.Tensor | None = None,
+        limits: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
         self.padded, self.device, self.first_position = batches, device, first_position
         self.multiple = STEPS_OF_LENGTH if device.type == "cuda" else 1
         self.batch_size, self.plan, self.row_hashes = batches.batch_size, batches.plan, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None  # the new number of each token id
+        self.limits = limits  # tokens of a row and words that the model has vectors for: kernels do not look
         self.table = read_table(batches.rows) if batches.in_arrow else None
 
     def __len__(self) -> int:
@@ -199,6 +201,8 @@ class PackedBatches:
     def batch(self, numbers: np.ndarray) -> Batch:
         """One packed batch in main memory."""
         columns = self.columns(numbers)
+        if self.limits is not None:
+            refuse_beyond(columns["input_ids"], *self.limits)
         inputs = pack(columns["input_ids"], columns.get("token_type_ids"), self.first_position, self.multiple, self.vocabulary)
         label = next((columns[key] for key in LABEL_KEYS if key in columns), None)
         labels = None
@@ -224,6 +228,18 @@ class PackedBatches:
                 if name in columns:
                     columns[name] = [row[:length] for row, length in zip(columns[name], lengths, strict=True)]
         return columns
+
+
+def refuse_beyond(rows: list[np.ndarray], most_tokens: int, num_words: int) -> None:
+    """Raise where a row is longer than the model takes, or holds a token it does not know."""
+    if (longest := max(map(len, rows))) > most_tokens:
+        raise SettingsError(
+            f"a row has {longest:,} tokens, the model takes {most_tokens:,}", "encode with a smaller max_length"
+        )
+    if (largest := max(int(row.max(initial=0)) for row in rows)) >= num_words:
+        raise SettingsError(
+            f"a row holds the token {largest:,}, the model knows {num_words:,}", "use the model's own tokenizer"
+        )
 
 
 def send(arrays: list[Any], device: torch.device) -> list[torch.Tensor]:

@@ -114,6 +114,7 @@ class Savings:
         self.ops = elementwise_for(device, low)
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self.first_position = first_position_of(model)
+        self.limits = (self.tables.positions.num_embeddings - self.first_position, self.tables.words.num_embeddings)
         self.packing: Packing | None = None
         self.passed = 0
         self.carried: tuple[Any, Any] = (None, None)  # a layer's result, flat and as the next one is handed it

@@ -214,4 +214,5 @@ class Storage:
         """Give every parameter memory of its own again."""
         for weight in self.parameters:
             weight.data = weight.data.clone()
-            weight.grad = None
+            if hasattr(self, "moments"):  # else gradients are somebody else's
+                weight.grad = None

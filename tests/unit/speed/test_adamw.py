@@ -12,6 +12,7 @@ from families import tiny_model
 
 from glassloop.engine.checkpoint import optimizer_tensors, restore_optimizer
 from glassloop.engine.optimizer import decay_groups
+from glassloop.errors import SettingsError
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.layers import layers_of, tables_of
 from glassloop.speed.storage import Storage
@@ -145,6 +146,17 @@ def test_a_weight_that_got_no_gradient_does_not_keep_the_last_one() -> None:
     flat.step(gradients_of(flat.model, 0), 0.0)
     flat.storage.add(flat.model.classifier.bias, torch.ones(2))
     assert flat.optimizer.clip(0.0) == pytest.approx(2**0.5)
+
+
+def test_weights_that_are_frozen_in_the_middle_are_refused() -> None:
+    """They would go on moving: the storage is updated as a whole."""
+    flat = Flat(tiny_model(), 0.0)
+    flat.step(gradients_of(flat.model, 0), 1.0)
+    flat.model.classifier.requires_grad_(False)
+    with pytest.raises(SettingsError, match="frozen in the middle of a training"):
+        flat.step(gradients_of(flat.model, 1), 1.0)
+    flat.model.classifier.requires_grad_(True)
+    assert flat.optimizer.steps == 1
 
 
 def test_zero_grad_keeps_the_memory() -> None:

@@ -144,6 +144,20 @@ def test_a_loss_of_a_packed_batch_gives_gradients_norm_and_step(rows: Dataset, t
     assert weights_hash(model) != before
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_words_are_in_the_module_after_every_step_where_somebody_may_look(rows: Dataset, watched: bool) -> None:
+    model = tiny_model()
+    backend = opened(model, rows)
+    backend.watched = watched
+    words, store = model.get_input_embeddings().weight, backend.savings.storage
+    store.view(store.weights, id(words)).fill_(3.0)
+    backend.clip(model, 0.0)
+    backend.step(backend.optimizer)
+    assert (words == 3.0).any() == watched
+    backend.close()
+    assert (words == 3.0).any()
+
+
 # --- a pass ------------------------------------------------------------------------------------------------------
 
 

@@ -232,6 +232,16 @@ def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> No
         next(packed.epoch())
 
 
+def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None:
+    """A kernel would read whatever lies behind a table."""
+    batches = Batches(data_set(5), PaddingCollator(tiny_tokenizer), 5)
+    next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
+    with says("a row has 8 tokens, the model takes 7", "encode with a smaller max_length"):
+        next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
+    with says("a row holds the token 24, the model knows 24", "use the model's own tokenizer"):
+        next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
+
+
 @pytest.mark.parametrize("as_list", [False, True])
 def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
     """As padded batches do: position_ids of the user's own would otherwise be passed over without a word."""

@@ -172,6 +172,13 @@ def test_gradients_of_low_precision_only_where_asked_for(low_gradients: bool) ->
     assert torch.equal(storage.gradient(layer.out.weight).float(), torch.full((32, 32), 10.0))
 
 
+def test_gradients_of_others_are_left_alone_where_nothing_was_trained() -> None:
+    model = tiny_model()
+    model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
+    Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors).release()
+    assert torch.equal(model.classifier.weight.grad, torch.ones(2, 32))
+
+
 def test_released_weights_have_memory_of_their_own() -> None:
     model = tiny_model()
     before = weights_hash(model)
