@@ -105,7 +105,7 @@ def test_21_every_row_is_counted_once(rows408: Any, tiny_tokenizer: Any, tmp_pat
     """The shares of all processes, put together as gather_objects does; real processes: tests/contract."""
     from glassloop.engine.evaluate import run_over
 
-    args = TrainingArguments(tmp_path, per_device_eval_batch_size=7, device="cpu", precision="fp32")
+    args = TrainingArguments(tmp_path, per_device_eval_batch_size=7, device="cpu", backend="plain")
     rows = rows408["validation"].rows
     trainer = Trainer(tiny_model(), args, eval_dataset=rows, processing_class=tiny_tokenizer)
     whole = trainer.evaluation()

@@ -193,7 +193,7 @@ def masked_norm(bench: Bench, rate: float, rows: int = 512) -> tuple[torch.Tenso
 def test_the_kept_share_and_the_same_mask_both_ways(low: torch.dtype, rate: float) -> None:
     bench = Bench("fused", low, rows=512)
     dropped, saved = masked_norm(bench, rate)
-    assert dropped.float().mean() == pytest.approx(rate, abs=0.01)
+    assert float(dropped.float().mean()) == pytest.approx(rate, abs=0.01)
     with torch.no_grad():
         grad = drawn(512, WIDTH, seed=1)
         by_total, by_product = bench.ops.norm_backward(grad, None, saved, bench.layer.out, bench.layer.out_norm, bench.storage)
@@ -210,7 +210,7 @@ def test_the_first_vectors_drop_the_same_both_ways() -> None:
         weights = (tables.words.weight, tables.positions.weight, tables.types.weight)
         y, _, saved = bench.ops.embed(*weights, packing, tables.norm, 0.25)
         kept = y != 0
-        assert kept.float().mean() == pytest.approx(0.75, abs=0.02)
+        assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.02)
         bench.ops.embed_backward(torch.ones_like(y), saved, tables.norm, bench.storage)
         bench.ops.finish(bench.storage)
     torch.testing.assert_close(bench.gradient(tables.norm.bias), kept.sum(0) / 0.75, atol=1e-3, rtol=1e-4)
@@ -230,7 +230,7 @@ def test_masks_differ_from_place_to_place_and_from_pass_to_pass_and_come_again_w
     assert not torch.equal(first, later)
     assert all(torch.equal(one, other) for one, other in zip(masks(1), (first, second, later), strict=True))
     assert not torch.equal(masks(2)[0], first)
-    together = (first == second).float().mean()
+    together = float((first == second).float().mean())
     assert together == pytest.approx(0.5, abs=0.01), "masks of two places have nothing to do with each other"
 
 
@@ -283,8 +283,7 @@ def test_short_attention_drops_the_same_both_ways() -> None:
     assert float(slope) == pytest.approx(float((cost(1e-3) - cost(-1e-3)) / 2e-3), rel=2e-2)
 
 
-@pytest.mark.parametrize("window", [-1, 3])
-@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize(("window", "firsts_only"), [(-1, False), (-1, True), (3, False)])
 def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> None:
     packing = on_gpu(packing_of(token_rows((7, 2, 40, 5)), multiple=32))
     query, key, value = (drawn(packing.tokens, 2, 16, seed=seed) for seed in range(3))

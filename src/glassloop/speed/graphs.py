@@ -60,12 +60,14 @@ class GraphStep:
         static = [still_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
+        put_back = random_state()
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
                 result = self.step(static)
         except Exception as error:
             self.gave_up = True
             self.optimizer.zero_grad(set_to_none=True)
+            put_back()
             torch.cuda.synchronize()
             self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
             return None
@@ -81,9 +83,22 @@ def shape_of(batch: Batch) -> Hashable:
 
 
 def still_copy(batch: Batch) -> Batch:
-    """A copy whose tensors stay where they are."""
-    inputs = {name: value.clone() if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
-    return Batch(inputs, batch.labels.clone() if batch.labels is not None else None, batch.numbers, batch.size)
+    """A copy on the device whose tensors stay where they are."""
+    inputs = {name: on_device(value) if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
+    return Batch(inputs, on_device(batch.labels) if batch.labels is not None else None, batch.numbers, batch.size)
+
+
+def random_state() -> Callable[[], None]:
+    """What puts the device's random state back: a capture that fails leaves it as if it were still going on."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    source = torch.cuda.default_generators[torch.cuda.current_device()]
+    state = source.clone_state()
+    return lambda: source.graphsafe_set_state(state)
+
+
+def on_device(value: torch.Tensor) -> torch.Tensor:
+    return value.to("cuda" if torch.cuda.is_available() else "cpu", copy=True)
 
 
 def copy_into(still: Batch, batch: Batch) -> None:
