@@ -113,7 +113,7 @@ class Several:
             from tqdm.auto import tqdm
 
             form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-            self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True)
+            self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False)
 
     def line(self, text: str) -> None:
         text = printable(text)

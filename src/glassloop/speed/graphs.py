@@ -88,7 +88,7 @@ def still_copy(batch: Batch) -> Batch:
     return Batch(inputs, on_device(batch.labels) if batch.labels is not None else None, batch.numbers, batch.size)
 
 
-def random_state() -> Callable[[], None]:
+def random_state() -> Callable[[], Any]:
     """What puts the device's random state back: a capture that fails leaves it as if it were still going on."""
     if not torch.cuda.is_available():
         return lambda: None
