@@ -42,7 +42,7 @@ CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib
 # What has no test file of its own, and where it is tested instead.
 TESTED_ELSEWHERE = {
     "__main__": "e2e/test_commands.py",
-    **dict.fromkeys(("speed.kernels", "speed.fused", "speed.short", "speed.update"), "gpu/test_speed.py"),
+    **dict.fromkeys(("speed.kernels", "speed.fused", "speed.update"), "gpu/test_speed.py"),
 }
 
 

@@ -244,45 +244,6 @@ def test_an_evaluation_draws_nothing_on_the_gpu() -> None:
 # --- attention ---------------------------------------------------------------------------------------------------
 
 
-@LOW
-@pytest.mark.parametrize(("lengths", "width"), [((5, 31, 9), 32), ((70, 128, 1, 33), 64), ((64, 64), 16)])
-def test_attention_over_short_sequences_is_that_of_the_grid(low: torch.dtype, lengths: tuple[int, ...], width: int) -> None:
-    from glassloop.speed.attention import attend_together, attend_together_backward
-    from glassloop.speed.short import attend_short, attend_short_backward
-
-    packing = on_gpu(packing_of(token_rows(lengths), multiple=32))
-    heads, grad = drawn(packing.tokens, 3, 2, width, seed=1), drawn(packing.tokens, 2, width, seed=2)
-    expected, saved = attend_together(heads, packing, 0.0, Elementwise(torch.device("cuda")).masks)
-    gradient = attend_together_backward(grad, saved)[0]
-    seed, parts = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.zeros(9, 6 * width + 3, device="cuda")
-    found, sums = attend_short(heads.to(low), packing, 0.0, seed, 1)
-    back = attend_short_backward(grad.to(low), heads.to(low), sums, packing, 0.0, seed, 1, (parts, 6 * width + 3, 3, False), 9)
-    real = sum(lengths)
-    torch.testing.assert_close(found.float()[:real], expected[:real], **KINDS[low])
-    torch.testing.assert_close(back.float()[:real], gradient[:real], **KINDS[low])
-    torch.testing.assert_close(parts.sum(0)[3:], gradient.sum(0), atol=1e-3 if low is torch.float32 else 1.0, rtol=5e-2)
-
-
-def test_short_attention_drops_the_same_both_ways() -> None:
-    """The slope along a line, measured and computed: they agree only if both passes draw the same masks."""
-    from glassloop.speed.short import attend_short, attend_short_backward
-
-    packing = on_gpu(packing_of(token_rows((40, 90, 7)), multiple=32))
-    heads, grad, way = (drawn(packing.tokens, 3, 2, 32, seed=1), drawn(packing.tokens, 2, 32, seed=2),
-                        drawn(packing.tokens, 3, 2, 32, seed=3))  # fmt: skip
-    seed, parts = torch.full((1,), 7, dtype=torch.int64, device="cuda"), torch.zeros(9, 192, device="cuda")
-
-    def cost(place: float) -> torch.Tensor:
-        return (attend_short(heads + place * way, packing, 0.3, seed, 5)[0].double() * grad.double()).sum()
-
-    out, sums = attend_short(heads, packing, 0.3, seed, 5)
-    assert not torch.equal(out, attend_short(heads, packing, 0.3, seed, 6)[0])
-    slope = (
-        attend_short_backward(grad, heads, sums, packing, 0.3, seed, 5, (parts, 192, 0, False), 9).view_as(way) * way
-    ).sum()
-    assert float(slope) == pytest.approx(float((cost(1e-3) - cost(-1e-3)) / 2e-3), rel=2e-2)
-
-
 @pytest.mark.parametrize(("window", "firsts_only"), [(-1, False), (-1, True), (3, False)])
 def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> None:
     packing = on_gpu(packing_of(token_rows((7, 2, 40, 5)), multiple=32))

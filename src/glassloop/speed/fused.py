@@ -18,7 +18,6 @@ from glassloop.speed.kernels import (
     rows_kernel,
 )
 from glassloop.speed.packing import Packing
-from glassloop.speed.short import attend_short, attend_short_backward, is_short
 from glassloop.speed.storage import Storage
 
 ROWS = 2  # rows a program takes at least, one after the other
@@ -35,19 +34,15 @@ class Fused(Elementwise):
         self.seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.sites = self.num_parts = 0
         self.filled: set[int] = set()
-        self.head_parts, self.training = 64, False
         self.parts: torch.Tensor | None = None
         self.pending: tuple[int, torch.Tensor] | None = None
 
     def start(self, storage: Storage, packing: Packing, training: bool) -> None:
         self.last = self.pending = None
-        self.sites, self.training = 0, training
+        self.sites = 0
         if training:
             self.seed = torch.randint(2**31, (1,), dtype=torch.int64, device=self.device)
-            # Query, key and value sum by sequence, in lines that no other kernel writes to: always the same ones. Graphs
-            # keep to the lines they were captured with, so a large batch of an evaluation must not add any.
-            self.head_parts = min(max(self.head_parts, packing.sequences), MOST_PARTS)
-        self.num_parts = max(min(triton.cdiv(packing.tokens, ROWS), MOST_PARTS), self.head_parts)
+        self.num_parts = min(triton.cdiv(packing.tokens, ROWS), MOST_PARTS)
         self.filled.clear()
         if self.parts is None and hasattr(storage, "other_gradients"):
             self.parts = torch.zeros(MOST_PARTS, storage.num_vector_values, device=self.device)
@@ -178,21 +173,6 @@ class Fused(Elementwise):
         )  # fmt: skip
         return found
 
-    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, tuple[Any, ...]]:
-        if not is_short(packing, heads.shape[-1]) or (self.training and packing.sequences > self.head_parts):
-            return super().attend(heads, packing, rate)
-        self.sites += 1
-        salt = self.sites * SITE_SALT
-        attended, sums = attend_short(heads, packing, rate, self.seed, salt)
-        return attended, ("short", heads, sums, packing, rate, self.seed, salt)
-
-    def attend_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: Storage) -> torch.Tensor:
-        if not isinstance(saved[0], str):
-            return super().attend_backward(grad, saved, linears, storage)
-        _, heads, sums, packing, rate, seed, salt = saved
-        site = self.site(storage, linears[0].bias)
-        return attend_short_backward(grad.contiguous(), heads, sums, packing, rate, seed, salt, site, self.head_parts)
-
     def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
         if len(parts) < len(linears):  # they came as one
             parts = list(parts[0].chunk(len(linears), 1))
@@ -200,7 +180,7 @@ class Fused(Elementwise):
         joined = torch.empty(rows, width * len(parts), dtype=parts[0].dtype, device=parts[0].device)
         sums, columns, bias_at, adds = self.site(storage, linears[0].bias)
         whole = [part.contiguous() for part in parts]
-        join_kernel[(triton.cdiv(width, 256), len(parts), self.head_parts)](
+        join_kernel[(triton.cdiv(width, 256), len(parts), self.num_parts)](
             whole[0], whole[min(1, len(parts) - 1)], whole[-1], joined, sums, columns, bias_at, rows, width, len(parts),
             ADDS=adds, BLOCK=256, num_warps=2,
         )  # fmt: skip
