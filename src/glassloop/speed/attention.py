@@ -54,32 +54,29 @@ def attend_together(heads: torch.Tensor, packing: Packing, rate: float, masks: A
     if can_flash(heads):
         return attend(*heads.unbind(1), packing, rate, masks)  # type: ignore[call-arg, arg-type]
     tokens, _, number, width = heads.shape
-    size = (packing.sequences * packing.longest, 3 * number * width)
-    grid = heads.new_zeros(size).index_copy_(0, packing.places.long(), heads.reshape(tokens, -1))
-    shape = (packing.sequences, packing.longest, 3, number, width)
-    laid = grid.view(shape).permute(2, 0, 3, 1, 4).contiguous()
+    # Keys where there is no token get no weight, and queries there are asked nothing: any number may stand there.
+    grid = heads.view(tokens, -1).index_select(0, packing.sources)
+    laid = grid.view(packing.sequences, packing.longest, 3, number, width).permute(2, 0, 3, 1, 4).contiguous()
     flat = laid.view(3, packing.sequences * number, packing.longest, width)
     scores = torch.bmm(flat[0], flat[1].transpose(1, 2)).view(packing.sequences, number, packing.longest, -1)
     chances = torch.softmax(scores.mul_(width**-0.5).add_(packing.padding[:, None, None, :]), -1)
-    dropped, gain = masks.dropped(chances, rate)
-    kept = chances if dropped is None else chances.masked_fill(dropped, 0.0)
+    mask = masks.drawn(chances, rate)
+    kept = chances if mask is None else chances * mask
     out = torch.bmm(kept.view(len(flat[0]), packing.longest, -1), flat[2]).view(laid.shape[1:])
-    found = gathered(out, packing)
-    return found if gain == 1.0 else found.mul_(gain), (flat, chances, kept, dropped, gain, packing)
+    return gathered(out, packing), (flat, chances, kept, mask, packing)
 
 
 def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list[torch.Tensor]:
     """The gradients of query, key and value [tokens, heads * width] each, or one of all three side by side."""
-    if len(saved) != 6:
+    if len(saved) != 5:
         return [part.reshape(part.shape[0], -1) for part in attend_backward(grad, saved)]
-    flat, chances, kept, dropped, gain, packing = saved
+    flat, chances, kept, mask, packing = saved
     sequences, number, longest, _ = chances.shape
-    grid = spread(grad if gain == 1.0 else grad * gain, packing).view(flat.shape[1:])
+    grid = spread(grad, packing).view(flat.shape[1:])
     found = torch.empty_like(flat)
     torch.bmm(kept.view(len(grid), longest, -1).transpose(1, 2), grid, out=found[2])
     by_chance = torch.bmm(grid, flat[2].transpose(1, 2)).view(chances.shape)
-    if dropped is not None:
-        by_chance.masked_fill_(dropped, 0.0)
+    by_chance = by_chance if mask is None else by_chance.mul_(mask)
     by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(flat.shape[-1] ** -0.5)
     by_score = by_score.view(len(grid), longest, -1)
     torch.bmm(by_score, flat[1], out=found[0])
@@ -91,8 +88,7 @@ def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list
 def spread(tokens: torch.Tensor, packing: Packing) -> torch.Tensor:
     """[tokens, heads, width] laid out in a grid [sequences, heads, longest, width], zeros where there is no token."""
     heads, width = tokens.shape[1:]
-    grid = tokens.new_zeros(packing.sequences * packing.longest, heads * width)
-    grid.index_copy_(0, packing.places.long(), tokens.reshape(-1, heads * width))
+    grid = tokens.reshape(-1, heads * width).index_select(0, packing.sources).mul_(packing.present)
     return grid.view(packing.sequences, packing.longest, heads, width).transpose(1, 2).contiguous()
 
 
@@ -120,17 +116,15 @@ def attend_in_grid(
         place = torch.arange(packing.longest, device=query.device)
         scores = scores.masked_fill_((place[: scores.shape[2], None] - place).abs() > window, torch.finfo(scores.dtype).min)
     chances = torch.softmax(scores, -1)
-    dropped, gain = masks.dropped(chances, rate)
-    kept = chances if dropped is None else chances.masked_fill(dropped, 0.0)
+    mask = masks.drawn(chances, rate)
+    kept = chances if mask is None else chances * mask
     out = torch.matmul(kept, values)
-    if gain != 1.0:
-        out = out.mul_(gain)
     found = out[: packing.rows, :, 0] if firsts_only else gathered(out, packing)
-    return found, (asked, keys, values, chances, kept, dropped, gain, scale, firsts_only, packing)
+    return found, (asked, keys, values, chances, kept, mask, scale, firsts_only, packing)
 
 
 def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    asked, keys, values, chances, kept, dropped, gain, scale, firsts_only, packing = saved
+    asked, keys, values, chances, kept, mask, scale, firsts_only, packing = saved
     if firsts_only:
         grid = grad[:, :, None]
         if packing.filled:
@@ -138,12 +132,9 @@ def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Ten
         grid = grid.contiguous()
     else:
         grid = spread(grad, packing)
-    if gain != 1.0:
-        grid = grid * gain
     by_value = torch.matmul(kept.transpose(2, 3), grid)
     by_chance = torch.matmul(grid, values.transpose(2, 3))
-    if dropped is not None:
-        by_chance.masked_fill_(dropped, 0.0)
+    by_chance = by_chance if mask is None else by_chance.mul_(mask)
     by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(scale)
     by_query = torch.matmul(by_score, keys)
     by_key = torch.matmul(by_score.transpose(2, 3), asked)

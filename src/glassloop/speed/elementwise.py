@@ -26,19 +26,22 @@ class Masks:
     def start(self) -> None:
         """A new pass: draw its seed from torch's random state, so that a resumed run draws the same."""
         if self.device.type == "cpu":
-            self.generator = np.random.SFC64(int(torch.randint(2**62, ())))
+            self.generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
 
-    def dropped(self, like: torch.Tensor, rate: float) -> tuple[torch.Tensor | None, float]:
-        """Where zeros go, and by what the rest is scaled."""
+    def drawn(self, like: torch.Tensor, rate: float) -> torch.Tensor | None:
+        """What to multiply by: zeros, and for the rest what makes up for them. None where nothing is dropped."""
         if rate <= 0.0:
-            return None, 1.0
+            return None
         part = round(rate * PARTS_OF_RATE)
         gain = PARTS_OF_RATE / (PARTS_OF_RATE - part) if part < PARTS_OF_RATE else 0.0
         if self.device.type == "cpu":
             size = like.numel()
-            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]
-            return torch.from_numpy(raw).view(like.shape) < part - PARTS_OF_RATE // 2, gain
-        return torch.rand(like.shape, device=self.device) < part / PARTS_OF_RATE, gain
+            raw = self.generator.integers(2**64 - 1, size=-(-size // 4), dtype=np.uint64, endpoint=True).view(np.int16)[:size]
+            kept = torch.empty(like.shape)
+            torch.ge(torch.from_numpy(raw).view(like.shape), part - PARTS_OF_RATE // 2, out=kept)
+        else:
+            kept = torch.rand(like.shape, device=self.device).ge_(part / PARTS_OF_RATE)
+        return kept.mul_(gain).to(like.dtype)
 
 
 class Elementwise:
@@ -80,18 +83,17 @@ class Elementwise:
     ) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:  # fmt: skip
         """norm(residual + drop(x @ weight^T + bias)), the same in low precision, and what its gradient needs."""
         product = self.linear(x, weight, bias.to(self.kind))
-        dropped, scale = self.masks.dropped(product, rate)
-        if dropped is not None:
-            product.masked_fill_(dropped, 0.0)
-        total = torch.add(residual, product, alpha=scale)
+        kept = self.masks.drawn(product, rate)
+        product = product if kept is None else product.mul_(kept)
+        total = product.add_(residual) if product.dtype == residual.dtype else residual + product
         y, mean, spread = torch.native_layer_norm(total, total.shape[1:], gain, shift, eps)
-        return y, y.to(self.kind), (total, mean, spread, dropped, scale)
+        return y, y.to(self.kind), (total, mean, spread, kept)
 
     def norm_backward(
         self, grad: torch.Tensor, more: torch.Tensor | None, saved: tuple[Any, ...], linear: Any, norm: Any, storage: Storage
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients of the residual and of the product, from `grad` (+ `more`); those of the vectors are stored."""
-        total, mean, spread, dropped, scale = saved
+        total, mean, spread, kept = saved
         if more is not None:
             grad = grad + more
         by_total, by_gain, by_shift = aten.native_layer_norm_backward(
@@ -100,8 +102,7 @@ class Elementwise:
         storage.add(norm.weight, by_gain)
         storage.add(norm.bias, by_shift)
         by_product = by_total.to(self.kind)
-        if dropped is not None:
-            by_product = (by_product * scale).masked_fill_(dropped, 0.0)
+        by_product = by_product if kept is None else by_product * kept
         storage.add(linear.bias, by_product.sum(0, dtype=torch.float32))
         return by_total, by_product
 
@@ -114,16 +115,14 @@ class Elementwise:
             total += types.index_select(0, packing.types)
         total += positions.index_select(0, packing.positions)
         y, mean, spread = torch.native_layer_norm(total, total.shape[1:], norm.weight, norm.bias, norm.eps)
-        dropped, scale = self.masks.dropped(y, rate)
-        if dropped is not None:
-            y = y.mul_(scale).masked_fill_(dropped, 0.0)
-        return y, y.to(self.kind), (total, mean, spread, dropped, scale)
+        kept = self.masks.drawn(y, rate)
+        y = y if kept is None else y.mul_(kept)
+        return y, y.to(self.kind), (total, mean, spread, kept)
 
     def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: Storage) -> torch.Tensor:
         """The gradient of the sum."""
-        total, mean, spread, dropped, scale = saved
-        if dropped is not None:
-            grad = (grad * scale).masked_fill_(dropped, 0.0)
+        total, mean, spread, kept = saved
+        grad = grad if kept is None else grad * kept
         by_total, by_gain, by_shift = aten.native_layer_norm_backward(
             grad.contiguous(), total, total.shape[1:], mean, spread, norm.weight, norm.bias, [True, True, True]
         )

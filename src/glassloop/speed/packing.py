@@ -85,6 +85,18 @@ class Packing:
         return self.rows + self.filled
 
     @cached_property
+    def sources(self) -> torch.Tensor:
+        """The token that lies in each place of the grid; where there is none, the first of all: any number does there."""
+        places = torch.arange(self.longest, dtype=torch.int32, device=self.numbers.device)
+        return ((self.bounds[:-1, None] + places) * self.present.view(self.sequences, -1).int()).view(-1)
+
+    @cached_property
+    def present(self) -> torch.Tensor:
+        """1 where there is a token in the grid, and 0 where there is none."""
+        lengths = self.bounds[1:] - self.bounds[:-1]
+        return (torch.arange(self.longest, device=lengths.device) < lengths[:, None]).float().view(-1, 1)
+
+    @cached_property
     def padding(self) -> torch.Tensor:
         """What is added to attention scores: 0 where there is a token, and minus infinity (nearly) where there is none."""
         lengths = self.bounds[1:] - self.bounds[:-1]

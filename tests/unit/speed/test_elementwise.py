@@ -30,18 +30,19 @@ def started(seed: int = 1) -> Masks:
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_the_share_of_zeros_is_the_rate_and_the_rest_is_scaled_by_it(rate: float) -> None:
-    dropped, gain = started().dropped(torch.empty(1000, 1001), rate)
-    assert dropped is not None
-    assert dropped.float().mean() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 1e6) ** 0.5)
+    mask = started().drawn(torch.empty(1000, 1001), rate)
+    assert mask is not None
+    assert (mask == 0).float().mean() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 1e6) ** 0.5)
     part = round(rate * PARTS_OF_RATE)
-    assert gain == PARTS_OF_RATE / (PARTS_OF_RATE - part)
+    gain = float(mask.max())
+    assert set(mask.unique().tolist()) == {0.0, gain}
+    assert gain == pytest.approx(PARTS_OF_RATE / (PARTS_OF_RATE - part), rel=1e-6)
     assert gain == pytest.approx(1 / (1 - rate), rel=1e-3)
 
 
 def test_no_place_is_special() -> None:
     """Four masks come from one draw of 64 bits: the four must be independent of each other and of their neighbours."""
-    dropped, _ = started().dropped(torch.empty(1_000_000), 0.5)
-    signs = dropped.float() * 2 - 1
+    signs = started().drawn(torch.empty(1_000_000), 0.5) - 1
     for place in range(4):
         assert abs(signs[place::4].mean()) < 0.01
     for distance in (1, 2, 3, 4):
@@ -51,28 +52,27 @@ def test_no_place_is_special() -> None:
 def test_the_same_seed_gives_the_same_masks_and_calls_differ() -> None:
     like = torch.empty(50, 7)
     first, second = started(3), started(3)
-    drawn = [first.dropped(like, 0.3)[0] for _ in range(3)]
-    assert all(torch.equal(mask, second.dropped(like, 0.3)[0]) for mask in drawn)
+    drawn = [first.drawn(like, 0.3) for _ in range(3)]
+    assert all(torch.equal(mask, second.drawn(like, 0.3)) for mask in drawn)
     assert not torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], started(4).dropped(like, 0.3)[0])
+    assert not torch.equal(drawn[0], started(4).drawn(like, 0.3))
 
 
 def test_every_pass_has_masks_of_its_own() -> None:
     masks, like = started(), torch.empty(50, 7)
-    first, _ = masks.dropped(like, 0.3)
+    first = masks.drawn(like, 0.3)
     masks.start()
-    assert not torch.equal(first, masks.dropped(like, 0.3)[0])
+    assert not torch.equal(first, masks.drawn(like, 0.3))
 
 
 def test_without_dropout_nothing_is_drawn() -> None:
     masks = Masks(CPU)
-    assert masks.dropped(torch.empty(3), 0.0) == (None, 1.0)
+    assert masks.drawn(torch.empty(3), 0.0) is None
     assert masks.generator is None
 
 
 def test_dropping_everything_leaves_zeros() -> None:
-    dropped, gain = started().dropped(torch.empty(100), 1.0)
-    assert (torch.ones(100) * kept_of(dropped, gain)).abs().sum() == 0
+    assert started().drawn(torch.empty(100), 1.0).abs().sum() == 0
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -102,8 +102,8 @@ def parts() -> tuple[Any, Storage, Elementwise]:
     return layers[0], storage, ops
 
 
-def kept_of(dropped: torch.Tensor | None, gain: float) -> Any:
-    return 1.0 if dropped is None else (~dropped).float() * gain
+def kept_of(mask: torch.Tensor | None) -> Any:
+    return 1.0 if mask is None else mask
 
 
 def words_of(storage: Storage) -> Any:
@@ -119,7 +119,7 @@ def test_the_norm_of_a_sum_and_its_gradient(parts, rate: float, more: bool) -> N
         x.detach(), layer.out.weight.detach(), layer.out.bias.detach(), residual.detach(), layer.out_norm.weight.detach(),
         layer.out_norm.bias.detach(), layer.out_norm.eps, rate,
     )  # fmt: skip
-    kept = kept_of(saved[3], saved[4])
+    kept = kept_of(saved[3])
     product = functional.linear(x, layer.out.weight, layer.out.bias)
     expected = layer.out_norm(residual + product * kept)
     torch.testing.assert_close(y, expected.detach(), atol=1e-6, rtol=1e-5)
