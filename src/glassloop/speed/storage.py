@@ -87,6 +87,7 @@ class Storage:
         self.low_vectors = self.weights[:0]
         if low is not torch.float32:
             self.low_vectors = torch.zeros(self.num_vector_values, dtype=low, device=device)
+        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # made once: a step asks for hundreds
         self.written: set[int] = set()  # the parameters that have a gradient since the last step
         self.shown = False  # others write into gradients too
         for weight in self.parameters:
@@ -115,13 +116,18 @@ class Storage:
 
     def gradient(self, weight: nn.Parameter) -> torch.Tensor:
         """Where a parameter's gradient is kept."""
-        inside = self.places[id(weight)][0] < self.num_matrix_values
-        if inside:
-            return self.view(self.matrix_gradients, id(weight))
-        return self.view(self.other_gradients, id(weight), self.num_matrix_values)
+        found = self.views.get((id(weight),))
+        if found is None:
+            inside = self.places[id(weight)][0] < self.num_matrix_values
+            block, offset = (self.matrix_gradients, 0) if inside else (self.other_gradients, self.num_matrix_values)
+            found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
+        return found
 
     def joined(self, weights: Sequence[nn.Parameter], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
         """Neighbours in the storage as one: query, key and value are one matrix with three times the rows."""
+        key = (block.data_ptr(), *map(id, weights))
+        if key in self.views:
+            return self.views[key]
         start = self.places[id(weights[0])][0]
         shapes = [self.places[id(weight)][1] for weight in weights]
         size = sum(shape.numel() for shape in shapes)
@@ -129,7 +135,8 @@ class Storage:
         last = self.places[id(weights[-1])][0] + shapes[-1].numel()
         if last - start != size:
             raise ValueError("these weights are not neighbours")
-        return together.view(-1, *shapes[0][1:])
+        self.views[key] = together.view(-1, *shapes[0][1:])
+        return self.views[key]
 
     def in_low(self, *weights: nn.Parameter) -> torch.Tensor:
         """Matrices of a layer in the precision of products, joined where several are asked for."""
@@ -211,8 +218,11 @@ class Storage:
         return self.other_gradients[start : start + self.num_vector_values]
 
     def release(self) -> None:
-        """Give every parameter memory of its own again."""
+        """Give every parameter memory of its own again; what a training needed is given back first."""
+        self.views.clear()
+        if hasattr(self, "moments"):  # else gradients are somebody else's
+            for weight in self.parameters:
+                weight.grad = None
+            del self.moments, self.matrix_gradients, self.other_gradients
         for weight in self.parameters:
             weight.data = weight.data.clone()
-            if hasattr(self, "moments"):  # else gradients are somebody else's
-                weight.grad = None

@@ -24,11 +24,11 @@ TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
 
 def test_tokens_lie_one_after_the_other_without_padding() -> None:
     found = packing_of(ROWS, types=TYPES)
-    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (6, 3, 3, False, 3)
+    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (6, 3, 8, False, 3)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4]
     assert found.positions.tolist() == [0, 1, 2, 0, 0, 1]
     assert found.types.tolist() == [0, 1, 1, 0, 0, 1]
-    assert found.places.tolist() == [0, 1, 2, 3, 6, 7]
+    assert found.places.tolist() == [0, 1, 2, 8, 16, 17]
     assert found.bounds.tolist() == [0, 3, 4, 6]
     assert found.firsts.tolist() == [0, 3, 4]
     assert found.first_bounds.tolist() == [0, 1, 2, 3]
@@ -56,11 +56,11 @@ def test_ids_get_their_new_numbers() -> None:
 
 def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
     found = packing_of(ROWS, first_position=2, multiple=4, types=TYPES)
-    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (8, 3, 4, True, 4)
+    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (8, 3, 8, True, 4)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4, 0, 0]
     assert found.positions.tolist() == [2, 3, 4, 2, 2, 3, 2, 3]
     assert found.types.tolist() == [0, 1, 1, 0, 0, 1, 0, 0]
-    assert found.places.tolist() == [0, 1, 2, 4, 8, 9, 12, 13]
+    assert found.places.tolist() == [0, 1, 2, 8, 16, 17, 24, 25]
     assert found.bounds.tolist() == [0, 3, 4, 6, 8]
     assert found.firsts.tolist() == [0, 3, 4]
     assert found.first_bounds.tolist() == [0, 1, 2, 3, 3], "of first tokens alone, the last sequence has none"
@@ -90,7 +90,7 @@ def test_batches_of_like_shape_have_the_same_measures() -> None:
 def test_attention_is_kept_from_places_without_a_token_but_never_from_all() -> None:
     seen = packing_of(ROWS, multiple=4).padding == 0
     assert seen.sum(1).tolist() == [3, 1, 2, 2]
-    assert seen[0].tolist() == [True, True, True, False]
+    assert seen[0].tolist() == [True] * 3 + [False] * 5
     empty = packing_of([np.arange(1, 5)], multiple=4).padding
     assert (empty == 0).sum(1).tolist() == [4, 1], "a softmax over nothing would be no number"
     assert torch.isfinite(empty).all()
