@@ -1,6 +1,6 @@
 """Bar charts and Markdown tables of what the benchmarks have written.
 
-    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender, log scale
+    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender
     python benchmarks/plot.py tables [NAME.json ...]      # prints the tables of docs/speed.md
 
 Without names: all files of benchmarks/results. Files of one name but for a number at the end (job-1, job-2) are taken together.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from html import escape
 from pathlib import Path
@@ -48,13 +47,13 @@ def bars_of(runs: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
 
 
 def chart(title: str, below: str, bars: list[tuple[str, str, float]]) -> str:
-    """An SVG with a bar for each contender on a logarithmic axis."""
-    least = 10 ** math.floor(math.log10(min(value for *_, value in bars) / 1.5))
+    """An SVG with a bar for each contender; bars start at zero, so that twice as long is twice the time."""
     most = max(value for *_, value in bars) * 1.1
+    step = next(size for size in (10**power * part for power in range(-3, 6) for part in (1, 2, 5)) if most / size <= 6)
     height = TOP + len(bars) * (BAR + GAP) + 44
 
     def across(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log10(value / least) / math.log10(most / least)
+        return LEFT + (WIDTH - LEFT - RIGHT) * value / most
 
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
@@ -62,8 +61,7 @@ def chart(title: str, below: str, bars: list[tuple[str, str, float]]) -> str:
         f'<text x="16" y="26" font-size="15" font-weight="bold">{escape(title)}</text>',
     ]
     bottom = TOP + len(bars) * (BAR + GAP)
-    ticks = [step * 10**power for power in range(-3, 6) for step in (1, 2, 5) if least <= step * 10**power <= most]
-    for tick in ticks:
+    for tick in (step * number for number in range(int(most / step) + 1)):
         place = across(tick)
         lines.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 4}" y2="{bottom}" stroke="#e9ecef"/>')
         lines.append(f'<text x="{place:.1f}" y="{bottom + 14}" text-anchor="middle" fill="#495057">{tick:g}</text>')

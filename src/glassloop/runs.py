@@ -143,7 +143,7 @@ def assemble(
         "device": str(backend.device),
         "precision": backend.precision,
         "backend": trainer.backend.name,
-        "savings": trainer.backend.saved_names(args.weight_decay),
+        "savings": trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay),
         "processes": backend.num_processes,
         "versions": versions(),
     }
@@ -226,7 +226,7 @@ def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, fo
         "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
         "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
         "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, "
-        + ("no padding" if description["savings"] else f"{padding:.0%} padding"),
+        + ("no padding" if "packed batches" in description["savings"] else f"{padding:.0%} padding"),
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
         "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
         **({"saves": ", ".join(description["savings"])} if description["savings"] else {}),

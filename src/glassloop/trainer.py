@@ -184,6 +184,11 @@ class Trainer:
             return str(config.problem_type)
         return "regression" if config.num_labels == 1 else "single_label_classification"
 
+    @property
+    def known_rows(self) -> list[Any]:
+        """The data sets a training goes over."""
+        return [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None]
+
     def loss_sum(self) -> LossSum:
         """The sum of the rows' losses, as the settings say."""
         return loss_of(self.args, self.task, self.class_weights(), self.custom_loss, self.backend.device)

@@ -61,9 +61,8 @@ class Training:
         self.folder = trainer.folder
         plain_batches = trainer.batches(trainer.train_dataset, training=True)
         self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
-        data_sets = [rows for rows in (trainer.train_dataset, trainer.eval_dataset) if rows is not None]
         shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
-        make = self.backend.open(trainer.model, data_sets, self.args.weight_decay, shown=shown, adds=adds)
+        make = self.backend.open(trainer.model, trainer.known_rows, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
         if trainer.custom_loss is not None:
             check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)

@@ -74,7 +74,7 @@ class PlainBackend:
         else:
             optimizer.step()
 
-    def saved_names(self, weight_decay: float) -> list[str]:
+    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
         """The savings of a training, in words."""
         return []
 

@@ -16,10 +16,11 @@ from glassloop.engine.backends import PlainBackend
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.graphs import GraphStep, NoSchedule
+from glassloop.speed.layers import layers_of
 from glassloop.speed.modules import ModuleSavings
 from glassloop.speed.packing import STEPS_OF_LENGTH, PackedBatches
 from glassloop.speed.savings import Savings, choose_vocabulary, make_savings, why_not, why_not_packed
-from glassloop.speed.vocabulary import used_ids
+from glassloop.speed.vocabulary import Vocabulary, used_ids
 
 
 class PackedBackend(PlainBackend):
@@ -48,14 +49,12 @@ class PackedBackend(PlainBackend):
         """Put the savings of a training in place. Gradients that somebody looks at are whole and in full precision."""
         groups = decay_groups(model, weight_decay)
         spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-        embedding = model.get_input_embeddings()
-        used = used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
         self.known = list(data_sets)
         self.savings = make_savings(
             model,
             self.low,
             no_decay=spared,
-            vocabulary=None if shown else choose_vocabulary(model, used, weight_decay),
+            vocabulary=None if shown else self.vocabulary_of(model, data_sets, weight_decay),
             low_gradients=self.low is not torch.float32 and self.device.type == "cuda" and not (shown or adds),
         )
         self.savings.open_for_training()
@@ -133,10 +132,20 @@ class PackedBackend(PlainBackend):
         if self.watched:
             self.settle()
 
-    def saved_names(self, weight_decay: float) -> list[str]:
-        names = ["packed batches", "last layer for first tokens only", "one-pass AdamW"]
-        names += [] if weight_decay else ["used word vectors only"]
-        return names if self.low is torch.float32 else [*names, f"{self.precision} copies of weights"]
+    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
+        names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
+        if layers_of(model):
+            names.insert(1, "last layer for first tokens only")
+            if (words := self.vocabulary_of(model, data_sets, weight_decay)) is not None:
+                names.append(f"{len(words.used):,} of {len(words.numbers):,} word vectors")
+            if self.low is not torch.float32:
+                names.append(f"{self.precision} copies of weights")
+        return names
+
+    def vocabulary_of(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> Vocabulary | None:
+        """The word vectors that are trained: those that occur in the data; None for all of them."""
+        embedding = model.get_input_embeddings()
+        return choose_vocabulary(model, used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0), weight_decay)
 
 
 def with_few_shapes(batches: Batches) -> Batches:
@@ -170,8 +179,9 @@ class GraphsBackend(PackedBackend):
         super().__init__(device, precision)
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def saved_names(self, weight_decay: float) -> list[str]:
-        return ["steps as CUDA graphs", "fused kernels", *super().saved_names(weight_decay)]
+    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
+        fused = ["fused kernels"] if layers_of(model) else []
+        return ["steps as CUDA graphs", *fused, *super().saved_names(model, data_sets, weight_decay)]
 
     def why_not(self, model: Any) -> str | None:
         """A model that cannot be packed is run padded, its steps captured all the same."""

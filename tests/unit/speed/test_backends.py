@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from families import tiny_model, weights_hash
+from families import VOCABULARY, tiny_model, weights_hash
 from packs import token_rows
 
 from glassloop.data.batches import Batches, PaddingCollator
@@ -195,9 +195,14 @@ def test_a_model_that_was_changed_since_is_passed_over_as_it_is(rows: Dataset, t
 
 
 def test_savings_have_names() -> None:
-    assert "used word vectors only" in PackedBackend().saved_names(0.0)
-    assert "used word vectors only" not in PackedBackend().saved_names(0.01)
-    assert PackedBackend("cpu", "bf16").saved_names(0.0)[-1] == "bf16 copies of weights"
+    rows = [{"input_ids": [2, 7, 7, 9, 3], "labels": 1}]
+    words = f"5 of {len(VOCABULARY)} word vectors"  # those four, and that of padding
+    usual = ["packed batches", "last layer for first tokens only", "one-pass AdamW"]
+    assert PackedBackend().saved_names(tiny_model(), rows, 0.0) == [*usual, words]
+    assert PackedBackend().saved_names(tiny_model(), rows, 0.01) == usual
+    assert PackedBackend("cpu", "bf16").saved_names(tiny_model(), rows, 0.0) == [*usual, words, "bf16 copies of weights"]
+    assert PackedBackend().saved_names(tiny_model("modernbert"), rows, 0.0) == ["packed batches", "one-pass AdamW"]
+    assert PackedBackend().saved_names(tiny_model("deberta-v2"), rows, 0.0) == ["one-pass AdamW"]
 
 
 def test_padded_batches_of_few_shapes_hold_the_same(rows: Dataset, tiny_tokenizer) -> None:
