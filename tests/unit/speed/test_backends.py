@@ -195,7 +195,7 @@ def test_a_model_that_was_changed_since_is_passed_over_as_it_is(rows: Dataset, t
 
 
 def test_savings_have_names() -> None:
-    rows = [{"input_ids": [2, 7, 7, 9, 3], "labels": 1}]
+    rows = [[{"input_ids": [2, 7, 7, 9, 3], "labels": 1}]]  # one data set of one row
     words = f"5 of {len(VOCABULARY)} word vectors"  # those four, and that of padding
     usual = ["packed batches", "last layer for first tokens only", "one-pass AdamW"]
     assert PackedBackend().saved_names(tiny_model(), rows, 0.0) == [*usual, words]
