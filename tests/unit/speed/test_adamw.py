@@ -13,7 +13,7 @@ from families import tiny_model
 from glassloop.engine.checkpoint import optimizer_tensors, restore_optimizer
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
-from glassloop.speed.adamw import FlatAdamW
+from glassloop.speed.adamw import FlatAdamW, norms_of_pieces
 from glassloop.speed.layers import layers_of, tables_of
 from glassloop.speed.storage import Storage
 from glassloop.speed.vocabulary import Vocabulary
@@ -165,3 +165,13 @@ def test_zero_grad_keeps_the_memory() -> None:
     flat.step(gradients_of(flat.model, 0), 1.0)
     assert flat.storage.other_gradients.data_ptr() == place
     assert all(weight.grad is None for weight in flat.model.parameters())
+
+
+def test_the_norm_of_millions_is_right_to_seven_digits() -> None:
+    source = torch.Generator().manual_seed(0)
+    block = torch.randn(5_000_003, generator=source) * torch.rand(5_000_003, generator=source) ** 3
+    found = torch.linalg.vector_norm(norms_of_pieces(block))
+    assert float(found) == pytest.approx(float(block.double().norm()), rel=1e-6)
+    assert float(torch.linalg.vector_norm(block)) != pytest.approx(float(block.double().norm()), rel=1e-6), (
+        "as one sum it is not"
+    )
