@@ -99,7 +99,8 @@ class PackedBackend(PlainBackend):
             savings.settle()
             return batches
         numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
-        return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits)
+        flash = self.low is not torch.float32
+        return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits, flash=flash)
 
     def settle(self) -> None:
         if self.savings is not None:

@@ -13,11 +13,14 @@ import torch
 from glassloop.data.batches import LABEL_KEYS, Batch, Batches, refuse_strange
 from glassloop.errors import SettingsError
 
-UPLOADED_BATCHES = 32  # so many batches go to the device in one copy, ahead of their steps
+UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
 READ_ROWS = 10_000
 STEPS_OF_GRID = 8  # products of attention are a third slower on widths that are no multiple of this
 LINES = 6  # numbers kept of each token
 STEPS_OF_LENGTH = 32  # on a GPU, shapes are rounded up to multiples of this: few shapes, few graphs
+STEPS_OF_FLASH = 128  # flash kernels take tokens in blocks of this many: a finer length would save nothing
+TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
+Lists = tuple[np.ndarray, np.ndarray]  # the values of some lists, one after the other, and their lengths
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,24 @@ class Column:
         offsets = self.offsets[part]
         return self.values[part][offsets[row] : offsets[row + 1]]
 
+    def joined(self, numbers: np.ndarray) -> Lists:
+        """Some rows, one after the other."""
+        if len(self.values) > 1:
+            return joined([self[number] for number in numbers])
+        starts = self.offsets[0][numbers]
+        lengths = self.offsets[0][numbers + 1] - starts
+        return self.values[0][np.repeat(starts, lengths) + counted(lengths)], lengths
+
+
+def joined(rows: list[np.ndarray]) -> Lists:
+    return np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int32)
+
+
+def counted(lengths: np.ndarray) -> np.ndarray:
+    """0, 1, 2 … within each of some lists."""
+    stops = np.cumsum(lengths, dtype=np.int32)
+    return np.arange(stops[-1], dtype=np.int32) - np.repeat(stops - lengths, lengths)
+
 
 def read_table(rows: Any) -> dict[str, Any]:
     """The columns of an encoded data set (in arrow format): lists as `Column`, numbers as arrays."""
@@ -137,43 +158,43 @@ def rounded(number: int, multiple: int) -> int:
 
 
 def pack(
-    rows: list[np.ndarray],
-    types: list[np.ndarray] | None,
-    first_position: int,
-    multiple: int = 1,
-    vocabulary: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """The inputs of a packed batch: one line of numbers, and its measures. `vocabulary`: the new number of each token id."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int32)
-    total = int(lengths.sum())
-    tokens, longest = rounded(total, multiple), rounded(int(lengths.max()), max(multiple, STEPS_OF_GRID))
-    filled = multiple > 1
-    sequences = len(rows) + filled
-    numbers = np.zeros(LINES * tokens + 2 * (sequences + 1) + len(rows), dtype=np.int32)
+    ids: Lists, types: np.ndarray | None, first_position: int, steps: tuple[int, int] | None = None,
+    vocabulary: np.ndarray | None = None, *, ordered: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """The inputs of a packed batch: one line of numbers, and its measures.
+
+    `steps`: for a GPU, what the number of tokens and the longest length are rounded up to. `vocabulary`: the new number of each
+    token id. `ordered`: with the orders that only gradients on a GPU need.
+    """
+    words, lengths = ids
+    rows, total, filled = len(lengths), len(words), steps is not None
+    multiple, grid = steps or (1, STEPS_OF_GRID)
+    tokens, longest = rounded(total, multiple), rounded(int(lengths.max()), grid)
+    sequences = rows + filled
+    numbers = np.zeros(LINES * tokens + 2 * (sequences + 1) + rows, dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int32) - lengths
-    inside = np.arange(total, dtype=np.int32) - np.repeat(starts, lengths)
-    ids = np.concatenate(rows)
-    numbers[:total] = ids if vocabulary is None else vocabulary[ids]
+    inside = counted(lengths)
+    numbers[:total] = words if vocabulary is None else vocabulary[words]
     numbers[tokens : tokens + total] = inside + first_position
     if types is not None:
-        np.concatenate(types, out=numbers[2 * tokens : 2 * tokens + total], casting="same_kind")
+        numbers[2 * tokens : 2 * tokens + total] = types
     places = numbers[3 * tokens : 4 * tokens]
-    places[:total] = np.repeat(np.arange(len(rows), dtype=np.int32) * longest, lengths) + inside
+    places[:total] = np.repeat(np.arange(rows, dtype=np.int32) * longest, lengths) + inside
     if tokens > total:
         spare = np.arange(tokens - total, dtype=np.int32)
         numbers[tokens + total : 2 * tokens] = spare + first_position
-        places[total:] = len(rows) * longest + spare
-    if filled:  # only a GPU needs these
+        places[total:] = rows * longest + spare
+    if filled and ordered:
         numbers[4 * tokens : 5 * tokens] = np.argsort(numbers[:tokens], kind="stable")
         numbers[5 * tokens : 6 * tokens] = np.argsort(numbers[tokens : 2 * tokens], kind="stable")
     bounds = numbers[LINES * tokens :]
-    bounds[: len(rows)] = starts
-    bounds[len(rows)] = total
+    bounds[:rows] = starts
+    bounds[rows] = total
     if filled:
-        bounds[len(rows) + 1] = tokens
-    bounds[sequences + 1 : sequences + 1 + len(rows)] = starts
-    bounds[sequences + 1 + len(rows) :] = np.minimum(np.arange(sequences + 1), len(rows))
-    return {"packed": numbers, "tokens": tokens, "rows": len(rows), "longest": longest, "filled": filled}
+        bounds[rows + 1] = tokens
+    bounds[sequences + 1 : sequences + 1 + rows] = starts
+    bounds[sequences + 1 + rows :] = np.minimum(np.arange(sequences + 1), rows)
+    return {"packed": numbers, "tokens": tokens, "rows": rows, "longest": longest, "filled": filled}
 
 
 class PackedBatches:
@@ -181,10 +202,10 @@ class PackedBatches:
 
     def __init__(
         self, batches: Batches, device: torch.device, first_position: int = 0, vocabulary: torch.Tensor | None = None,
-        limits: tuple[int, int] | None = None,
+        limits: tuple[int, int] | None = None, *, flash: bool = False,
     ) -> None:  # fmt: skip
         self.padded, self.device, self.first_position = batches, device, first_position
-        self.multiple = STEPS_OF_LENGTH if device.type == "cuda" else 1
+        self.steps = (STEPS_OF_LENGTH, STEPS_OF_FLASH if flash else STEPS_OF_LENGTH) if device.type == "cuda" else None
         self.batch_size, self.plan, self.row_hashes = batches.batch_size, batches.plan, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None  # the new number of each token id
         self.limits = limits  # tokens of a row and words that the model has vectors for: kernels do not look
@@ -195,28 +216,33 @@ class PackedBatches:
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `skip` on."""
-        return self.sent(self.plan(epoch)[skip:])
+        return self.sent(self.plan(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
         """Every `num_processes`-th batch from number `rank` on."""
-        return self.sent(self.plan()[rank::num_processes])
+        return self.sent(self.plan()[rank::num_processes], ordered=False)
 
-    def sent(self, plan: list[np.ndarray]) -> Iterator[Batch]:
-        """The batches on the device, several in one copy."""
-        several = UPLOADED_BATCHES if self.device.type == "cuda" else 1
-        for start in range(0, len(plan), several):
-            some = [self.batch(numbers) for numbers in plan[start : start + several]]
+    def sent(self, plan: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
+        """The batches on the device, small ones several in one copy."""
+        most = UPLOADED_TOKENS if self.device.type == "cuda" else 0
+        some: list[Batch] = []
+        for place, numbers in enumerate(plan):
+            some.append(self.batch(numbers, ordered=ordered))
+            if place + 1 < len(plan) and sum(batch.inputs["tokens"] for batch in some) < most:
+                continue
             lines = send([batch.inputs["packed"] for batch in some], self.device)
             labels = send([batch.labels for batch in some], self.device) if some[0].labels is not None else [None] * len(some)
             for batch, line, label in zip(some, lines, labels, strict=True):
                 yield Batch(batch.inputs | {"packed": line}, label, batch.numbers, batch.size)
+            some = []
 
-    def batch(self, numbers: np.ndarray) -> Batch:
+    def batch(self, numbers: np.ndarray, *, ordered: bool = True) -> Batch:
         """One packed batch in main memory."""
         columns = self.columns(numbers)
         if self.limits is not None:
-            refuse_beyond(columns["input_ids"], *self.limits)
-        inputs = pack(columns["input_ids"], columns.get("token_type_ids"), self.first_position, self.multiple, self.vocabulary)
+            refuse_beyond(*columns["input_ids"], *self.limits)
+        types = columns["token_type_ids"][0] if "token_type_ids" in columns else None
+        inputs = pack(columns["input_ids"], types, self.first_position, self.steps, self.vocabulary, ordered=ordered)
         label = next((columns[key] for key in LABEL_KEYS if key in columns), None)
         labels = None
         if label is not None:
@@ -225,31 +251,39 @@ class PackedBatches:
         return Batch(inputs, labels, numbers, len(numbers))  # type: ignore[arg-type]
 
     def columns(self, numbers: np.ndarray) -> dict[str, Any]:
-        """The chosen rows, without what their attention mask takes away at the end."""
+        """The chosen rows, lists of tokens joined, without what their attention mask takes away at the end."""
+        columns: dict[str, Any] = {}
         if self.table is not None:
-            columns = {name: [column[number] for number in numbers] for name, column in self.table.items()}
+            for name, column in self.table.items():
+                if isinstance(column, Column):
+                    columns[name] = [column[row] for row in numbers] if name in LABEL_KEYS else column.joined(numbers)
+                else:
+                    columns[name] = column[numbers]
         else:
             rows = [self.padded.rows[int(number)] for number in numbers]
-            columns = {key: [np.asarray(row[key]) for row in rows] for key in rows[0]}
+            for name in rows[0]:
+                cells = [np.asarray(row[name]) for row in rows]
+                columns[name] = joined(cells) if name in TOKEN_KEYS else cells
         refuse_strange(columns)
-        masks = columns.pop("attention_mask", None)
-        if masks is not None and not all(mask.all() for mask in masks):
-            lengths = [int(mask.sum()) for mask in masks]
-            if not all(mask[:length].all() for mask, length in zip(masks, lengths, strict=True)):
+        mask, lengths = columns.pop("attention_mask", (np.ones(0), None))
+        if not mask.all():
+            rows_of, mask = np.repeat(np.arange(len(lengths)), lengths), mask.astype(bool)
+            left = np.bincount(rows_of, mask, len(lengths)).astype(np.int32)
+            if (mask != (counted(lengths) < left[rows_of])).any():
                 raise SettingsError("an attention mask hides tokens within a row, not only behind it", "use backend plain")
-            for name in ("input_ids", "token_type_ids"):
+            for name in TOKEN_KEYS:
                 if name in columns:
-                    columns[name] = [row[:length] for row, length in zip(columns[name], lengths, strict=True)]
+                    columns[name] = (columns[name][0][mask], left)
         return columns
 
 
-def refuse_beyond(rows: list[np.ndarray], most_tokens: int, num_words: int) -> None:
+def refuse_beyond(words: np.ndarray, lengths: np.ndarray, most_tokens: int, num_words: int) -> None:
     """Raise where a row is longer than the model takes, or holds a token it does not know."""
-    if (longest := max(map(len, rows))) > most_tokens:
+    if (longest := int(lengths.max())) > most_tokens:
         raise SettingsError(
             f"a row has {longest:,} tokens, the model takes {most_tokens:,}", "encode with a smaller max_length"
         )
-    if (largest := max(int(row.max(initial=0)) for row in rows)) >= num_words:
+    if (largest := int(words.max(initial=0))) >= num_words:
         raise SettingsError(
             f"a row holds the token {largest:,}, the model knows {num_words:,}", "use the model's own tokenizer"
         )

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from packs import packing_of
+from packs import packed_rows, packing_of
 
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.speed import packing
-from glassloop.speed.packing import PackedBatches, pack, rounded, send
+from glassloop.speed.packing import PackedBatches, rounded, send
 
 CPU = torch.device("cpu")
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
@@ -35,7 +35,7 @@ def test_tokens_lie_one_after_the_other_without_padding() -> None:
 
 
 def test_all_numbers_are_one_tensor_of_small_integers() -> None:
-    inputs = pack(ROWS, None, 0)
+    inputs = packed_rows(ROWS, None, 0)
     assert inputs["packed"].dtype == np.int32
     assert len(inputs["packed"]) == 6 * 6 + 4 + 3 + 4
 
@@ -80,7 +80,7 @@ def test_where_nothing_is_left_over_the_last_sequence_is_empty() -> None:
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:
     """What graphs need: lengths differ, shapes do not."""
-    first, second = (pack([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11)))
+    first, second = (packed_rows([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11)))
     assert {name: value for name, value in first.items() if name != "packed"} == {
         name: value for name, value in second.items() if name != "packed"
     }
