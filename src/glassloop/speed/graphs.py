@@ -1,4 +1,4 @@
-"""A whole step as one CUDA graph a shape: the loop's own step function, captured when a shape comes again, then replayed."""
+"""A whole step as one CUDA graph a shape: the loop's own step function, captured when a shape first comes, then replayed."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ class NoSchedule:
 class GraphStep:
     """Runs a step by replaying its graph. `step` takes a group of batches and returns its figures.
 
-    The first time a shape comes its step is simply run, which also warms up what a capture must not do; the second time
-    it is captured; from then on it is replayed. Nothing waits for the device.
+    The very first step is simply run, which also warms up what a capture must not do. Each shape is captured when it first
+    comes; where that fails it is run, and captured when it comes again. Nothing waits for the device.
     """
 
     def __init__(
         self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
     ) -> None:
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
-        self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor] | None] = {}
+        self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
+        self.run: set[Hashable] = set()  # the shapes that were run as they are written
         self.pool: Any = None
-        self.captured = 0
         self.gave_up = False
+
+    @property
+    def captured(self) -> int:
+        return len(self.entries)
 
     def __call__(self, group: list[Batch]) -> torch.Tensor:
         self.optimizer.refresh()
         key = tuple(shape_of(batch) for batch in group)
-        if key in self.entries and not self.gave_up:
-            found = self.entries[key] or self.capture(key, group)
-        else:
-            found = None
-            self.entries.setdefault(key, None)
+        found = self.entries.get(key)
+        if found is None and self.run and not self.gave_up and self.captured < MOST_GRAPHS:
+            found = self.capture(key, group)
         if found is None:
+            self.run.add(key)
             figures = self.step(group)
         else:
             graph, static, result = found
@@ -54,24 +57,26 @@ class GraphStep:
         return figures
 
     def capture(self, key: Hashable, group: list[Batch]) -> tuple[Any, list[Batch], torch.Tensor] | None:
-        """The graph of this shape; None, and no further try, where the step cannot be captured."""
-        if self.captured >= MOST_GRAPHS:
-            return None
+        """The graph of this shape; None where the step cannot be captured: if it was run before, that is the last try."""
         static = [still_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         put_back = random_state()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            # What a model makes without naming a device is made on this one: a copy from the CPU cannot be captured.
+            with (
+                torch.device(static[0].labels.device if static[0].labels is not None else "cuda"),
+                torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"),
+            ):
                 result = self.step(static)
         except Exception as error:
-            self.gave_up = True
             self.optimizer.zero_grad(set_to_none=True)
             put_back()
             torch.cuda.synchronize()
-            self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
+            self.gave_up = key in self.run
+            if self.gave_up:
+                self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
             return None
-        self.captured += 1
         self.entries[key] = (graph, static, result)
         return self.entries[key]
 

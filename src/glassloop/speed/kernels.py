@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+# Numbers that are "not specialized" differ from launch to launch: a kernel would be compiled anew for each kind of them.
+
 
 @triton.jit
 def kept_of(seed, salt, places, rate):
@@ -12,7 +14,7 @@ def kept_of(seed, salt, places, rate):
     return tl.where(tl.rand(seed + salt, places) >= rate, 1.0 / (1.0 - rate), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["salt"])
 def norm_kernel(
     product, bias, residual, gain, shift, y, low_y, normed, spread, seed_at, salt, rate, eps, width,
     DROPS: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
@@ -37,7 +39,7 @@ def norm_kernel(
     tl.store(spread + row, scale)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["salt"])
 def embed_kernel(
     words, positions, types, ids, places, kinds, gain, shift, y, low_y, normed, spread, seed_at, salt, rate, eps, width,
     TYPES: tl.constexpr, DROPS: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
@@ -64,7 +66,7 @@ def embed_kernel(
     tl.store(spread + row, scale)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["salt", "rows"])
 def norm_backward_kernel(
     grad, more, normed, spread, gain, by_residual, by_product, parts, columns, bias_at, gain_at, shift_at,
     seed_at, salt, rate, rows, width,
@@ -111,7 +113,7 @@ def norm_backward_kernel(
         tl.store(at + bias_at, by_bias, mask=fits)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "padding"])
 def rows_kernel(grad, keys, order, slot, count, width, padding, ADDS: tl.constexpr, BLOCK: tl.constexpr):
     """Add up the gradients of equal keys, which lie together in `order`: always in the same order, so never by chance."""
     place = tl.program_id(0)
@@ -144,7 +146,7 @@ def gelu_kernel(raised, bias, active, width, size, TANH: tl.constexpr, BLOCK: tl
     tl.store(active + place, (x * half).to(active.dtype.element_ty), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def gelu_backward_kernel(
     grad, raised, bias, found, parts, columns, bias_at, rows, width,
     TANH: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr,
@@ -171,7 +173,7 @@ def gelu_backward_kernel(
     tl.store(start, by_bias, mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "num_joined"])
 def join_kernel(
     first, second, third, joined, parts, columns, bias_at, rows, width, num_joined,
     ADDS: tl.constexpr, BLOCK: tl.constexpr,

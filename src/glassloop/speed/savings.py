@@ -217,6 +217,7 @@ class Savings:
 
     def finish(self) -> None:
         """After a backward pass."""
+        self.storage.join()
         self.ops.finish(self.storage)
 
 
