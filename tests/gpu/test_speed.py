@@ -375,7 +375,7 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
     same_losses(graphs, plain)
     if family in FAST:
         assert captures
-        assert all(captures), "every shape that came again was captured"
+        assert all(captures), "every shape was captured"
 
 
 @pytest.mark.parametrize("given", [{"gradient_accumulation_steps": 3}, {"weight_decay": 0.01}, {"max_grad_norm": 0.0}])
@@ -443,7 +443,8 @@ def test_a_step_that_cannot_be_captured_is_run_with_the_right_numbers(trained, c
     graphs = trained("graphs", loss=reads, model=lively(), max_steps=40)
     said = capsys.readouterr().err
     assert said.count("steps are run one kernel at a time") == 1
-    assert captures == [False]
+    assert captures
+    assert not any(captures)
     same_losses(graphs, trained("plain", loss=reads, max_steps=40))
 
 
@@ -454,7 +455,8 @@ def test_after_a_capture_that_failed_dropout_still_draws(trained, captures: list
         return cost
 
     losses = figures(trained("graphs", loss=reads, model=lively(dropout=0.1), max_steps=40))
-    assert captures == [False]
+    assert captures
+    assert not any(captures)
     assert torch.isfinite(losses).all()
     assert len({*losses.tolist()}) == 40
 

@@ -72,6 +72,7 @@ class GraphStep:
         except Exception as error:
             self.optimizer.zero_grad(set_to_none=True)
             put_back()
+            self.pool = None  # it would count as still being recorded to
             torch.cuda.synchronize()
             self.gave_up = key in self.run
             if self.gave_up:

@@ -134,8 +134,9 @@ def joined(rows: list[np.ndarray]) -> Lists:
 
 def counted(lengths: np.ndarray) -> np.ndarray:
     """0, 1, 2 … within each of some lists."""
-    stops = np.cumsum(lengths, dtype=np.int32)
-    return np.arange(stops[-1], dtype=np.int32) - np.repeat(stops - lengths, lengths)
+    stops: np.ndarray = np.cumsum(lengths, dtype=np.int32)
+    found: np.ndarray = np.arange(stops[-1], dtype=np.int32) - np.repeat(stops - lengths, lengths)
+    return found
 
 
 def read_table(rows: Any) -> dict[str, Any]:
@@ -240,7 +241,7 @@ class PackedBatches:
         """One packed batch in main memory."""
         columns = self.columns(numbers)
         if self.limits is not None:
-            refuse_beyond(*columns["input_ids"], *self.limits)
+            refuse_beyond(columns["input_ids"], *self.limits)
         types = columns["token_type_ids"][0] if "token_type_ids" in columns else None
         inputs = pack(columns["input_ids"], types, self.first_position, self.steps, self.vocabulary, ordered=ordered)
         label = next((columns[key] for key in LABEL_KEYS if key in columns), None)
@@ -277,8 +278,9 @@ class PackedBatches:
         return columns
 
 
-def refuse_beyond(words: np.ndarray, lengths: np.ndarray, most_tokens: int, num_words: int) -> None:
+def refuse_beyond(rows: Lists, most_tokens: int, num_words: int) -> None:
     """Raise where a row is longer than the model takes, or holds a token it does not know."""
+    words, lengths = rows
     if (longest := int(lengths.max())) > most_tokens:
         raise SettingsError(
             f"a row has {longest:,} tokens, the model takes {most_tokens:,}", "encode with a smaller max_length"

@@ -74,14 +74,12 @@ class PostNormLayer(torch.autograd.Function):
         if not firsts_only:
             joined = ops.attend_backward(by_attended, saved_attention, linears, storage)
             storage.add_product(weights, joined, low_x)
-            storage.end_of_layer()
             return (ops.add_product(by_source, joined, storage.in_low(*weights), after_layer), *[None] * 8)
         flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]
         query = ops.join(flat[:1], linears[:1], storage)
         joined = ops.join(flat[1:], linears[1:], storage)
         storage.add_product(weights[:1], query, low_source)
         storage.add_product(weights[1:], joined, low_x)
-        storage.end_of_layer()
         by_source = ops.add_product(by_source, query, storage.in_low(weights[0]))
         by_x = (joined @ storage.in_low(*weights[1:])).float()
         by_x.index_add_(0, packing.firsts, by_source)

@@ -217,7 +217,6 @@ class Savings:
 
     def finish(self) -> None:
         """After a backward pass."""
-        self.storage.join()
         self.ops.finish(self.storage)
 
 

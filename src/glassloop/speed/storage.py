@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 from glassloop.errors import SettingsError
-from glassloop.speed.beside import Beside
 from glassloop.speed.layers import Layer
 from glassloop.speed.vocabulary import Vocabulary
 
@@ -92,7 +90,6 @@ class Storage:
         self.views: dict[tuple[int, ...], torch.Tensor] = {}  # made once: a step asks for hundreds
         self.written: set[int] = set()  # the parameters that have a gradient since the last step
         self.shown = False  # others write into gradients too
-        self.beside = Beside() if device.type == "cuda" and layers else None
         for weight in self.parameters:
             self.view(self.weights, id(weight)).copy_(values[id(weight)])
             if id(weight) not in self.tables:
@@ -149,24 +146,13 @@ class Storage:
         """Add left^T @ right to the joined gradient of `weights`."""
         slot = self.joined(weights, self.matrix_gradients)
         product = left.t()
-        with self.beside.work(left, right) if self.beside is not None else nullcontext():
-            if id(weights[0]) in self.written:
-                slot.addmm_(product, right) if slot.dtype == left.dtype else slot.add_(product @ right)
-            elif slot.dtype == left.dtype:
-                torch.mm(product, right, out=slot)
-            else:
-                slot.copy_(product @ right)
+        if id(weights[0]) in self.written:
+            slot.addmm_(product, right) if slot.dtype == left.dtype else slot.add_(product @ right)
+        elif slot.dtype == left.dtype:
+            torch.mm(product, right, out=slot)
+        else:
+            slot.copy_(product @ right)
         self.mark(*weights)
-
-    def end_of_layer(self) -> None:
-        """The way back has left a layer."""
-        if self.beside is not None:
-            self.beside.end_of_layer()
-
-    def join(self) -> None:
-        """All gradients are there for whoever reads them next."""
-        if self.beside is not None:
-            self.beside.join()
 
     def add(self, weight: nn.Parameter, value: torch.Tensor) -> None:
         """Add to a parameter's gradient."""

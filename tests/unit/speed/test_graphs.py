@@ -1,4 +1,4 @@
-"""Steps as graphs: the first is run, each shape captured, then replayed; here with a graph that runs its step again, without a GPU."""
+"""Steps as graphs: the first is run, each shape captured, then replayed; here a graph runs its step again, without a GPU."""
 
 from __future__ import annotations
 

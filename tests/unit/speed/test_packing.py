@@ -80,7 +80,9 @@ def test_where_nothing_is_left_over_the_last_sequence_is_empty() -> None:
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:
     """What graphs need: lengths differ, shapes do not."""
-    first, second = (packed_rows([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11)))
+    first, second = (
+        packed_rows([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11))
+    )
     assert {name: value for name, value in first.items() if name != "packed"} == {
         name: value for name, value in second.items() if name != "packed"
     }
