@@ -378,6 +378,24 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
         assert all(captures), "every shape was captured"
 
 
+def test_after_the_rehearsal_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
+    from glassloop.speed import kernels, update
+
+    def compiled() -> dict[str, int]:
+        found = {**vars(kernels), **vars(update)}
+        return {name: len(part.device_caches[0][0]) for name, part in found.items() if name.endswith("_kernel")}
+
+    class Count(Callback):
+        def on_fit_start(self, state: Any) -> None:
+            counts.append(compiled())
+
+    counts: list[dict[str, int]] = []
+    trainer = trained("graphs", callbacks=[Count()], max_steps=8, precision="bf16")
+    trainer.evaluate()
+    assert all(counts[0].values())
+    assert compiled() == counts[0]
+
+
 @pytest.mark.parametrize("given", [{"gradient_accumulation_steps": 3}, {"weight_decay": 0.01}, {"max_grad_norm": 0.0}])
 def test_settings_under_graphs(given: dict[str, Any], trained, captures: list[bool]) -> None:
     same_losses(trained("graphs", **given), trained("plain", **given))

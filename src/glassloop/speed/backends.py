@@ -9,6 +9,7 @@ from functools import partial
 from math import lcm
 from typing import Any
 
+import numpy as np
 import torch
 
 from glassloop.data.batches import Batches, PaddingCollator
@@ -18,7 +19,8 @@ from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.graphs import GraphStep, NoSchedule
 from glassloop.speed.layers import layers_of
 from glassloop.speed.modules import ModuleSavings
-from glassloop.speed.packing import STEPS_OF_LENGTH, PackedBatches
+from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, PackedBatches, joined, pack
+from glassloop.speed.rehearsal import rehearsal
 from glassloop.speed.savings import Savings, choose_vocabulary, make_savings, why_not, why_not_packed
 from glassloop.speed.vocabulary import Vocabulary, used_ids
 
@@ -198,4 +200,23 @@ class GraphsBackend(PackedBackend):
     ) -> Callable[[list[Any]], torch.Tensor]:
         if self.shown:  # on_gradients is to be called in every step, not only in those that are captured
             return super().runner(step, optimizer, scheduler, say)
+        if isinstance(self.savings, Savings):
+            self.rehearse(self.savings, optimizer)
         return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)
+
+    def rehearse(self, savings: Savings, optimizer: FlatAdamW) -> None:
+        """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""
+        model, steps = savings.model, optimizer.steps.clone()
+        nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
+        inputs = pack(nothing, nothing[0], savings.first_position, (STEPS_OF_LENGTH, STEPS_OF_FLASH))
+        inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
+        with torch.random.fork_rng([torch.cuda.current_device()]), rehearsal():
+            self.backward(model(**inputs).logits.float().sum())
+            optimizer.clip(1.0)
+            optimizer.step()
+            model.eval()
+            with torch.inference_mode():
+                model(**inputs)
+        model.train()
+        optimizer.zero_grad()
+        optimizer.steps.copy_(steps)

@@ -18,6 +18,7 @@ from glassloop.speed.kernels import (
     rows_kernel,
 )
 from glassloop.speed.packing import Packing
+from glassloop.speed.rehearsal import launch
 from glassloop.speed.storage import Storage
 
 ROWS = 2  # rows a program takes at least, one after the other
@@ -91,7 +92,8 @@ class Fused(Elementwise):
         spread = torch.empty(rows, device=x.device)
         self.sites += 1
         salt = self.sites * SITE_SALT & 0x7FFFFFFF  # one kind of number for all sites: one kernel
-        norm_kernel[(rows,)](
+        launch(
+            norm_kernel, (rows,),
             product, bias, residual, gain, shift, y, low_y, normed, spread, self.seed, salt, rate, eps, width,
             DROPS=rate > 0, LOW=self.is_low, BLOCK=triton.next_power_of_2(width), num_warps=4,
         )  # fmt: skip
@@ -106,7 +108,8 @@ class Fused(Elementwise):
         by_residual = torch.empty_like(normed)
         by_product = torch.empty(rows, width, dtype=self.kind, device=grad.device)
         parts, columns, bias_at, gain_at, shift_at, adds = self.site(storage, linear.bias, norm.weight, norm.bias)
-        norm_backward_kernel[(self.num_parts,)](
+        launch(
+            norm_backward_kernel, (self.num_parts,),
             grad.contiguous(), grad if more is None else more, normed, spread, norm.weight, by_residual, by_product,
             parts, columns, bias_at, gain_at, shift_at, seed, salt, rate, rows, width,
             MORE=more is not None, DROPS=rate > 0, FIRST=False, ADDS=adds,
@@ -121,7 +124,8 @@ class Fused(Elementwise):
         y, normed = (torch.empty(tokens, width, device=words.device) for _ in range(2))
         low_y = torch.empty_like(y, dtype=self.kind) if self.is_low else y
         spread = torch.empty(tokens, device=words.device)
-        embed_kernel[(tokens,)](
+        launch(
+            embed_kernel, (tokens,),
             words, positions, words if types is None else types, packing.ids, packing.positions, packing.types,
             norm.weight, norm.bias, y, low_y, normed, spread, self.seed, 0, rate, norm.eps, width,
             TYPES=types is not None, DROPS=rate > 0, LOW=self.is_low, BLOCK=triton.next_power_of_2(width), num_warps=4,
@@ -134,7 +138,8 @@ class Fused(Elementwise):
         rows, width = normed.shape
         by_total = torch.empty_like(normed)
         parts, columns, gain_at, shift_at, adds = self.site(storage, norm.weight, norm.bias)
-        norm_backward_kernel[(self.num_parts,)](
+        launch(
+            norm_backward_kernel, (self.num_parts,),
             grad.contiguous(), grad if more is None else more, normed, spread, norm.weight, by_total, by_total,
             parts, columns, 0, gain_at, shift_at, seed, 0, rate, rows, width,
             MORE=more is not None, DROPS=rate > 0, FIRST=True, ADDS=adds,
@@ -149,8 +154,19 @@ class Fused(Elementwise):
         if not adds:
             slot.zero_()
         count, width = grad.shape
-        rows_kernel[(count, triton.cdiv(width, 256))](
-            grad, rows, order, slot, count, width, padding, ADDS=adds, BLOCK=256, num_warps=2
+        launch(
+            rows_kernel,
+            (count, triton.cdiv(width, 256)),
+            grad,
+            rows,
+            order,
+            slot,
+            count,
+            width,
+            padding,
+            ADDS=adds,
+            BLOCK=256,
+            num_warps=2,
         )
         storage.mark(weight)
 
@@ -158,8 +174,17 @@ class Fused(Elementwise):
         raised = x @ weight.t()
         active = torch.empty_like(raised)
         size = raised.numel()
-        gelu_kernel[(triton.cdiv(size, 1024),)](
-            raised, bias, active, raised.shape[1], size, TANH=form == "tanh", BLOCK=1024, num_warps=4
+        launch(
+            gelu_kernel,
+            (triton.cdiv(size, 1024),),
+            raised,
+            bias,
+            active,
+            raised.shape[1],
+            size,
+            TANH=form == "tanh",
+            BLOCK=1024,
+            num_warps=4,
         )
         return raised, active
 
@@ -167,7 +192,8 @@ class Fused(Elementwise):
         rows, width = raised.shape
         found = torch.empty_like(raised)
         parts, columns, bias_at, adds = self.site(storage, linear.bias)
-        gelu_backward_kernel[(triton.cdiv(width, 256), self.num_parts)](
+        launch(
+            gelu_backward_kernel, (triton.cdiv(width, 256), self.num_parts),
             grad, raised, linear.bias, found, parts, columns, bias_at, rows, width,
             TANH=form == "tanh", ADDS=adds, BLOCK=256, num_warps=4,
         )  # fmt: skip
@@ -180,7 +206,8 @@ class Fused(Elementwise):
         joined = torch.empty(rows, width * len(parts), dtype=parts[0].dtype, device=parts[0].device)
         sums, columns, bias_at, adds = self.site(storage, linears[0].bias)
         whole = [part.contiguous() for part in parts]
-        join_kernel[(triton.cdiv(width, 256), len(parts), self.num_parts)](
+        launch(
+            join_kernel, (triton.cdiv(width, 256), len(parts), self.num_parts),
             whole[0], whole[min(1, len(parts) - 1)], whole[-1], joined, sums, columns, bias_at, rows, width, len(parts),
             ADDS=adds, BLOCK=256, num_warps=2,
         )  # fmt: skip

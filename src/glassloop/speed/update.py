@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from glassloop.speed.rehearsal import launch
 from glassloop.speed.storage import Storage
 
 
@@ -74,13 +75,15 @@ class Update:
     ) -> None:  # fmt: skip
         store, clips = self.storage, norm is not None and max_norm > 0
         logs = (math.log(beta1) if beta1 else -1e30, math.log(beta2) if beta2 else -1e30)
-        scalars_kernel[(1,)](steps, rate, norm if clips else rate, max_norm, *logs, self.scalars, CLIPS=clips, num_warps=1)
+        norm = norm if clips else rate
+        launch(scalars_kernel, (1,), steps, rate, norm, max_norm, *logs, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
             inside = region.in_layers
             gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
             shadow = store.shadow if inside and store.shadow is not None else None
             size = region.stop - region.start
-            update_kernel[(triton.cdiv(size, 1024),)](
+            launch(
+                update_kernel, (triton.cdiv(size, 1024),),
                 store.weights[region.part], store.moments[0][region.part], store.moments[1][region.part], gradients,
                 self.scalars if shadow is None else shadow, self.scalars, size,
                 1.0 - beta1, beta2, 1.0 - beta2, eps, decay if region.decays else 0.0,
@@ -92,5 +95,5 @@ class Update:
         """The norm of some blocks together, from sums that are always taken in the same order."""
         sums = torch.zeros(len(blocks), SUMS, device=blocks[0].device)
         for block, row in zip(blocks, sums, strict=True):
-            squares_kernel[(SUMS,)](block, block.numel(), row, BLOCK=4096, num_warps=8)
+            launch(squares_kernel, (SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
         return sums.sum().sqrt_()
