@@ -16,10 +16,11 @@ from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
+from glassloop.speed.batches import PackedBatches
 from glassloop.speed.graphs import GraphStep, NoSchedule
 from glassloop.speed.layers import layers_of
 from glassloop.speed.modules import ModuleSavings
-from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, PackedBatches, joined, pack
+from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, joined, pack
 from glassloop.speed.rehearsal import rehearsal
 from glassloop.speed.savings import Savings, choose_vocabulary, make_savings, why_not, why_not_packed
 from glassloop.speed.vocabulary import Vocabulary, used_ids
@@ -84,7 +85,7 @@ class PackedBackend(PlainBackend):
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = make_savings(model, self.low)
+        self.savings = make_savings(model, self.low, trains=False)
         try:
             yield
         finally:
@@ -202,7 +203,8 @@ class GraphsBackend(PackedBackend):
             return super().runner(step, optimizer, scheduler, say)
         if isinstance(self.savings, Savings):
             self.rehearse(self.savings, optimizer)
-        return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)
+        own = not isinstance(self.savings, Savings)
+        return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say, own_modules=own)
 
     def rehearse(self, savings: Savings, optimizer: FlatAdamW) -> None:
         """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""

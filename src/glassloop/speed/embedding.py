@@ -20,7 +20,7 @@ class Embedded(torch.autograd.Function):
         padding_row: int,
     ) -> torch.Tensor:  # fmt: skip
         views = [
-            storage.view(storage.weights, id(table.weight)) if table is not None else None
+            storage.table(table.weight) if table is not None else None
             for table in (tables.words, tables.positions, tables.types)
         ]
         rate = float(tables.dropout.p) if training else 0.0

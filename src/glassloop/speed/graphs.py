@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +28,11 @@ class GraphStep:
     """
 
     def __init__(
-        self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
-    ) -> None:
+        self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None], *,
+        own_modules: bool = False,
+    ) -> None:  # fmt: skip
+        # What a model's own modules make without naming a device is made on this one: a copy from a CPU cannot be captured.
+        self.makes_on = partial(torch.device, "cuda") if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
         self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
         self.run: set[Hashable] = set()  # the shapes that were run as they are written
@@ -63,9 +68,8 @@ class GraphStep:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         put_back = random_state()
         try:
-            # What a model makes without naming a device is made on this one: a copy from the CPU cannot be captured.
             with (
-                torch.device(static[0].labels.device if static[0].labels is not None else "cuda"),
+                self.makes_on(),
                 torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"),
             ):
                 result = self.step(static)

@@ -22,10 +22,10 @@ class ModuleSavings:
     vocabulary = limits = None
     first_position = 0
 
-    def __init__(self, model: Any, low: torch.dtype, *, no_decay: set[int] | None = None) -> None:
+    def __init__(self, model: Any, *, trains: bool = True, no_decay: set[int] | None = None) -> None:
         self.model = model
         self.packs = model.config.model_type in PACKED_MODULES
-        self.storage = Storage(model, [], no_decay or set())
+        self.storage = Storage(model, [], no_decay or set(), trains=trains)
         self.masks = Masks(next(model.parameters()).device)
         self.hooks: list[Any] = []
         self.packing: Packing | None = None

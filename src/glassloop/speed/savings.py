@@ -74,12 +74,15 @@ def plain_table(table: nn.Embedding) -> bool:
 
 
 def make_savings(
-    model: Any, low: torch.dtype, *, no_decay: set[int] | None = None, vocabulary: Any = None, low_gradients: bool = False
-) -> Savings | ModuleSavings:
+    model: Any, low: torch.dtype, *, trains: bool = True, no_decay: set[int] | None = None, vocabulary: Any = None,
+    low_gradients: bool = False,
+) -> Savings | ModuleSavings:  # fmt: skip
     """The savings that fit a model."""
     if why_not_packed(model) is None and model.config.model_type not in PACKED_MODULES:
-        return Savings(model, low, no_decay=no_decay, vocabulary=vocabulary, low_gradients=low_gradients)
-    return ModuleSavings(model, low, no_decay=no_decay)
+        return Savings(
+            model, low, trains=trains, no_decay=no_decay, vocabulary=vocabulary, low_gradients=low_gradients
+        )  # fmt: skip
+    return ModuleSavings(model, trains=trains, no_decay=no_decay)
 
 
 class Savings:
@@ -92,6 +95,7 @@ class Savings:
         model: Any,
         low: torch.dtype = torch.float32,
         *,
+        trains: bool = True,
         no_decay: set[int] | None = None,
         vocabulary: Vocabulary | None = None,
         low_gradients: bool = False,
@@ -110,6 +114,7 @@ class Savings:
             tables={id(self.tables.words.weight): vocabulary} if vocabulary is not None else {},
             low=low,
             low_gradients=low_gradients,
+            trains=trains,
         )
         self.ops = elementwise_for(device, low)
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters

@@ -34,7 +34,8 @@ class Storage:
     """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
 
     `tables` names the parameters of which only some rows are trained (see vocabulary.py). `low`: the precision of matrix
-    products, of which the layers' matrices get a copy; `low_gradients`: their gradients are kept in it as well.
+    products, of which the layers' matrices get a copy; `low_gradients`: their gradients are kept in it as well. With `trains`
+    False the parameters stay where they are, and only what layers read in one piece is copied.
     """
 
     def __init__(
@@ -47,13 +48,14 @@ class Storage:
         tables: dict[int, Vocabulary] | None = None,
         low: torch.dtype = torch.float32,
         low_gradients: bool = False,
+        trains: bool = True,
     ) -> None:
         self.tables = tables or {}
-        named = [parameter for _, parameter in model.named_parameters()]
+        named = list(model.parameters())
         matrices = [group for layer in layers for group in layer.matrices]
         vectors = [*([first_vectors] if first_vectors else []), *(layer.vectors for layer in layers)]
         known = {id(weight) for group in (*matrices, *vectors) for weight in group}
-        rest = [weight for weight in named if id(weight) not in known]
+        rest = [weight for weight in named if id(weight) not in known and trains]
         sections: list[tuple[list[list[nn.Parameter]], bool, bool]] = [
             (matrices, True, True),
             ([[weight] for weight in rest if id(weight) not in no_decay], True, False),
@@ -90,8 +92,10 @@ class Storage:
         self.views: dict[tuple[int, ...], torch.Tensor] = {}  # made once: a step asks for hundreds
         self.written: set[int] = set()  # the parameters that have a gradient since the last step
         self.shown = False  # others write into gradients too
-        for weight in self.parameters:
-            self.view(self.weights, id(weight)).copy_(values[id(weight)])
+        self.trains = trains
+        if self.parameters:
+            torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
+        for weight in self.parameters if trains else ():
             if id(weight) not in self.tables:
                 weight.data = self.view(self.weights, id(weight))
         self.refresh_shadow()
@@ -113,6 +117,10 @@ class Storage:
         """A parameter's stretch of a block, in its shape."""
         start, shape = self.places[number]
         return block[start - offset : start - offset + shape.numel()].view(shape)
+
+    def table(self, weight: torch.Tensor) -> torch.Tensor:
+        """The rows of a table that are read: all of it, or those that are trained."""
+        return self.view(self.weights, id(weight)) if id(weight) in self.places else weight.detach()
 
     def gradient(self, weight: nn.Parameter) -> torch.Tensor:
         """Where a parameter's gradient is kept."""
@@ -220,6 +228,8 @@ class Storage:
     def release(self) -> None:
         """Give every parameter memory of its own again; what a training needed is given back first."""
         self.views.clear()
+        if not self.trains:
+            return
         if hasattr(self, "moments"):  # else gradients are somebody else's
             for weight in self.parameters:
                 weight.grad = None

@@ -15,8 +15,8 @@ from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.engine.backends import PlainBackend
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.backends import GraphsBackend, PackedBackend, usable, with_few_shapes
+from glassloop.speed.batches import PackedBatches
 from glassloop.speed.graphs import GraphStep
-from glassloop.speed.packing import PackedBatches
 
 OPTIONS: dict[str, Any] = {"weight_decay": 0.0, "betas": (0.9, 0.999), "epsilon": 1e-8, "fused": True}
 

@@ -11,8 +11,10 @@ from datasets import Dataset
 from packs import packed_rows, packing_of
 
 from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.speed import batches as packed_batches
 from glassloop.speed import packing
-from glassloop.speed.packing import PackedBatches, rounded, send
+from glassloop.speed.batches import PackedBatches, merged, send
+from glassloop.speed.packing import rounded
 
 CPU = torch.device("cpu")
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
@@ -108,6 +110,13 @@ def test_on_a_cpu_arrays_are_not_copied() -> None:
     assert send([array], CPU)[0].data_ptr() == array.ctypes.data
 
 
+def test_small_batches_of_an_evaluation_are_joined() -> None:
+    plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3]), np.array([5])], np.array([3, 4, 9, 1, 2, 2])
+    assert [part.tolist() for part in merged(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
+    assert [part.tolist() for part in merged(plan, lengths, 5)] == [[4, 0], [1], [2, 3], [5]], "one too large stays alone"
+    assert merged([], lengths) == []
+
+
 # --- the same batches --------------------------------------------------------------------------------------------
 
 
@@ -189,7 +198,7 @@ def test_resuming_is_skipping_part_of_a_list(tiny_tokenizer) -> None:
 @pytest.mark.parametrize("read", [1, 3, 5, 23])
 def test_rows_are_read_in_parts(source: str, read: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand at a time; here so few that rows lie on both sides of a seam."""
-    monkeypatch.setattr(packing, "READ_ROWS", read)
+    monkeypatch.setattr(packed_batches, "READ_ROWS", read)
     batches = Batches(SOURCES[source](), PaddingCollator(tiny_tokenizer), 4, seed=7)
     same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch())
 

@@ -48,6 +48,19 @@ def test_nothing_is_left_of_them(family: str) -> None:
     assert why_not(model) is why_not_packed(model) is None, "they can be put in place again"
 
 
+@pytest.mark.parametrize("family", FAST)
+def test_for_an_evaluation_alone_no_weight_is_moved(family: str) -> None:
+    model, rows = lively(family), token_rows()
+    expected, places = model(**padded_inputs(rows)).logits, [weight.data_ptr() for weight in model.parameters()]
+    savings = make_savings(model, torch.float32, trains=False)
+    torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
+    words = model.get_input_embeddings().weight
+    assert id(words) not in savings.storage.places, "tables are read where they are"
+    savings.remove()
+    assert [weight.data_ptr() for weight in model.parameters()] == places
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+
+
 def test_they_can_be_put_in_place_many_times() -> None:
     model, rows = lively(), token_rows()
     answers = []
