@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from glassloop.errors import SettingsError
 from glassloop.speed.storage import Storage
 
 PIECE = 4096
+REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class FlatAdamW(torch.optim.AdamW):
@@ -41,7 +43,7 @@ class FlatAdamW(torch.optim.AdamW):
 
     def refresh(self) -> None:
         """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""
-        if not all(weight.requires_grad for weight in self.storage.parameters):
+        if not all(map(REQUIRES_GRAD, self.storage.parameters)):
             raise SettingsError(
                 "weights were frozen in the middle of a training", "freeze them before it, or use backend plain"
             )
