@@ -98,6 +98,8 @@ class Glassloop(Contender):
         job, clock = self.job, self.clock
 
         class Ticking(Callback):
+            reads_weights = False
+
             def on_step(self, state: Any, batches: Any) -> None:
                 clock.tick(state.step)
                 if state.step == job.steps:

@@ -209,7 +209,7 @@ class Trainer:
         `resume_from_checkpoint`: True goes on from the newest complete checkpoint of output_dir, a path from that one.
         """
         self.backend = usable(self.backend, self.model, self.say_once)  # weights may have been frozen since
-        self.backend.watched = bool(self.callbacks)
+        self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         metrics = run_training(self, resume_from_checkpoint)
         return TrainOutput(self.state.step, self.state.mean_loss, metrics)
 

@@ -329,6 +329,24 @@ def test_weights_that_are_frozen_after_the_trainer_was_made_stay_as_they_are(enc
     assert "backend plain instead of packed: 39 weights are frozen" in capsys.readouterr().err
 
 
+def test_for_a_callback_that_reads_no_weights_none_are_copied(trained) -> None:
+    class Counts(Callback):
+        reads_weights = False
+
+        def __init__(self, words: Any) -> None:
+            self.words, self.seen = words, []
+
+        def on_step(self, state: Any, batches: list[Any]) -> None:
+            self.seen.append(float(self.words.sum()))
+
+    model = lively()
+    counts = Counts(model.get_input_embeddings().weight)
+    trainer = trained("packed", model=model, callbacks=[counts], max_steps=10)
+    assert len(counts.seen) == 10
+    assert len({*counts.seen}) == 1
+    assert weights_hash(trainer.model) == weights_hash(trained("packed", max_steps=10).model)
+
+
 def test_callbacks_see_the_word_vectors_of_their_step_and_change_none(trained) -> None:
     class Looks(Callback):
         def __init__(self, model: Any) -> None:

@@ -202,6 +202,20 @@ def test_the_kept_share_and_the_same_mask_both_ways(low: torch.dtype, rate: floa
     torch.testing.assert_close(by_product.float()[~dropped], expected, **KINDS[low])
 
 
+def test_masks_of_other_sites_steps_and_places_have_nothing_to_do_with_each_other() -> None:
+    bench = Bench("fused", rows=512)
+    masks = []
+    for seed in (0, 1, 2**31 - 1):
+        bench.ops.seed.fill_(seed)
+        masks += [masked_norm(bench, 0.25)[0].float().flatten() for _ in range(3)]
+    bound = 5 / len(masks[0]) ** 0.5
+    together = torch.corrcoef(torch.stack(masks)) - torch.eye(9, device="cuda")
+    assert together.abs().max() < bound
+    for mask in masks:
+        for lag in (1, 2, 4, 32, WIDTH):
+            assert torch.corrcoef(torch.stack([mask[lag:], mask[:-lag]]))[0, 1].abs() < bound
+
+
 def test_the_first_vectors_drop_the_same_both_ways() -> None:
     rows = token_rows((40, 50, 30))
     packing, bench = on_gpu(packing_of(rows, multiple=32)), Bench("fused", rows=128)

@@ -9,7 +9,13 @@ from glassloop.errors import SettingsError, listed
 
 
 class Callback:
-    """Listens to a run. Every method may be left as it is."""
+    """Listens to a run. Every method may be left as it is.
+
+    `reads_weights`: whether it may look at the model's weights. One that never does may say so: weights that are trained
+    outside of the model are then not copied into it after every step.
+    """
+
+    reads_weights = True
 
     def on_fit_start(self, state: State) -> None:
         """Before the first step."""

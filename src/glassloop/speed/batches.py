@@ -168,5 +168,5 @@ def send(arrays: list[Any], device: torch.device) -> list[torch.Tensor]:
     if device.type != "cuda":
         return [torch.from_numpy(array) for array in arrays]
     whole = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays])).pin_memory().to(device, non_blocking=True)
-    parts = whole.split([array.size for array in arrays])
+    parts = torch.split(whole, [array.size for array in arrays])
     return [part.view(array.shape) if array.ndim > 1 else part for part, array in zip(parts, arrays, strict=True)]

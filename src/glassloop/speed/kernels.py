@@ -9,9 +9,24 @@ import triton.language as tl
 
 
 @triton.jit
+def mixed(x):
+    """32 bits that hang on all bits of x: if one of these changes, each of those does with a chance of one half."""
+    x = (x ^ (x >> 16)) * 0x85EBCA6B
+    x = (x ^ (x >> 13)) * 0xC2B2AE35
+    return x ^ (x >> 16)
+
+
+@triton.jit
 def kept_of(seed, salt, places, rate):
-    """1 / (1 - rate) where a value is kept, 0 where it is dropped."""
-    return tl.where(tl.rand(seed + salt, places) >= rate, 1.0 / (1.0 - rate), 0.0)
+    """1 / (1 - rate) where a value is kept, 0 where it is dropped: drawn by place, so that it can be drawn again.
+
+    Two rounds of mixing, under two keys of the site and step: a tenth of the work of Triton's own generator.
+    """
+    first = mixed((seed + salt).to(tl.uint32))
+    second = mixed(first + 0x9E3779B9)
+    drawn = mixed(mixed(places.to(tl.uint32) + first) ^ second)
+    least = tl.minimum(rate * 4294967296.0, 4294967040.0).to(tl.uint32)
+    return tl.where((drawn >= least) & (rate < 1.0), 1.0 / (1.0 - rate), 0.0)
 
 
 @triton.jit(do_not_specialize=["salt"])
