@@ -140,7 +140,8 @@ def main() -> None:
     part = f"-{given.part}" if given.mode == "scaling" else ""
     name = f"gpu-{given.mode}{part}" + ("" if short == given.mode or given.part == "models" else f"-{short}")
     data = "random rows" if given.synthetic or given.mode == "large_batch" else "MRPC" if given.data else "the quickstart pairs"
-    report = Report(given, name, f"{given.mode}{part}: {short} on {data}, batch {base.batch_size}")
+    size = given.batch_size or (64 if given.mode == "large_batch" else 8)
+    report = Report(given, name, f"{given.mode}{part}: {short} on {data}, batch {size}")
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")
         began, watched = time.time(), job.steps // 4
