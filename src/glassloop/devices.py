@@ -54,10 +54,10 @@ def launched_processes() -> int:
 
 def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBackend:
     """Accelerate where it is asked for, has started this process, or several processes were launched; else the fastest."""
-    refuse_split_models(accelerator)
     launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # so does its launcher of one process
+    split = asked_for_fsdp(accelerator)
     alone = accelerator is None and launched == 1
-    if alone and args.backend != "accelerate" and not (args.backend == "auto" and by_accelerate):
+    if alone and args.backend != "accelerate" and not (args.backend == "auto" and (by_accelerate or split)):
         device = choose_device(args.device)
         return single_backend(args.backend, device, choose_precision(args.precision, device))
     if args.backend not in ("auto", "accelerate") and launched > 1:
@@ -77,7 +77,7 @@ def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBac
         if accelerator.num_processes != launched:
             problem = f"{launched} processes were launched, but Accelerate knows of {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")
-    return AccelerateBackend(accelerator)
+    return split_backend(accelerator) if split else AccelerateBackend(accelerator)
 
 
 def single_backend(wanted: str, device: str, precision: str) -> PlainBackend:
@@ -92,15 +92,41 @@ def single_backend(wanted: str, device: str, precision: str) -> PlainBackend:
     return GraphsBackend(device, precision) if name == "graphs" else PackedBackend(device, precision)
 
 
-def refuse_split_models(accelerator: Any) -> None:
-    """Raise where a model would be split over processes: here each holds, trains and saves the whole."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        asked = os.environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
-        if asked or (accelerator is not None and accelerator.distributed_type.name == name):
-            raise SettingsError(
-                f"{name} splits a model over processes; here each holds the whole",
-                "set distributed_type to MULTI_GPU; memory is saved by a smaller batch, more accumulation, or bf16",
-            )
+def asked_for_fsdp(accelerator: Any) -> bool:
+    """Whether a model is to be split over processes by FSDP of version 2; raises for other ways to split it."""
+
+    def asked(name: str) -> bool:
+        named = os.environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
+        return named or (accelerator is not None and accelerator.distributed_type.name == name)
+
+    for name in ("DEEPSPEED", "MEGATRON_LM"):
+        if asked(name):
+            raise SettingsError(f"{name} is not supported", "use distributed_type MULTI_GPU, or FSDP with fsdp_version 2")
+    if not asked("FSDP"):
+        return False
+    plugin = getattr(getattr(accelerator, "state", None), "fsdp_plugin", None)
+    version = plugin.fsdp_version if plugin is not None else os.environ.get("FSDP_VERSION", "1")
+    if int(version) != 2:
+        raise SettingsError(f"FSDP of version {version} is not supported", "set fsdp_version: 2 in accelerate's fsdp_config")
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # else transformers loads a model in the main process alone
+    return True
+
+
+def split_backend(accelerator: Any) -> PlainBackend:
+    """The backend of a model that is split. On a CPU Accelerate passes over FSDP without a word, so it is told here."""
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    from glassloop.engine.split import SplitBackend
+
+    state = accelerator.state
+    if not torch.distributed.is_initialized():
+        raise SettingsError("FSDP needs processes that know of each other", "start even one with accelerate launch or torchrun")
+    if state.distributed_type != DistributedType.FSDP:
+        if torch.accelerator.is_available():  # torch would split over it
+            raise SettingsError("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES=")
+        state.fsdp_plugin, state.distributed_type = FullyShardedDataParallelPlugin(), DistributedType.FSDP
+    state.fsdp_plugin.cpu_ram_efficient_loading = False
+    return SplitBackend(accelerator)
 
 
 def memory_need(num_parameters: int, num_tokens: float) -> float:

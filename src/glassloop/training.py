@@ -97,26 +97,26 @@ class Training:
 
     def save(self, *, behind: bool = True) -> None:
         """Take a snapshot between two steps and write it; all processes take part, the main one writes."""
-        tensors, plain_random = random_tensors(self.backend.device)
-        gathered = self.backend.gather_objects([(self.backend.rank, tensors, plain_random)])
+        randoms = self.backend.gather_objects([random_tensors(self.backend.device)])  # in the order of the processes
+        self.backend.settle()
+        kept = self.backend.optimizer_state(self.optimizer)
         if not self.backend.is_main:
             return
-        self.backend.settle()
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.bare.state_dict().items()}
         self.refuse_not_finite(weights)
-        optimizer, plain_optimizer = optimizer_tensors(self.bare, self.optimizer)
+        optimizer, plain_optimizer = optimizer_tensors(self.bare, self.optimizer, kept)
         scheduler = {name: value for name, value in self.scheduler.state_dict().items() if name != "lr_lambdas"}
         plain = {
             "state": self.state.to_dict(),
             "optimizer": plain_optimizer,
             "scheduler": scheduler,
             "scaler": self.backend.scaler.state_dict() if hasattr(self.backend, "scaler") else {},
-            "random": [entry[2] for entry in sorted(gathered, key=lambda entry: int(entry[0]))],
+            "random": [plain_random for _, plain_random in randoms],
             "processes": self.backend.num_processes,
             "versions": versions(),
         }
-        randoms = [entry[1] for entry in sorted(gathered, key=lambda entry: int(entry[0]))]
-        snapshot = Snapshot(weights, optimizer, self.best.weights, randoms, self.row_hashes(), plain, self.identity())
+        tensors = [found for found, _ in randoms]
+        snapshot = Snapshot(weights, optimizer, self.best.weights, tensors, self.row_hashes(), plain, self.identity())
         self.saver.save(snapshot, behind=behind)
 
     def refuse_not_finite(self, weights: Tensors) -> None:
@@ -142,8 +142,8 @@ class Training:
         weights, plain = checkpoint.weights(), checkpoint.plain
         refuse_other_tensors(self.bare.state_dict(), weights, f"{checkpoint.path.name}/model")
         self.bare.load_state_dict(weights)
-        self.backend.reload()
         restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
+        self.backend.reload()
         self.scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": self.scheduler.state_dict().get("lr_lambdas")})
         if plain["scaler"]:
             self.backend.scaler.load_state_dict(plain["scaler"])

@@ -106,6 +106,10 @@ class PlainBackend:
     def reload(self) -> None:
         """Take the module's weights, which were just loaded."""
 
+    def optimizer_state(self, optimizer: Any) -> Any:
+        """What the optimizer keeps of each parameter, where it has to be gathered from all processes."""
+        return None
+
     def close(self) -> None:
         """After a training."""
 
@@ -196,7 +200,7 @@ class AccelerateBackend(PlainBackend):
     def wait(self) -> None:
         if self.num_processes > 1 and self.device.type == "cpu":
             torch.distributed.barrier()  # Accelerate's own asks for a GPU a process wherever there is one GPU
-        else:
+        elif self.num_processes > 1:
             self.accelerator.wait_for_everyone()
 
     @contextmanager

@@ -61,11 +61,12 @@ def optimizer_of(optimizer: Any) -> Any:
     return getattr(optimizer, "optimizer", optimizer)
 
 
-def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> tuple[Tensors, dict[str, Any]]:
-    """The optimizer's state by the names of the parameters, and its plain settings."""
+def optimizer_tensors(model: torch.nn.Module, optimizer: Any, kept: Any = None) -> tuple[Tensors, dict[str, Any]]:
+    """The optimizer's state (or what was `kept` of it) by the names of the parameters, and its plain settings."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     inner = optimizer_of(optimizer)
-    kept = inner.exported() if hasattr(inner, "exported") else inner.state
+    if kept is None:
+        kept = inner.exported() if hasattr(inner, "exported") else inner.state
     tensors = {}
     for parameter, values in kept.items():
         for key, value in values.items():
