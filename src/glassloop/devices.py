@@ -114,6 +114,7 @@ def asked_for_fsdp(accelerator: Any) -> bool:
 
 def split_backend(accelerator: Any) -> PlainBackend:
     """The backend of a model that is split. On a CPU Accelerate passes over FSDP without a word, so it is told here."""
+    from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
     from glassloop.engine.split import SplitBackend
@@ -125,6 +126,7 @@ def split_backend(accelerator: Any) -> PlainBackend:
         if torch.accelerator.is_available():  # torch would split over it
             raise SettingsError("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES=")
         state.fsdp_plugin, state.distributed_type = FullyShardedDataParallelPlugin(), DistributedType.FSDP
+        PartialState().distributed_type = DistributedType.FSDP  # else the next AcceleratorState() takes it back
     state.fsdp_plugin.cpu_ram_efficient_loading = False
     return SplitBackend(accelerator)
 
