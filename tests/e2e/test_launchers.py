@@ -33,6 +33,10 @@ machine_rank: 0
 use_cpu: true
 mixed_precision: '{precision}'
 """
+FSDP = """fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +48,10 @@ def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_tokenizer.save_pretrained(folder / "still")
     for name, kind, number, precision in (
         *(("two", "MULTI_GPU", 2, "no"), ("two-bf16", "MULTI_GPU", 2, "bf16"), ("one-bf16", "'NO'", 1, "bf16")),
-        *(("fsdp", "FSDP", 2, "no"), ("cpu", "MULTI_CPU", 2, "no")),
+        *(("fsdp", "FSDP", 2, "no"), ("fsdp-1", "FSDP", 2, "no"), ("cpu", "MULTI_CPU", 2, "no")),
     ):
-        (folder / f"{name}.yaml").write_text(CONFIG.format(kind=kind, number=number, precision=precision))
+        config = CONFIG.format(kind=kind, number=number, precision=precision)
+        (folder / f"{name}.yaml").write_text(config + (FSDP if name == "fsdp" else ""))
     ended = start(folder, "one", "--per_device_train_batch_size", "8")
     assert ended.code == 0, ended.err
     return folder
@@ -112,7 +117,7 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ("fsdp", "FSDP splits a model over processes; here each holds the whole"),
+        ("fsdp-1", "FSDP of version 1 is not supported"),
         ("cpu", "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"),
     ],
 )
@@ -144,15 +149,28 @@ def test_two_machines(place: Path, two: str) -> None:
     assert not differences(place / two, place / "machines")
 
 
-def test_torchrun_starts_a_run_again_whose_process_was_killed(place: Path, two: str) -> None:
-    """Killed in step 12, started again by the launcher, on from the checkpoint of step 10: the end is the same."""
+def killed(place: Path, run: str, *launcher: str) -> str:
+    """A run of two processes, of which one is killed in step 12; what was said."""
     settings = {"GLASSLOOP_CACHE": str(place / "cache"), "CUDA_VISIBLE_DEVICES": "", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     settings["TRIAL_HOOKS"] = json.dumps([{"target": STEP, "call": 12, "action": KILL, "rank": 1}])
-    launcher = [*TORCHRUN, "--standalone", "--nproc_per_node", "2", "--max_restarts", "1", str(TESTS / "trials.py"), "run"]
     done = subprocess.run(
-        [sys.executable, *launcher, *TRAIN, *TWO, "--output_dir", "again", "--resume"],
+        [sys.executable, *launcher, str(TESTS / "trials.py"), "run", *TRAIN, *TWO, "--output_dir", run, "--resume"],
         cwd=place, env=environment(**settings), capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "goes on after step 10" in done.stderr
+    return done.stderr
+
+
+def test_torchrun_starts_a_run_again_whose_process_was_killed(place: Path, two: str) -> None:
+    """Killed in step 12, started again by the launcher, on from the checkpoint of step 10: the end is the same."""
+    killed(place, "again", *TORCHRUN, "--standalone", "--nproc_per_node", "2", "--max_restarts", "1")
     assert not differences(place / two, place / "again")
+
+
+def test_accelerate_launch_with_a_config_of_fsdp_whose_process_was_killed(place: Path) -> None:
+    """The model is split over two processes, before the kill and after it."""
+    said = killed(place, "fsdp", *ACCELERATE, "fsdp.yaml", "--max_restarts", "1", "--rdzv_backend", "c10d")
+    assert said.count("step 1/16") == 1
+    same_as_one(place, "fsdp")
+    assert described(place, "fsdp")["savings"] == ["weights, gradients and optimizer split over 2 processes (FSDP)"]
