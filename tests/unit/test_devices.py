@@ -206,16 +206,71 @@ def test_one_process_where_accelerates_launcher_was_asked_for_several_is_refused
     assert chosen(backend="plain").name == "plain"
 
 
-@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED", "MEGATRON_LM"])
-def test_a_model_split_over_processes_is_refused(says, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """On a CPU, Accelerate passes over FSDP without a word; on a GPU the saved model would be a part of it."""
-    problem = f"{name} splits a model over processes; here each holds the whole"
+@pytest.mark.parametrize("name", ["DEEPSPEED", "MEGATRON_LM"])
+def test_other_ways_to_split_a_model_are_refused(says, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     own = SimpleNamespace(distributed_type=SimpleNamespace(name=name))
-    with says(problem):
+    remedy = "use distributed_type MULTI_GPU, or FSDP with fsdp_version 2"
+    with says(f"{name} is not supported", remedy):
         choose_backend(TrainingArguments(), own)
     monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
-    with says(problem):
+    with says(f"{name} is not supported", remedy):
         chosen()
+
+
+@pytest.fixture
+def fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of an accelerate config of FSDP."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+
+
+@pytest.mark.parametrize("version", ["1", None])
+def test_fsdp_of_version_1_is_refused(says, fsdp, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """It is what accelerate takes where a config names none."""
+    monkeypatch.setenv("FSDP_VERSION", version) if version else monkeypatch.delenv("FSDP_VERSION")
+    with says("FSDP of version 1 is not supported", "set fsdp_version: 2 in accelerate's fsdp_config"):
+        chosen()
+    for plugin in (SimpleNamespace(fsdp_version=1), None):
+        own = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"), state=SimpleNamespace(fsdp_plugin=plugin))
+        with says("FSDP of version 1 is not supported"):
+            choose_backend(TrainingArguments(), own)
+
+
+def splittable(monkeypatch: pytest.MonkeyPatch, *, known: bool = True, gpu: bool = False) -> Any:
+    """An Accelerator on a CPU, which has passed over FSDP, in a process that a launcher has started."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: known)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
+    monkeypatch.setattr("accelerate.PartialState", lambda: SimpleNamespace())
+    state = SimpleNamespace(distributed_type="MULTI_CPU", fsdp_plugin=None)
+    return SimpleNamespace(
+        state=state, distributed_type=SimpleNamespace(name="MULTI_CPU"), device=torch.device("cpu"), mixed_precision="no",
+        process_index=0, num_processes=1, parallelism_config=None,
+    )  # fmt: skip
+
+
+def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate passes over it there without a word. Every process loads the model, whatever the config says."""
+    accelerator = splittable(monkeypatch)
+    backend = choose_backend(TrainingArguments(), accelerator)
+    assert type(backend).__name__ == "SplitBackend"
+    assert accelerator.state.distributed_type == "FSDP"
+    assert accelerator.state.fsdp_plugin.fsdp_version == 2
+    assert not accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
+    assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
+
+
+def test_one_process_whose_config_asks_for_fsdp_is_accelerates(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelerate.Accelerator", lambda **options: splittable(monkeypatch))
+    assert type(chosen()).__name__ == "SplitBackend"
+    assert chosen(backend="plain").name == "plain"
+
+
+def test_fsdp_where_it_cannot_be(says, fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    with says("FSDP needs processes that know of each other", "start even one with accelerate launch or torchrun"):
+        choose_backend(TrainingArguments(), splittable(monkeypatch, known=False))
+    with says("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):
+        choose_backend(TrainingArguments(), splittable(monkeypatch, gpu=True))
 
 
 # --- several runs on one device ----------------------------------------------------------------------------------

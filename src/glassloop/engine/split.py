@@ -73,8 +73,7 @@ class SplitBackend(AccelerateBackend):
             yield
 
     def clip(self, model: Any, max_norm: float) -> torch.Tensor:
-        norm = PlainBackend.clip(self, model, max_norm)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return self.gathered(PlainBackend.clip(self, model, max_norm))
 
     def step(self, optimizer: Any) -> None:
         super().step(optimizer)
@@ -105,12 +104,13 @@ class SplitBackend(AccelerateBackend):
         if self.split is None:
             return
         for mine, part in zip(tensors_of(self.whole), tensors_of(self.split), strict=True):
-            part.copy_(share_of(mine, part))
+            put_share(mine, part)
         inner = optimizer_of(self.optimizer)
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             for key, value in inner.state.pop(mine, {}).items():
-                counts = part.device if inner.defaults.get("fused") else value.device  # where AdamW wants its step
-                inner.state[part][key] = share_of(value, part) if value.dim() else value.to(counts)
+                where = part.device if inner.defaults.get("fused") else value.device  # AdamW's step is picky
+                kept = put_share(value, torch.empty_like(part, dtype=value.dtype)) if value.dim() else value.to(where)
+                inner.state[part][key] = kept
 
     def optimizer_state(self, optimizer: Any) -> dict[Any, Tensors]:
         """What the optimizer keeps of each parameter, whole, in the main process."""
@@ -122,8 +122,9 @@ class SplitBackend(AccelerateBackend):
         return found
 
     def gathered(self, part: torch.Tensor) -> torch.Tensor:
-        """The whole of a tensor that all processes have a part of."""
-        return part.to(self.device).full_tensor() if isinstance(part, DTensor) else part
+        """The whole of a tensor that each process may have a part of, on the device."""
+        moved = part.to(self.device)
+        return moved.full_tensor() if isinstance(moved, DTensor) else moved
 
     def close(self) -> None:
         if self.whole is not None:
@@ -137,11 +138,11 @@ def tensors_of(model: Any) -> Iterator[torch.Tensor]:
     return (tensor.detach() for tensor in chain(model.parameters(), model.buffers()))
 
 
-def share_of(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """This process's share of a tensor that each process has, split as `part` is."""
-    if not isinstance(part, DTensor):
-        return whole
-    return distribute_tensor(whole.to(part.device), part.device_mesh, part.placements, src_data_rank=None)
+def put_share(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """Fill `part` with this process's share of a tensor that every process has."""
+    if isinstance(part, DTensor):
+        whole = distribute_tensor(whole, part.device_mesh, part.placements, src_data_rank=None)
+    return part.copy_(whole)
 
 
 def policy_of(precision: str, device: torch.device) -> Any:
@@ -152,15 +153,17 @@ def policy_of(precision: str, device: torch.device) -> Any:
 
 
 def choose_layers(plugin: Any, model: Any) -> None:
-    """Split by layers: those the config names where the model has them, else the model's own; else the model as one."""
+    """Split by layers: those the config names, else the model; else what stands in lists. None of them there: as one part."""
     policy = getattr(plugin.auto_wrap_policy, "func", plugin.auto_wrap_policy)
     if policy is not transformer_auto_wrap_policy:
         return
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     there = {type(module).__name__ for module in model.modules()}
     there -= {type(module).__name__ for module in model.modules() if words in module.modules()}  # split on their own
-    named = there & {*(plugin.transformer_cls_names_to_wrap or ())}
-    found = named or there & {*(getattr(model, "_no_split_modules", None) or ())}
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    kinds = (plugin.transformer_cls_names_to_wrap, getattr(model, "_no_split_modules", None),
+             [type(layer).__name__ for layers in lists for layer in layers])  # fmt: skip
+    found = next((names for kind in kinds if (names := there & {*(kind or ())})), set())
     plugin.transformer_cls_names_to_wrap = sorted(found)
     plugin.auto_wrap_policy = policy if found else None
 
