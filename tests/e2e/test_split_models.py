@@ -74,7 +74,7 @@ def same_tensors(found: Path, expected: Path) -> None:
 def test_losses_norms_evaluations_and_predictions_are_those_of_one_process(split, plain, number: int) -> None:
     """Accumulated batches, clipping, a batch with fewer rows than processes, evaluations with fewer batches."""
     for found in split[number][1]:
-        assert found["kind"] == ["SplitBackend", "BertForSequenceClassification"]
+        assert found["kind"] == ["SplitBackend", "BertForSequenceClassification", "fp32"]
         assert len(found["still"]["steps"]) == 12
         assert [rows for _, rows in found["still"]["evaluations"]] == [13] * 4
         same(found["still"], plain[1]["still"])

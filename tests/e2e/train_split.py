@@ -17,7 +17,7 @@ from families import tiny_model, tiny_tokenizer, weights_hash
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.errors import SettingsError
 
-PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
+PROCESSES, DEVICE = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("TRAIN_DEVICE", "cpu")
 BATCH = 4  # over all processes; 21 rows: the last batch of an epoch holds one row, fewer than there are processes
 
 
@@ -34,8 +34,8 @@ def make_trainer(folder: Path, *, dropout: float = 0.0, model: Any = None, **mor
     chosen = {"num_train_epochs": 4, "gradient_accumulation_steps": 2, "learning_rate": 1e-5, "logging_steps": 1,
               "per_device_train_batch_size": BATCH // PROCESSES, "per_device_eval_batch_size": 5, "max_grad_norm": 0.3,
               "eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "score",
-              "save_strategy": "steps", "save_steps": 4, "save_total_limit": None, "device": "cpu",
-              "precision": "fp32", "disable_tqdm": True, **settings}  # fmt: skip
+              "save_strategy": "steps", "save_steps": 4, "save_total_limit": None, "device": DEVICE,
+              "disable_tqdm": True, **settings}  # fmt: skip
     return Trainer(
         model or tiny_model(dropout=dropout), TrainingArguments(folder, **chosen), train_dataset=make_rows(21),
         eval_dataset=make_rows(13), processing_class=tiny_tokenizer(),
@@ -55,13 +55,13 @@ class Watch(Callback):
         state.asked_to_stop = 15 if state.step == self.stop_after else 0
 
 
-def with_own_optimizer(folder: Path) -> Trainer:
+def with_own_optimizer(folder: Path, **settings: Any) -> Trainer:
     """Frozen word vectors, and an optimizer of the user's."""
     model = tiny_model(dropout=0.0)
     model.get_input_embeddings().weight.requires_grad_(False)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=1e-2, momentum=0.9)
-    return make_trainer(folder, model=model, optimizers=(optimizer, None), load_best_model_at_end=False)
+    return make_trainer(folder, model=model, optimizers=(optimizer, None), load_best_model_at_end=False, **settings)
 
 
 def figures_of(trainer: Trainer) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def run(folder: Path, plain_checkpoint: Path) -> dict[str, Any]:
     trainer.train()
     trainer.save_model(folder / "final")
     found["still"], found["share"] = figures_of(trainer), watch.seen[0]
-    found["kind"] = [type(trainer.backend).__name__, type(trainer.model).__name__]
+    found["kind"] = [type(trainer.backend).__name__, type(trainer.model).__name__, trainer.backend.precision]
     found["plain"] = sorted({type(weight).__name__ for weight in trainer.model.parameters()})
     trainer.folder = folder / "again"
     trainer.train()
