@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import subprocess
@@ -77,7 +78,15 @@ def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBac
         if accelerator.num_processes != launched:
             problem = f"{launched} processes were launched, but Accelerate knows of {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")
+    if accelerator.device.type == "cpu":
+        atexit.register(leave_group)
     return split_backend(accelerator) if split else AccelerateBackend(accelerator)
+
+
+def leave_group() -> None:
+    """Leave the other processes while Python still runs: gloo's threads may hold tensors, and abort where they free them later."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def single_backend(wanted: str, device: str, precision: str) -> PlainBackend:

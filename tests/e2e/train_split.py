@@ -80,12 +80,13 @@ def stopped_and_resumed(folder: Path) -> list[str]:
     """Weights of a training that was asked to stop, in its main process alone, and then went on; with dropout."""
     main = os.environ["RANK"] == "0"
     watch = Watch(stop_after=5)
-    trainer = make_trainer(folder, dropout=0.1, callbacks=[watch] if main else None)
+    last = {"dropout": 0.1, "load_best_model_at_end": False}
+    trainer = make_trainer(folder, callbacks=[watch] if main else None, **last)
     watch.trainer = trainer
     try:
         trainer.train()
     except SystemExit:
-        trainer = make_trainer(folder, dropout=0.1)
+        trainer = make_trainer(folder, **last)
         trainer.train(resume_from_checkpoint=True)
         return [weights_hash(trainer.model), *watch.seen]
     return ["it did not stop"]
@@ -116,7 +117,7 @@ def run(folder: Path, plain_checkpoint: Path) -> dict[str, Any]:
     trainer.train()
     found["again"] = [watch.seen[-1], weights_hash(trainer.model)]
 
-    trainer = make_trainer(folder / "dropout", dropout=0.1)
+    trainer = make_trainer(folder / "dropout", dropout=0.1, load_best_model_at_end=False)
     trainer.train()
     found["never stopped"] = weights_hash(trainer.model)
     found["stopped"] = stopped_and_resumed(folder / "stopped")
