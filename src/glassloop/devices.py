@@ -84,7 +84,7 @@ def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBac
 
 
 def leave_group() -> None:
-    """Leave the other processes while Python still runs: gloo's threads may hold tensors, and abort where they free them later."""
+    """Leave the other processes while Python still runs: gloo's threads may hold tensors, and abort if they free them later."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

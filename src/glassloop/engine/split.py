@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from glassloop.engine.backends import AccelerateBackend, PlainBackend
 from glassloop.engine.checkpoint import Tensors, optimizer_of
-from glassloop.errors import SettingsError
+from glassloop.errors import SettingsError, counted
 
 
 class SplitBackend(AccelerateBackend):
@@ -34,7 +34,7 @@ class SplitBackend(AccelerateBackend):
             self.plugin.cpu_offload = OffloadPolicy()  # they are there already
 
     def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
-        return [f"weights, gradients and optimizer split over {self.num_processes} processes (FSDP)"]
+        return [f"weights, gradients and optimizer split over {counted(self.num_processes, 'process', 'processes')} (FSDP)"]
 
     def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
         if shown:
