@@ -154,8 +154,7 @@ def policy_of(precision: str, device: torch.device) -> Any:
 
 def choose_layers(plugin: Any, model: Any) -> None:
     """Split by layers: those the config names, else the model; else what stands in lists. None of them there: as one part."""
-    policy = getattr(plugin.auto_wrap_policy, "func", plugin.auto_wrap_policy)
-    if policy is not transformer_auto_wrap_policy:
+    if plugin.auto_wrap_policy is None:
         return
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     there = {type(module).__name__ for module in model.modules()}
@@ -165,7 +164,7 @@ def choose_layers(plugin: Any, model: Any) -> None:
              [type(layer).__name__ for layers in lists for layer in layers])  # fmt: skip
     found = next((names for kind in kinds if (names := there & {*(kind or ())})), set())
     plugin.transformer_cls_names_to_wrap = sorted(found)
-    plugin.auto_wrap_policy = policy if found else None
+    plugin.auto_wrap_policy = transformer_auto_wrap_policy if found else None  # by size: fully_shard refuses lists
 
 
 def refuse_options(plugin: Any, accelerator: Any, precision: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES, tiny_model
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 
 from glassloop.engine.split import choose_layers, policy_of, refuse_options, tensors_of
 
@@ -51,7 +51,11 @@ def test_layers_that_a_config_names() -> None:
     assert found.transformer_cls_names_to_wrap == ["BertLayer"]
 
 
-def test_other_policies_are_left_alone_and_a_strange_model_is_one_part() -> None:
+def test_by_size_is_by_layers_too_and_a_strange_model_is_one_part() -> None:
+    found = plugin(auto_wrap_policy=size_based_auto_wrap_policy)
+    choose_layers(found, tiny_model())
+    assert found.auto_wrap_policy is transformer_auto_wrap_policy
+    assert found.transformer_cls_names_to_wrap == ["BertLayer"]
     found = plugin(auto_wrap_policy=None)
     choose_layers(found, tiny_model())
     assert (found.auto_wrap_policy, found.transformer_cls_names_to_wrap) == (None, None)
