@@ -144,6 +144,12 @@ def test_frozen_weights_and_an_optimizer_of_ones_own(split, plain, number: int) 
     same(split[number][1][0]["own"], plain[1]["own"])
 
 
+@NUMBERS
+def test_all_processes_stop_early_together(split, number: int) -> None:
+    for found in split[number][1]:
+        assert found["early"] == [6, "no better eval_score in 1 evaluations"]
+
+
 def test_the_main_process_has_the_say_over_what_is_trained(split, plain) -> None:
     """Each process has made a head of its own: the main one's counts, as in DDP."""
     for found in split[2][1]:
@@ -162,5 +168,5 @@ def test_what_cannot_work_is_refused(split, number: int) -> None:
 def test_no_two_processes_speak(split, number: int) -> None:
     lines = split[number][2]
     assert len([line for line in lines if line.startswith("glassloop: goes on after step 4")]) == 1
-    assert [len([line for line in lines if line.startswith(f"step {step}/12")]) for step in (1, 12)] == [6, 7]  # trainings
+    assert [len([line for line in lines if line.startswith(f"step {step}/12")]) for step in (1, 12)] == [7, 7]  # trainings
     assert not [line for line in lines if "Warning" in line or "[rank" in line], lines

@@ -127,6 +127,10 @@ def run(folder: Path, plain_checkpoint: Path) -> dict[str, Any]:
     found["from plain"] = figures_of(trainer)
     trainer.save_model(folder / "from-plain" / "final")
 
+    trainer = make_trainer(folder / "early", early_stopping_patience=1)
+    trainer.train()
+    found["early"] = [trainer.state.step, trainer.state.stop_reason]
+
     trainer = with_own_optimizer(folder / "own")
     trainer.train()
     found["own"] = figures_of(trainer)
