@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from glassloop.engine.backends import AccelerateBackend, PlainBackend
 from glassloop.errors import SettingsError
 
 MOST_AT_ONCE = 8
+MOMENT = 0.3
 FREE_MEMORY = "import torch; print(torch.cuda.mem_get_info()[0])"
 
 
@@ -79,14 +81,14 @@ def choose_backend(args: TrainingArguments, accelerator: Any = None) -> PlainBac
             problem = f"{launched} processes were launched, but Accelerate knows of {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")
     if accelerator.device.type == "cpu":
-        atexit.register(leave_group)
+        atexit.register(wait_for_threads)
     return split_backend(accelerator) if split else AccelerateBackend(accelerator)
 
 
-def leave_group() -> None:
-    """Leave the other processes while Python still runs: gloo's threads may hold tensors, and abort if they free them later."""
+def wait_for_threads() -> None:
+    """A moment at the very end: threads of gloo may still hold tensors, and abort if they free them when Python is gone."""
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        time.sleep(MOMENT)
 
 
 def single_backend(wanted: str, device: str, precision: str) -> PlainBackend:
