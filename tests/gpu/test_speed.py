@@ -17,6 +17,7 @@ from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.attention import attend, attend_backward, can_flash
+from glassloop.speed.backends import GraphsBackend
 from glassloop.speed.elementwise import Elementwise
 from glassloop.speed.graphs import GraphStep
 from glassloop.speed.layers import layers_of, tables_of
@@ -408,6 +409,22 @@ def test_after_the_rehearsal_no_kernel_is_compiled_in_a_step_or_an_evaluation(tr
     trainer.evaluate()
     assert all(counts[0].values())
     assert compiled() == counts[0]
+
+
+def test_an_evaluation_waits_for_the_last_work_of_a_training(trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy GPU does the last work of a training late: here it sleeps half a second before it."""
+    close = GraphsBackend.close
+
+    def late(self: GraphsBackend) -> None:
+        if self.savings is not None and self.savings.storage.trains:
+            torch.cuda._sleep(1_000_000_000)
+        close(self)
+
+    monkeypatch.setattr(GraphsBackend, "close", late)
+    trainer = trained("graphs", max_steps=20)
+    early = trainer.predict(trainer.eval_dataset).predictions
+    torch.cuda.synchronize()
+    assert np.array_equal(early, trainer.predict(trainer.eval_dataset).predictions)
 
 
 @pytest.mark.parametrize("given", [{"gradient_accumulation_steps": 3}, {"weight_decay": 0.01}, {"max_grad_norm": 0.0}])

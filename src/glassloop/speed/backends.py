@@ -191,10 +191,16 @@ class GraphsBackend(PackedBackend):
         """A model that cannot be packed is run padded, its steps captured all the same."""
         return "fp16 needs a scaler" if self.precision == "fp16" else why_not(model)
 
-    def stage(self) -> Any:
-        """All work of a training in one stream, so that any of it can be captured."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self.stream)
+    @contextmanager
+    def stage(self) -> Iterator[None]:
+        """All work of a training in one stream, so that any of it can be captured; each side waits for what the other did."""
+        outer = torch.cuda.current_stream()
+        self.stream.wait_stream(outer)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:
+            outer.wait_stream(self.stream)  # else an evaluation may read weights before they are in their place
 
     def runner(
         self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]

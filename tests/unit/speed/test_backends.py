@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -237,3 +238,31 @@ def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest
     assert backend.why_not(tiny_model("deberta-v2")) is None
     assert PackedBackend().why_not(tiny_model("deberta-v2")) is not None
     assert backend.why_not(frozen()) == "39 weights are frozen"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not: with a busy GPU an evaluation read weights that were still on their way, and found what lay there before."""
+    happened: list[tuple[str, str]] = []
+
+    class Stream:
+        def __init__(self, name: str = "own") -> None:
+            self.name = name
+
+        def wait_stream(self, other: Stream) -> None:
+            happened.append((self.name, other.name))
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("outer"))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    backend = GraphsBackend("cpu", "fp32")
+
+    def train() -> None:
+        with backend.stage():
+            happened.append(("work", "done"))
+            if fails:
+                raise ValueError
+
+    with pytest.raises(ValueError) if fails else nullcontext():
+        train()
+    assert happened == [("own", "outer"), ("work", "done"), ("outer", "own")]
