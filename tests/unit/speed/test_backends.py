@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -261,8 +261,8 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
         with backend.stage():
             happened.append(("work", "done"))
             if fails:
-                raise ValueError
+                raise ValueError("oh")
 
-    with pytest.raises(ValueError) if fails else nullcontext():
+    with pytest.raises(ValueError, match="oh") if fails else nullcontext():
         train()
     assert happened == [("own", "outer"), ("work", "done"), ("outer", "own")]
