@@ -61,20 +61,24 @@ def attend_together(heads: torch.Tensor, packing: Packing, rate: float, masks: A
     scores = torch.bmm(flat[0], flat[1].transpose(1, 2)).view(packing.sequences, number, packing.longest, -1)
     chances = torch.softmax(scores.mul_(width**-0.5).add_(packing.padding[:, None, None, :]), -1)
     mask = masks.drawn(chances, rate)
-    kept = chances if mask is None else chances * mask
-    out = torch.bmm(kept.view(len(flat[0]), packing.longest, -1), flat[2]).view(laid.shape[1:])
-    return gathered(out, packing), (flat, chances, kept, mask, packing)
+    out = torch.bmm(kept_of(chances, mask).view(len(flat[0]), packing.longest, -1), flat[2]).view(laid.shape[1:])
+    return gathered(out, packing), (flat, chances, mask, packing)
+
+
+def kept_of(chances: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Made once each way: it is cheaper to make than to keep."""
+    return chances if mask is None else chances * mask
 
 
 def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list[torch.Tensor]:
     """The gradients of query, key and value [tokens, heads * width] each, or one of all three side by side."""
-    if len(saved) != 5:
+    if len(saved) != 4:
         return [part.reshape(part.shape[0], -1) for part in attend_backward(grad, saved)]
-    flat, chances, kept, mask, packing = saved
+    flat, chances, mask, packing = saved
     sequences, number, longest, _ = chances.shape
     grid = spread(grad, packing).view(flat.shape[1:])
     found = torch.empty_like(flat)
-    torch.bmm(kept.view(len(grid), longest, -1).transpose(1, 2), grid, out=found[2])
+    torch.bmm(kept_of(chances, mask).view(len(grid), longest, -1).transpose(1, 2), grid, out=found[2])
     by_chance = torch.bmm(grid, flat[2].transpose(1, 2)).view(chances.shape)
     by_chance = by_chance if mask is None else by_chance.mul_(mask)
     by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(flat.shape[-1] ** -0.5)
@@ -117,14 +121,13 @@ def attend_in_grid(
         scores = scores.masked_fill_((place[: scores.shape[2], None] - place).abs() > window, torch.finfo(scores.dtype).min)
     chances = torch.softmax(scores, -1)
     mask = masks.drawn(chances, rate)
-    kept = chances if mask is None else chances * mask
-    out = torch.matmul(kept, values)
+    out = torch.matmul(kept_of(chances, mask), values)
     found = out[: packing.rows, :, 0] if firsts_only else gathered(out, packing)
-    return found, (asked, keys, values, chances, kept, mask, scale, firsts_only, packing)
+    return found, (asked, keys, values, chances, mask, scale, firsts_only, packing)
 
 
 def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    asked, keys, values, chances, kept, mask, scale, firsts_only, packing = saved
+    asked, keys, values, chances, mask, scale, firsts_only, packing = saved
     if firsts_only:
         grid = grad[:, :, None]
         if packing.filled:
@@ -132,7 +135,7 @@ def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Ten
         grid = grid.contiguous()
     else:
         grid = spread(grad, packing)
-    by_value = torch.matmul(kept.transpose(2, 3), grid)
+    by_value = torch.matmul(kept_of(chances, mask).transpose(2, 3), grid)
     by_chance = torch.matmul(grid, values.transpose(2, 3))
     by_chance = by_chance if mask is None else by_chance.mul_(mask)
     by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(scale)
