@@ -13,7 +13,8 @@ from glassloop.errors import SettingsError
 from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, Lists, counted, joined, pack
 
 UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
-EVALUATED_TOKENS = 16_384  # without gradients so many tokens need little memory, and small batches leave a GPU waiting
+EVALUATED_TOKENS = {"cuda": 16_384, "cpu": 2_048}  # small batches leave a GPU waiting; large ones leave a CPU's cache
+LONG_ROW = 512  # so many tokens for each row of the batch size at most, so that a smaller one still saves memory
 READ_ROWS = 10_000
 TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 
@@ -77,8 +78,9 @@ class PackedBatches:
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
         """Every `num_processes`-th batch from number `rank` on."""
         plan, lengths = self.plan()[rank::num_processes], self.padded.lengths
-        if self.device.type == "cuda" and lengths is not None:
-            plan = merged(plan, lengths)
+        if lengths is not None:
+            most = min(EVALUATED_TOKENS.get(self.device.type, 2_048), LONG_ROW * self.batch_size)
+            plan = regrouped(plan, lengths, most)
         return self.sent(plan, ordered=False)
 
     def sent(self, plan: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
@@ -136,18 +138,18 @@ class PackedBatches:
         return columns
 
 
-def merged(plan: list[np.ndarray], lengths: np.ndarray, most: int = EVALUATED_TOKENS) -> list[np.ndarray]:
-    """Neighbours of a plan joined, as long as they have no more than so many tokens together."""
-    found: list[list[np.ndarray]] = []
+def regrouped(plan: list[np.ndarray], lengths: np.ndarray, most: int) -> list[np.ndarray]:
+    """The same rows in the same order, in groups of so many tokens at most, or of one row."""
+    order = np.concatenate(plan) if plan else np.zeros(0, dtype=np.int64)
+    found: list[list[int]] = []
     tokens = most
-    for numbers in plan:
-        size = int(lengths[numbers].sum())
-        if tokens + size > most:
+    for row, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+        if tokens + length > most:
             found.append([])
             tokens = 0
-        found[-1].append(numbers)
-        tokens += size
-    return [np.concatenate(group) for group in found]
+        found[-1].append(row)
+        tokens += length
+    return [np.array(group) for group in found]
 
 
 def refuse_beyond(rows: Lists, most_tokens: int, num_words: int) -> None:

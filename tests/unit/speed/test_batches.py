@@ -12,7 +12,7 @@ from datasets import Dataset
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.speed import batches as packed_batches
 from glassloop.speed import packing
-from glassloop.speed.batches import PackedBatches, merged, send
+from glassloop.speed.batches import PackedBatches, regrouped, send
 
 CPU = torch.device("cpu")
 
@@ -22,11 +22,28 @@ def test_on_a_cpu_arrays_are_not_copied() -> None:
     assert send([array], CPU)[0].data_ptr() == array.ctypes.data
 
 
-def test_small_batches_of_an_evaluation_are_joined() -> None:
-    plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3]), np.array([5])], np.array([3, 4, 9, 1, 2, 2])
-    assert [part.tolist() for part in merged(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
-    assert [part.tolist() for part in merged(plan, lengths, 5)] == [[4, 0], [1], [2, 3], [5]], "one too large stays alone"
-    assert merged([], lengths) == []
+def test_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
+    plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3, 5])], np.array([3, 4, 9, 1, 2, 2])
+    assert [part.tolist() for part in regrouped(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
+    assert [part.tolist() for part in regrouped(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
+    assert regrouped([], lengths, 5) == []
+
+
+@pytest.mark.parametrize("most", [1, 16, 10_000])
+def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(packed_batches.EVALUATED_TOKENS, "cpu", most)
+    batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
+    found = [*PackedBatches(batches, CPU).whole()]
+    assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.plan()).tolist()
+    assert [row for batch in found for row in unpacked(batch)] == [row for batch in batches.whole() for row in unpadded(batch)]
+    assert len(found) == {1: 23, 10_000: 1}.get(most, len(found))
+
+
+def test_a_smaller_batch_size_still_saves_memory(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_batches, "LONG_ROW", 8)
+    for size in (1, 3):
+        batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), size, group_by_length=True)
+        assert max(batch.inputs["tokens"] for batch in PackedBatches(batches, CPU).whole()) <= 8 * size
 
 
 def content(number: int) -> dict[str, Any]:
