@@ -13,7 +13,7 @@ from glassloop.errors import SettingsError
 from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, Lists, counted, joined, pack
 
 UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
-EVALUATED_TOKENS = {"cuda": 16_384, "cpu": 2_048}  # small batches leave a GPU waiting; large ones leave a CPU's cache
+EVALUATED_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU waiting; large ones leave a CPU's cache
 LONG_ROW = 512  # so many tokens for each row of the batch size at most, so that a smaller one still saves memory
 READ_ROWS = 10_000
 TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
@@ -79,7 +79,7 @@ class PackedBatches:
         """Every `num_processes`-th batch from number `rank` on."""
         plan, lengths = self.plan()[rank::num_processes], self.padded.lengths
         if lengths is not None:
-            most = min(EVALUATED_TOKENS.get(self.device.type, 2_048), LONG_ROW * self.batch_size)
+            most = min(EVALUATED_TOKENS.get(self.device.type, 1_024), LONG_ROW * self.batch_size)
             plan = regrouped(plan, lengths, most)
         return self.sent(plan, ordered=False)
 

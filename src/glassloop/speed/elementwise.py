@@ -51,12 +51,14 @@ class Elementwise:
         self.masks, self.kind = Masks(device), low
         self.last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.touched: dict[int, list[torch.Tensor]] = {}
+        self.keeps = True  # whether what goes into a function is needed again, for its gradient
 
     def start(self, storage: Storage, packing: Packing, training: bool) -> None:
         """Before the forward pass of a batch; one that does not train draws nothing."""
         if training:
             self.masks.start()
         self.last = None
+        self.keeps = torch.is_grad_enabled()
 
     def finish(self, storage: Storage) -> None:
         """After its backward pass."""
@@ -156,7 +158,7 @@ class Elementwise:
     def gelu(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, form: str) -> tuple[torch.Tensor, torch.Tensor]:
         """gelu(x @ weight^T + bias), after what went into it."""
         raised = self.linear(x, weight, bias.to(self.kind))
-        return raised, functional.gelu(raised, approximate=form)
+        return raised, functional.gelu(raised, approximate=form) if self.keeps else aten.gelu_(raised, approximate=form)
 
     def gelu_backward(self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: Storage) -> torch.Tensor:
         found: torch.Tensor = aten.gelu_backward(grad, raised, approximate=form)
