@@ -44,6 +44,20 @@ def glue_dir() -> Path:
     return DATA_PLACE / "glue"
 
 
+@pytest.fixture(scope="session")
+def packaged() -> Path:
+    """The folder of the packaged model. Only its absence is a reason to skip: one that is damaged is an error."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from glassloop.modeling import PACKAGED, PACKAGED_INSTALL, packaged_model
+
+    try:
+        version(PACKAGED)
+    except PackageNotFoundError:
+        pytest.skip(f"the packaged model is not installed: {PACKAGED_INSTALL}")
+    return packaged_model()
+
+
 @pytest.fixture
 def write(tmp_path: Path):
     """Writes a file into the test's own folder and returns its path."""

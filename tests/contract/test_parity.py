@@ -15,8 +15,6 @@ import torch
 from families import rows_for, tiny_model, weights_hash
 
 from glassloop import Batches, PaddingCollator, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.errors import ModelError
-from glassloop.modeling import packaged_model
 
 STEPS, BATCH = 20, 4
 
@@ -122,12 +120,9 @@ def by_hand(model: Any, rows: Any, tokenizer: Any, steps: int) -> Any:
     return model
 
 
+@pytest.mark.usefixtures("packaged")
 def test_minilm_ends_in_the_same_bits_through_every_door(tmp_path: Path, capsys) -> None:
     """The real model, with dropout: plain, through Accelerate, and by hand."""
-    try:
-        packaged_model()
-    except ModelError as error:
-        pytest.skip(error.problem)
     tokenizer, steps = load_tokenizer("quickstart"), 4
     examples = load_examples("quickstart", rows=61, seed=3)
     rows = encode(examples, tokenizer, 128)["train"].rows

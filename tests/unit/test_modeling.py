@@ -97,15 +97,6 @@ def test_the_malicious_pickle_of_these_tests_does_what_it_should(evil: bytes, tm
 # --- the packaged model ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def packaged() -> Path:
-    try:
-        importlib.metadata.version(PACKAGED)
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"the packaged model is not installed: {INSTALL}")
-    return packaged_model()
-
-
 def test_the_packaged_model_is_found_without_running_its_package(packaged: Path) -> None:
     assert (packaged / "model.safetensors").is_file()
     assert (packaged / "config.json").is_file()

@@ -207,10 +207,11 @@ class GraphsBackend(PackedBackend):
     ) -> Callable[[list[Any]], torch.Tensor]:
         if self.shown:  # on_gradients is to be called in every step, not only in those that are captured
             return super().runner(step, optimizer, scheduler, say)
-        if isinstance(self.savings, Savings):
-            self.rehearse(self.savings, optimizer)
-        own = not isinstance(self.savings, Savings)
-        return GraphStep(partial(step, scheduler=NoSchedule()), optimizer, scheduler, say, own_modules=own)
+        captured = partial(GraphStep, partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)
+        if not isinstance(self.savings, Savings):
+            return captured(own_modules=True)
+        self.rehearse(self.savings, optimizer)
+        return captured()
 
     def rehearse(self, savings: Savings, optimizer: FlatAdamW) -> None:
         """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""

@@ -35,7 +35,7 @@ class GraphStep:
         self.makes_on = partial(torch.device, "cuda") if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
         self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
-        self.run: set[Hashable] = set()  # the shapes that were run as they are written
+        self.ran: set[Hashable] = set()  # the shapes that were run as they are written
         self.pool: Any = None
         self.gave_up = False
 
@@ -47,10 +47,10 @@ class GraphStep:
         self.optimizer.refresh()
         key = tuple(shape_of(batch) for batch in group)
         found = self.entries.get(key)
-        if found is None and self.run and not self.gave_up and self.captured < MOST_GRAPHS:
+        if found is None and self.ran and not self.gave_up and self.captured < MOST_GRAPHS:
             found = self.capture(key, group)
         if found is None:
-            self.run.add(key)
+            self.ran.add(key)
             figures = self.step(group)
         else:
             graph, static, result = found
@@ -78,7 +78,7 @@ class GraphStep:
             put_back()
             self.pool = None  # it would count as still being recorded to
             torch.cuda.synchronize()
-            self.gave_up = key in self.run
+            self.gave_up = key in self.ran
             if self.gave_up:
                 self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
             return None
