@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from families import tiny_model, weights_hash
-from packs import FAST, inputs_of, lively, padded_inputs, token_rows, weighed
+from packs import FAST, inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
@@ -59,6 +59,21 @@ def test_for_an_evaluation_alone_no_weight_is_moved(family: str) -> None:
     savings.remove()
     assert [weight.data_ptr() for weight in model.parameters()] == places
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+
+
+def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> None:
+    """A pass without gradients may overwrite what it reads; one in evaluation mode with gradients may not."""
+    model, rows = lively().eval(), token_rows()
+    expected = plain_gradients(model, padded_inputs(rows))
+    savings = Savings(model)
+    savings.open_for_training()
+    with torch.inference_mode():
+        model(**inputs_of(model, rows))
+    assert not savings.ops.keeps
+    weighed(model(**inputs_of(model, rows)).logits).backward()
+    savings.finish()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(savings.storage.gradient(weight), expected[name], **CLOSE)
 
 
 def test_they_can_be_put_in_place_many_times() -> None:
