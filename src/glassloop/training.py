@@ -244,6 +244,7 @@ def run_stages(trainer: Trainer, resume: bool | str | Path | None, began: float)
         training.check_disk()
         checkpoint = training.find_checkpoint(resume) if resume else None
         training.model.train()
+        training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
         seed_all(args.seed + backend.rank)
         if checkpoint is not None:
             training.restore(checkpoint)

@@ -325,6 +325,16 @@ def test_weights_that_are_frozen_after_the_trainer_was_made_stay_as_they_are(enc
     assert "backend plain instead of packed: 39 weights are frozen" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("backend", ["packed", "plain"])
+def test_gradients_left_from_before_have_no_part_in_a_training(backend: str, trained) -> None:
+    model = lively()
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    found, expected = trained(backend, model=model, max_steps=3), trained(backend, model=lively(), max_steps=3)
+    for name in ("loss", "grad_norm"):
+        assert torch.equal(figures(found, name), figures(expected, name))
+
+
 def test_for_a_callback_that_reads_no_weights_none_are_copied(trained) -> None:
     class Counts(Callback):
         reads_weights = False

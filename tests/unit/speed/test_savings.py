@@ -65,6 +65,7 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
     """A pass without gradients may overwrite what it reads; one in evaluation mode with gradients may not."""
     model, rows = lively().eval(), token_rows()
     expected = plain_gradients(model, padded_inputs(rows))
+    model.zero_grad()
     savings = Savings(model)
     savings.open_for_training()
     with torch.inference_mode():
