@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from glassloop.data.batches import Batch
 
@@ -31,8 +31,7 @@ class GraphStep:
         self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None], *,
         own_modules: bool = False,
     ) -> None:  # fmt: skip
-        # What a model's own modules make without naming a device is made on this one: a copy from a CPU cannot be captured.
-        self.makes_on = partial(torch.device, "cuda") if own_modules else nullcontext
+        self.made = made_on_device if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
         self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
         self.ran: set[Hashable] = set()  # the shapes that were run as they are written
@@ -69,7 +68,7 @@ class GraphStep:
         put_back = random_state()
         try:
             with (
-                self.makes_on(),
+                self.made(),
                 torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"),
             ):
                 result = self.step(static)
@@ -84,6 +83,30 @@ class GraphStep:
             return None
         self.entries[key] = (graph, static, result)
         return self.entries[key]
+
+
+class Filled(TorchFunctionMode):
+    """A number becomes a tensor by being filled in where it is wanted; `torch.tensor` would copy it there from the CPU."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if (
+            func is torch.tensor
+            and len(args) == 1
+            and type(args[0]) in (bool, int, float)
+            and named.keys() <= {"dtype", "device"}
+        ):
+            return torch.full((), args[0], **named)
+        return func(*args, **named)
+
+
+@contextmanager
+def made_on_device() -> Iterator[None]:
+    """What a model's own modules make of nothing is made on the GPU: a copy from the CPU cannot be captured."""
+    with torch.device("cuda"), Filled():
+        yield
 
 
 def shape_of(batch: Batch) -> Hashable:

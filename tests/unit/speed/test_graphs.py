@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.data.batches import Batch
 from glassloop.speed import graphs
-from glassloop.speed.graphs import GraphStep, NoSchedule, copy_into, shape_of, still_copy
+from glassloop.speed.graphs import Filled, GraphStep, NoSchedule, copy_into, shape_of, still_copy
 
 
 class Graph:
@@ -183,3 +184,38 @@ def test_batches_are_copied_into_tensors_that_stay() -> None:
     assert torch.equal(still.labels, second.labels)
     assert places == (still.inputs["packed"].data_ptr(), still.labels.data_ptr())
     assert first.inputs["packed"].tolist() == [1, 1, 1], "the batch itself is left alone"
+
+
+class Operations(TorchDispatchMode):
+    """Notes what torch really does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("number", [0.0, float("-inf"), 3, True])
+@pytest.mark.parametrize("named", [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}])
+def test_a_number_is_filled_in_not_copied(number: Any, named: dict[str, Any]) -> None:
+    expected = torch.tensor(number, **named)
+    with Filled(), Operations() as seen:
+        found = torch.tensor(number, **named)
+    assert seen.names == ["aten.full.default"]
+    assert (found.dtype, found.shape, found.item()) == (expected.dtype, expected.shape, expected.item())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.tensor([1, 2]), lambda: torch.tensor(1.0, requires_grad=True), lambda: torch.zeros(2)]
+)
+def test_all_other_tensors_are_made_as_ever(make: Any) -> None:
+    expected = make()
+    with Filled():
+        found = make()
+    assert torch.equal(found, expected)
+    assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)
