@@ -30,14 +30,18 @@ ALL = (
 CONTENDERS = {
     "job": ALL,
     "minilm": ALL,
-    "parity": "notes-fp32,trainer-fp32,plain-fp32,fast-fp32,notes-bf16,plain-bf16,fast-bf16",
+    "parity": "notes-fp32,notes-fp32-reversed,plain-fp32,fast-fp32,notes-bf16,notes-bf16-reversed,plain-bf16,fast-bf16",
     "large_batch": "fast,plain,trainer-bf16,trainer-bf16-tuned",
     "evaluate": "fast,plain,trainer-fp32,trainer-bf16,trainer-bf16-tuned,notes-bf16",
     "start": "fast,notes-fp32,trainer-fp32",
 }
 WHOLE = 1377  # three epochs of MRPC in batches of 8
 SIZES = (8, 32, 64, 128, 256)
-PEER = "trainer-bf16-tuned"  # beside ours at the ends of a series
+WAITS, WORKS = (
+    "trainer-tf32",
+    "trainer-bf16-tuned",
+)  # the Trainer at its fastest: where it waits for Python, and where for the GPU
+PEERS = {"rows": (WAITS, WAITS), "lengths": (WAITS, WORKS), "batches": (WAITS, WORKS), "models": (WAITS, WAITS)}
 
 
 def with_steps(job: Job, steps: int) -> Job:
@@ -81,7 +85,7 @@ def evaluate_jobs(given: argparse.Namespace, base: Job) -> list[Job]:
 
 
 def scaling_jobs(given: argparse.Namespace, base: Job) -> list[Job]:
-    """Ours at every point of a series, transformers' tuned Trainer at both ends."""
+    """Ours at every point of a series, transformers' Trainer at both ends; or only those of them that were asked for."""
     random = replace(base, data=None, synthetic=given.synthetic or 4096)
     lengths, sizes = given.lengths or (32, 64, 128, 256, 512), given.sizes or (8, 16, 32, 64, 128, 256)
     names = (given.model or "minilm,base,large").split(",") if given.part == "models" else []
@@ -92,8 +96,10 @@ def scaling_jobs(given: argparse.Namespace, base: Job) -> list[Job]:
         "models": [replace(base, model=name, point=name) for name in names],
     }
     points, steps = parts[given.part], given.steps or (1000 if given.part == "rows" else 150)
-    peers = [replace(job, contender=PEER) for job in (points[0], points[-1])]
-    return [with_steps(job, steps) for job in points] + [with_steps(job, min(steps, given.slow_steps)) for job in peers]
+    peers = [replace(points[end], contender=name) for end, name in zip((0, -1), PEERS[given.part], strict=True)]
+    jobs = [with_steps(job, steps) for job in points] + [with_steps(job, min(steps, given.slow_steps)) for job in peers]
+    asked = given.contenders.split(",") if given.contenders else ["fast", WAITS, WORKS]
+    return [job for job in jobs if job.contender in asked]
 
 
 def start_jobs(given: argparse.Namespace, base: Job) -> list[Job]:
@@ -137,11 +143,15 @@ def main() -> None:
     model = given.model or ("minilm" if given.mode == "minilm" else "base")
     base = Job("fast", device=given.device, **settings_of(given), model=model, batch_size=given.batch_size or 8)
     short = model.rsplit("/", 1)[-1].replace(",", "-")
-    part = f"-{given.part}" if given.mode == "scaling" else ""
-    name = f"gpu-{given.mode}{part}" + ("" if short == given.mode or given.part == "models" else f"-{short}")
-    data = "random rows" if given.synthetic or given.mode == "large_batch" else "MRPC" if given.data else "the quickstart pairs"
+    series = given.part if given.mode == "scaling" else ""
+    random = given.synthetic or given.mode == "large_batch" or series in ("lengths", "batches")
+    data = "random rows" if random else "MRPC" if given.data else "the quickstart pairs"
     size = given.batch_size or (64 if given.mode == "large_batch" else 8)
-    report = Report(given, name, f"{given.mode}{part}: {short} on {data}, batch {size}")
+    name = f"gpu-{given.mode}" + (f"-{series}" if series else "") + ("" if series or short == given.mode else f"-{short}")
+    what = "" if series == "models" else f"{short} "
+    report = Report(
+        given, name, f"{series or given.mode}: {what}on {data}" + ("" if series == "batches" else f", batch {size}")
+    )
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")
         began, watched = time.time(), job.steps // 4

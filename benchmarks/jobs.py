@@ -17,6 +17,7 @@ MODELS: dict[str, dict[str, int]] = {  # made with random weights: speed does no
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 LEARNING_RATE, MAX_NORM, SEED = 5e-5, 1.0, 42
 KEPT_LOSSES = 100
+EXTRAS = ("tuned", "compile", "reversed")  # reversed: each batch from its last row to its first, the same but for rounding
 TITLES = {
     "fast": "Glassloop",
     "plain": "Glassloop, backend plain",
@@ -63,7 +64,7 @@ class Job:
 
     @property
     def extra(self) -> str:
-        return next((word for word in self.contender.split("-")[1:] if word in ("tuned", "compile")), "")
+        return next((word for word in self.contender.split("-")[1:] if word in EXTRAS), "")
 
     @property
     def title(self) -> str:
@@ -180,7 +181,7 @@ def batches_of(job: Job, num_rows: int) -> list[list[int]]:
     while len(batches) < job.total:
         batches += [numbers.tolist() for numbers in plan_epoch(num_rows, job.batch_size, seed=SEED, epoch=epoch)]
         epoch += 1
-    return batches[: job.total]
+    return [batch[::-1] if job.extra == "reversed" else batch for batch in batches[: job.total]]
 
 
 def accuracy(logits: Any, labels: Any) -> float:

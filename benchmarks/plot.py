@@ -18,7 +18,7 @@ from typing import Any
 from reports import middle, stage_rows, summary
 
 HERE = Path(__file__).parent
-WIDTH, LEFT, RIGHT, BAR, GAP, TOP = 760, 250, 70, 20, 8, 46
+WIDTH, LEFT, RIGHT, BAR, GAP, TOP = 760, 280, 70, 20, 8, 46
 OURS, PLAIN, THEIRS = "#0b7285", "#66a9b5", "#adb5bd"
 
 
@@ -35,15 +35,15 @@ def read(paths: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def bars_of(runs: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
-    """Label, kind and median milliseconds a step, the fastest first; of a series, its first point."""
+    """Label, kind and median milliseconds a step: the fastest first, or a series as it was run."""
     good = [run for run in runs if run.get("step_ms")]
-    good = [run for run in good if run["point"] == good[0]["point"]]
+    series = len({run["point"] for run in good}) > 1
     bars = []
-    for contender in dict.fromkeys(run["contender"] for run in good):
-        mine = [run for run in good if run["contender"] == contender]
-        label = f"{mine[0]['title']}, {mine[0]['precision']}"
+    for point, contender in dict.fromkeys((run["point"], run["contender"]) for run in good):
+        mine = [run for run in good if (run["point"], run["contender"]) == (point, contender)]
+        label = f"{point}: {mine[0]['title']}" if series else f"{mine[0]['title']}, {mine[0]['precision']}"
         bars.append((label, contender.split("-")[0], middle(mine, "step_ms") or 0.0))
-    return sorted(bars, key=lambda bar: bar[2])
+    return bars if series else sorted(bars, key=lambda bar: bar[2])
 
 
 def chart(title: str, below: str, bars: list[tuple[str, str, float]]) -> str:

@@ -44,7 +44,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--model", help="minilm, base, large, or a folder")
     parser.add_argument("--minilm", default="quickstart", help="the folder of MiniLM; by default the packaged one")
     parser.add_argument("--tokenizer", help="the folder of the tokenizer for base and large; by default that of --minilm")
-    parser.add_argument("--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile]")
+    parser.add_argument("--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed]")
     parser.add_argument("--repeats", type=int, default=3, help="times that all contenders are run, in turn")
     parser.add_argument("--steps", type=int, help="steps of each run")
     parser.add_argument("--no_dropout", action="store_true", help="so that losses can be compared")
@@ -219,7 +219,9 @@ def summary(runs: list[Run]) -> list[dict[str, str]]:
     for point, contender in keys:
         mine = [run for run in good if (run["point"], run["contender"]) == (point, contender)]
         beside = [run for run in good if run["point"] == point and run.get("losses")]
-        unmodified = [run for run in beside if run["contender"].startswith("notes") and run["precision"] == "fp32"] or beside
+        unmodified = [
+            run for run in beside if run["title"] == TITLES["notes"] and run["precision"] == mine[0]["precision"]
+        ] or beside
         digits = 1 if (middle(mine, "step_ms") or 0) > 20 else 2
         row = {"point": point, "contender": mine[0]["title"], "precision": mine[0]["precision"]}
         row["ms a step"] = spread(mine, "step_ms", digits)
