@@ -29,9 +29,9 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
 	echo "==> Everything is in $$run"
 
-test: $(READY) ## Run all tests.
+test: $(READY) ## Run all tests, two at a time.
 	@echo "==> pytest"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(READY) ## Check style, formatting and types.
 	@echo "==> ruff and mypy"
