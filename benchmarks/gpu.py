@@ -30,17 +30,17 @@ ALL = (
 CONTENDERS = {
     "job": ALL,
     "minilm": ALL,
-    "parity": "notes-fp32,notes-fp32-reversed,plain-fp32,fast-fp32,notes-bf16,notes-bf16-reversed,plain-bf16,fast-bf16",
+    "parity": (
+        "notes-fp32,notes-fp32-reversed,trainer-fp32,plain-fp32,fast-fp32,notes-bf16,notes-bf16-reversed,plain-bf16,fast-bf16"
+    ),
     "large_batch": "fast,plain,trainer-bf16,trainer-bf16-tuned",
     "evaluate": "fast,plain,trainer-fp32,trainer-bf16,trainer-bf16-tuned,notes-bf16",
     "start": "fast,notes-fp32,trainer-fp32",
 }
 WHOLE = 1377  # three epochs of MRPC in batches of 8
 SIZES = (8, 32, 64, 128, 256)
-WAITS, WORKS = (
-    "trainer-tf32",
-    "trainer-bf16-tuned",
-)  # the Trainer at its fastest: where it waits for Python, and where for the GPU
+WAITS = "trainer-tf32"  # the Trainer at its fastest where it waits for Python
+WORKS = "trainer-bf16-tuned"  # and where it waits for the GPU
 PEERS = {"rows": (WAITS, WAITS), "lengths": (WAITS, WORKS), "batches": (WAITS, WORKS), "models": (WAITS, WAITS)}
 
 
@@ -147,11 +147,9 @@ def main() -> None:
     random = given.synthetic or given.mode == "large_batch" or series in ("lengths", "batches")
     data = "random rows" if random else "MRPC" if given.data else "the quickstart pairs"
     size = given.batch_size or (64 if given.mode == "large_batch" else 8)
-    name = f"gpu-{given.mode}" + (f"-{series}" if series else "") + ("" if series or short == given.mode else f"-{short}")
-    what = "" if series == "models" else f"{short} "
-    report = Report(
-        given, name, f"{series or given.mode}: {what}on {data}" + ("" if series == "batches" else f", batch {size}")
-    )
+    name = f"gpu-{given.mode}" + (f"-{series}" if series else "" if short == given.mode else f"-{short}")
+    model_named, size_named = "" if series == "models" else f"{short} ", "" if series == "batches" else f", batch {size}"
+    report = Report(given, name, f"{series or given.mode}: {model_named}on {data}{size_named}")
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")
         began, watched = time.time(), job.steps // 4

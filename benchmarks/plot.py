@@ -1,9 +1,10 @@
 """Bar charts and Markdown tables of what the benchmarks have written.
 
-    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender
+    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender, or along a series
     python benchmarks/plot.py tables [NAME.json ...]      # prints the tables of docs/speed.md
 
-Without names: all files of benchmarks/results. Files of one name but for a number at the end (job-1, job-2) are taken together.
+Without names: the charts that docs has already, the tables of all files of benchmarks/results. Files of one name but for a
+number at the end (job-1, job-2) are taken together.
 """
 
 from __future__ import annotations
@@ -128,10 +129,9 @@ def main() -> None:
         print_tables(found)
         return
     for name, written in found.items():
-        bars = bars_of(written["runs"])
-        if len(bars) < 2:
+        bars, path = bars_of(written["runs"]), given.docs / f"speed-{name}.svg"
+        if len(bars) < 2 or not (given.files or path.exists()):
             continue
-        path = given.docs / f"speed-{name}.svg"
         path.write_text(chart(f"Milliseconds a step: {written['title']}", machine_of(written), bars), encoding="utf-8")
         print(path.name)
 
