@@ -1,6 +1,6 @@
 """Bar charts and Markdown tables of what the benchmarks have written.
 
-    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender, or along a series
+    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender or by point
     python benchmarks/plot.py tables [NAME.json ...]      # prints the tables of docs/speed.md
 
 Without names: the charts that docs has already, the tables of all files of benchmarks/results. Files of one name but for a
