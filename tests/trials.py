@@ -190,7 +190,15 @@ def limit(value: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(value), resource.RLIM_INFINITY))
 
 
-ACTIONS: dict[str, Callable[[str], None]] = {"sleep": lambda value: time.sleep(float(value)), "fill": fill, "limit": limit}
+def await_file(path: str | Path, seconds: float = 60.0) -> None:
+    """Wait until a file is there: `await:PATH`."""
+    until = time.monotonic() + seconds
+    while not Path(path).exists():
+        assert time.monotonic() < until, f"{path} is not there after {seconds} s"
+        time.sleep(0.02)
+
+
+ACTIONS: dict[str, Callable[[str], None]] = {"await": await_file, "fill": fill, "limit": limit}
 
 
 def act(action: str) -> None:
