@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py job --data GLUE            # BERT-base on MRPC, batch 8, all contenders
     python benchmarks/gpu.py minilm --data GLUE         # the same with MiniLM
-    python benchmarks/gpu.py parity --data GLUE         # dropout off: do the losses of 100 steps agree?
+    python benchmarks/gpu.py parity --data GLUE         # dropout off: do the losses of 100 steps agree? With other --weights too?
     python benchmarks/gpu.py large_batch                # batch 64, 128 and 512 tokens
     python benchmarks/gpu.py evaluate --data GLUE       # examples a second, each at its best batch size
     python benchmarks/gpu.py scaling --data GLUE --part rows|lengths|batches|models
@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 
 import breakdown
-from jobs import Job, load_rows
+from jobs import SEED, Job, load_rows
 from reports import Report, parser_of, settings_of, show_stages
 
 MODES = ("job", "minilm", "parity", "large_batch", "evaluate", "scaling", "breakdown", "start")
@@ -31,7 +31,8 @@ CONTENDERS = {
     "job": ALL,
     "minilm": ALL,
     "parity": (
-        "notes-fp32,notes-fp32-reversed,trainer-fp32,plain-fp32,fast-fp32,notes-bf16,notes-bf16-reversed,plain-bf16,fast-bf16"
+        "notes-fp32,notes-fp32-reversed,notes-fp32-wider,trainer-fp32,plain-fp32,fast-fp32,"
+        "notes-bf16,notes-bf16-reversed,notes-bf16-wider,plain-bf16,fast-bf16"
     ),
     "large_batch": "fast,plain,trainer-bf16,trainer-bf16-tuned",
     "evaluate": "fast,plain,trainer-fp32,trainer-bf16,trainer-bf16-tuned,notes-bf16",
@@ -149,6 +150,7 @@ def main() -> None:
     size = given.batch_size or (64 if given.mode == "large_batch" else 8)
     name = f"gpu-{given.mode}" + (f"-{series}" if series else "" if short == given.mode else f"-{short}")
     model_named, size_named = "" if series == "models" else f"{short} ", "" if series == "batches" else f", batch {size}"
+    name += "" if given.weights == SEED else f"-{given.weights}"
     report = Report(given, name, f"{series or given.mode}: {model_named}on {data}{size_named}")
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")

@@ -17,7 +17,8 @@ MODELS: dict[str, dict[str, int]] = {  # made with random weights: speed does no
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 LEARNING_RATE, MAX_NORM, SEED = 5e-5, 1.0, 42
 KEPT_LOSSES = 100
-EXTRAS = ("tuned", "compile", "reversed")  # reversed: each batch from its last row to its first, the same but for rounding
+EXTRAS = ("tuned", "compile", "reversed", "wider")  # the last two: the same but for rounding
+# reversed: each batch from its last row to its first, which only changes sums over rows; wider: padded to a multiple of 64
 TITLES = {
     "fast": "Glassloop",
     "plain": "Glassloop, backend plain",
@@ -47,6 +48,7 @@ class Job:
     warm_up: int = 20  # steps before the first block
     block: int = 20  # steps in a block
     no_dropout: bool = False
+    weights: int = SEED  # the seed of random weights: all of base and large, the head of others
     eval_sizes: tuple[int, ...] = ()  # batch sizes to predict with
     eval_split: str = "validation"
     point: str = ""  # which point of a series this is
@@ -162,14 +164,14 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
 
         zeros = dict.fromkeys(DROPOUTS, 0.0) if job.no_dropout else {}
         config = BertConfig(vocab_size=max(30522, len(tokenizer)), num_labels=2, **MODELS[job.model], **zeros)
-        torch.manual_seed(SEED)
+        torch.manual_seed(job.weights)
         return BertForSequenceClassification(config).float()
     from glassloop.modeling import load_config, load_model
 
     name = job.minilm if job.model == "minilm" else job.model
     known = load_config(name)
     rates: dict[str, Any] = {option: 0.0 for option in DROPOUTS if job.no_dropout and hasattr(known, option)}
-    return load_model(name, labels=labels, seed=SEED, **rates)
+    return load_model(name, labels=labels, seed=job.weights, **rates)
 
 
 def batches_of(job: Job, num_rows: int) -> list[list[int]]:

@@ -34,7 +34,7 @@ class Contender:
     def collator(self) -> Any:
         from transformers import DataCollatorWithPadding
 
-        return DataCollatorWithPadding(self.parts.tokenizer)
+        return DataCollatorWithPadding(self.parts.tokenizer, pad_to_multiple_of=64 if self.job.extra == "wider" else None)
 
     def loader(self, **options: Any) -> Any:
         from torch.utils.data import DataLoader

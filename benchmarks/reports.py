@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jobs import TITLES, Job
+from jobs import SEED, TITLES, Job
 
 HERE = Path(__file__).parent
 STARTED, RESULT = "BENCHMARK_STARTED", "RESULT "
@@ -44,9 +44,12 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--model", help="minilm, base, large, or a folder")
     parser.add_argument("--minilm", default="quickstart", help="the folder of MiniLM; by default the packaged one")
     parser.add_argument("--tokenizer", help="the folder of the tokenizer for base and large; by default that of --minilm")
-    parser.add_argument("--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed]")
+    parser.add_argument(
+        "--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed|-wider]"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="times that all contenders are run, in turn")
     parser.add_argument("--steps", type=int, help="steps of each run")
+    parser.add_argument("--weights", type=int, default=SEED, metavar="SEED", help="of random weights")
     parser.add_argument("--no_dropout", action="store_true", help="so that losses can be compared")
     parser.add_argument("--name", help="of the file; by default from mode, device and model")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the file")
@@ -57,7 +60,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     """The settings of a job that the flags give."""
     names = {"data": given.data, "synthetic": given.synthetic, "length": given.length, "minilm": given.minilm}
-    return names | {"tokenizer": given.tokenizer or given.minilm, "no_dropout": given.no_dropout}
+    return names | {"tokenizer": given.tokenizer or given.minilm, "no_dropout": given.no_dropout, "weights": given.weights}
 
 
 def run_child(job: Job, limit: float) -> Run:
