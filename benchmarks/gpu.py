@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py job --data GLUE            # BERT-base on MRPC, batch 8, all contenders
     python benchmarks/gpu.py minilm --data GLUE         # the same with MiniLM
-    python benchmarks/gpu.py parity --data GLUE         # dropout off: do the losses of 100 steps agree? With other --weights too?
+    python benchmarks/gpu.py parity --data GLUE         # dropout off: do losses of 100 steps agree? [--weights SEED]
     python benchmarks/gpu.py large_batch                # batch 64, 128 and 512 tokens
     python benchmarks/gpu.py evaluate --data GLUE       # examples a second, each at its best batch size
     python benchmarks/gpu.py scaling --data GLUE --part rows|lengths|batches|models
