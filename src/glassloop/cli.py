@@ -14,7 +14,7 @@ import typer
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings, data_settings
-from glassloop.errors import GlassloopError, printable, resource_error
+from glassloop.errors import GlassloopError, SettingsError, printable, resource_error
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,6 +48,29 @@ def main() -> None:
         sys.exit(found.exit_code)
 
 
+class NoNumber(str):
+    """What was given where a number is asked for."""
+
+
+def number_or_text(kind: type) -> Callable[[str], Any]:
+    """Reads a number; what is none stays text, so that the settings can say all that is wrong with them at once."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            return NoNumber(text)
+
+    return read
+
+
+NUMBERS: dict[Any, dict[str, Any]] = {
+    hint: {"parser": number_or_text(kind), "metavar": name}
+    for kind, name in ((int, "INTEGER"), (float, "FLOAT"))
+    for hint in (kind, kind | None)
+}
+
+
 def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a flag for every field of the dataclasses `kinds`: name, type, default and help are the field's.
 
@@ -63,7 +86,8 @@ def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[...,
                 if all(entry.name != known.name for known in own):
                     shown = False if entry.default is None else str(entry.default)
                     both = f"/--no-{entry.name}" if hints[entry.name] in (bool, bool | None) else ""  # a file may say yes
-                    option = typer.Option(f"--{entry.name}{both}", help=entry.metadata["help"], show_default=shown)
+                    number: dict[str, Any] = NUMBERS.get(hints[entry.name], {})
+                    option = typer.Option(f"--{entry.name}{both}", help=entry.metadata["help"], show_default=shown, **number)
                     annotation: Any = Annotated[(hints[entry.name] | None, option)]
                     keyword = inspect.Parameter.KEYWORD_ONLY
                     own.append(inspect.Parameter(entry.name, keyword, default=None, annotation=annotation))
@@ -145,8 +169,10 @@ def train_command(
     written = read_config(config)
     training = written["training"] | given_for(TrainingArguments, flags)
     settings = written["data"] | given_for(DataSettings, flags)
-    if resume is None:  # else they are only what differs from the run's own
+    if resume is None:
         check_settings(training, settings)
+    elif unread := [f"{name} is {value!r}, not a number" for name, value in flags.items() if isinstance(value, NoNumber)]:
+        raise SettingsError("; ".join(unread), "glassloop train --help lists every setting")  # the rest goes with the run's own
     source, name = data or written["source"], model or written["model"]
     if seeds is not None or seeds_at_once is not None:
         from glassloop.seeds import train_seeds

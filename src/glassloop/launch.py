@@ -50,7 +50,7 @@ def leave_on_sigterm() -> None:
 
 
 def read_config(path: str | None) -> dict[str, Any]:
-    """The settings of a TOML file: source, model, [data] and [training]; all unknown names at once."""
+    """The settings of a TOML file: source, model, [data] and [training]; all that is wrong at once."""
     empty: dict[str, Any] = {"source": None, "model": None, "data": {}, "training": {}}
     if path is None:
         return empty
@@ -73,12 +73,19 @@ def read_config(path: str | None) -> dict[str, Any]:
     found["training"], unknown = translated(training, TrainingArguments)  # old names become today's: a flag goes before them
     problems += unknown
     if problems:
+        problems += value_problems(found["training"], {name: value for name, value in data.items() if name in known})
         raise SettingsError(f"config {path}: " + "; ".join(problems), f"the entries are {listed(empty)}")
     return empty | found
 
 
 def check_settings(training: dict[str, Any], data: dict[str, Any]) -> None:
     """Raise one error with all that is wrong in both, before anything is loaded or launched."""
+    if problems := value_problems(training, data):
+        raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
+
+
+def value_problems(training: dict[str, Any], data: dict[str, Any]) -> list[str]:
+    """All that is wrong with the values of known settings."""
     problems = []
     try:
         TrainingArguments(**training)
@@ -88,8 +95,7 @@ def check_settings(training: dict[str, Any], data: dict[str, Any]) -> None:
         data_settings({name: value for name, value in data.items() if training.get(name) != value})
     except SettingsError as error:
         problems.append(error.problem)
-    if problems:
-        raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
+    return problems
 
 
 def look_first(data: str, model: str, training: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -157,7 +157,7 @@ def test_version(run) -> None:
     [
         (["dta"], "No such command 'dta'"),
         (["data", "--nosuch"], "No such option: --nosuch"),
-        (["data", "--seed", "x"], "Invalid value for '--seed'"),
+        (["data", "--seed", "x"], "seed is 'x', not a whole number"),
         (["data", "--max_length"], "Option '--max_length' requires an argument"),
         (["data", "a", "b"], "Got unexpected extra argument"),
         (["--nosuch"], "No such option: --nosuch"),

@@ -67,6 +67,13 @@ WRONG = {
         "deepspeed is not supported: use --processes or torchrun; FSDP comes from accelerate's config file (docs/processes.md)",
         ENTRIES,
     ),
+    "names and values": (
+        "[data]\ntxt = 1\nrows = 3\n[training]\nnonsense = 1\nlearning_rate = -1\nnum_train_epochs = 'x'\n",
+        'unknown setting "txt" in [data]; did you mean "text"?; unknown setting "nonsense"; '
+        "num_train_epochs is 'x', not a finite number; learning_rate is -1, not 0 or more; "
+        "rows is 3, not a whole number of 10 or more",
+        ENTRIES,
+    ),
     "no TOML": (
         "learning_rate: 1",
         "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)",
