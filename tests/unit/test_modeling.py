@@ -254,8 +254,9 @@ def test_offline_a_hub_name_is_one_clear_error_at_once(
 
     monkeypatch.setattr(_detect_agent, "_registry", None)  # what it asks the hub for once in a process
     monkeypatch.setattr(modeling, "hub_unreachable", lambda: "no answer in time")
-    before = constants.HF_HUB_OFFLINE
+    began, before = time.monotonic(), constants.HF_HUB_OFFLINE
     error = error_of(load, "glassloop-tests/there-is-no-such-model")
+    assert time.monotonic() - began < 5
     assert error.problem == (
         "glassloop-tests/there-is-no-such-model: the hub cannot be reached (no answer in time) "
         f"and its cache holds no {what} of that name"
@@ -271,7 +272,7 @@ def test_a_folder_needs_no_network(tiny_model_dir: Path, no_network: list[str]) 
     assert no_network == []
 
 
-def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_never_answers_is_given_up_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way, as behind a firewall that drops packets."""
     from transformers import AutoTokenizer
 
@@ -279,14 +280,14 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     release = Event()
 
     def hang(*_: Any, **__: Any) -> None:
-        release.wait(60)
+        release.wait(20)
         raise TimeoutError
 
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(socket, "create_connection", hang)
     began = time.monotonic()
     assert "the hub cannot be reached (no answer in time)" in problem_of(load_tokenizer, "glassloop-tests/silent")
-    assert time.monotonic() - began < 30  # not for as long as the hub is silent
+    assert time.monotonic() - began < 5
     release.set()
 
 

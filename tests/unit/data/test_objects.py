@@ -161,14 +161,14 @@ def test_an_unreachable_hub_is_said_at_once(name, local, empty_hub_cache, monkey
         hub_splits(name, None)
 
 
-def test_a_closed_network_is_noticed(empty_hub_cache, monkeypatch):
+def test_a_closed_network_is_noticed_within_five_seconds(empty_hub_cache, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://192.0.2.1")  # an address for documentation: no one is there
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     start = time.monotonic()
     with pytest.raises(objects.DataError, match="owner/name: the hub cannot be reached"):
         hub_splits("owner/name", None)
-    assert time.monotonic() - start < 30  # a connection left to itself takes two minutes
+    assert time.monotonic() - start < 5
 
 
 def test_what_the_hub_gives_is_returned(monkeypatch):
