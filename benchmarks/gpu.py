@@ -31,8 +31,8 @@ CONTENDERS = {
     "job": ALL,
     "minilm": ALL,
     "parity": (
-        "notes-fp32,notes-fp32-reversed,notes-fp32-wider,trainer-fp32,plain-fp32,fast-fp32,"
-        "notes-bf16,notes-bf16-reversed,notes-bf16-wider,plain-bf16,fast-bf16"
+        "notes-fp64,notes-fp32,notes-fp32-reversed,notes-fp32-wider,notes-fp32-alone,notes-fp32-eager,trainer-fp32,plain-fp32,"
+        "fast-fp32,notes-bf16,notes-bf16-reversed,notes-bf16-wider,notes-bf16-alone,notes-bf16-eager,plain-bf16,fast-bf16"
     ),
     "large_batch": "fast,plain,trainer-bf16,trainer-bf16-tuned",
     "evaluate": "fast,plain,trainer-fp32,trainer-bf16,trainer-bf16-tuned,notes-bf16",

@@ -17,8 +17,9 @@ MODELS: dict[str, dict[str, int]] = {  # made with random weights: speed does no
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 LEARNING_RATE, MAX_NORM, SEED = 5e-5, 1.0, 42
 KEPT_LOSSES = 100
-EXTRAS = ("tuned", "compile", "reversed", "wider")  # the last two: the same but for rounding
-# reversed: each batch from its last row to its first, which only changes sums over rows; wider: padded to a multiple of 64
+EXTRAS = ("tuned", "compile", "reversed", "wider", "alone", "eager")  # the last four: the same but for rounding
+# reversed: each batch from its last row to its first, which only changes sums over rows; wider: padded to a multiple of 64;
+# alone: one row after the other, unpadded, their gradients summed; eager: transformers' attention in plain products
 TITLES = {
     "fast": "Glassloop",
     "plain": "Glassloop, backend plain",
@@ -60,9 +61,9 @@ class Job:
 
     @property
     def precision(self) -> str:
-        """fp32, tf32 or bf16; on a CPU always fp32."""
-        asked = [word for word in self.contender.split("-")[1:] if word in ("fp32", "tf32", "bf16")]
-        return (asked or ["bf16"])[0] if self.device == "cuda" else "fp32"
+        """fp32, tf32, bf16, or fp64 (the notes' loop only); on a CPU fp32 unless it is fp64."""
+        asked = [word for word in self.contender.split("-")[1:] if word in ("fp64", "fp32", "tf32", "bf16")]
+        return (asked or ["bf16"])[0] if self.device == "cuda" or asked == ["fp64"] else "fp32"
 
     @property
     def extra(self) -> str:

@@ -83,6 +83,26 @@ class Contender:
 class Notes(Contender):
     """The plain loop of the course notes, with a fused AdamW."""
 
+    def prepare(self) -> None:
+        if self.job.precision == "fp64":
+            self.model.double()
+        if self.job.extra == "eager":
+            self.model.set_attn_implementation("eager")
+        super().prepare()
+
+    def loss_of(self, batch: dict[str, Any]) -> Any:
+        import torch
+
+        if self.job.extra != "alone":
+            return self.model(**batch).loss
+        rows = []
+        for place, length in enumerate(batch["attention_mask"].sum(1).tolist()):
+            row = {name: value[place : place + 1] for name, value in batch.items()}
+            rows.append(
+                self.model(**{name: value[:, :length] if value.dim() > 1 else value for name, value in row.items()}).loss
+            )
+        return torch.stack(rows).mean()
+
     def train(self) -> None:
         import torch
 
@@ -91,7 +111,7 @@ class Notes(Contender):
         for step, batch in enumerate(self.loader(), 1):
             batch = {name: value.to(self.job.device, non_blocking=True) for name, value in batch.items()}
             with self.cast():
-                loss = self.model(**batch).loss
+                loss = self.loss_of(batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_NORM)
             optimizer.step()

@@ -45,7 +45,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--minilm", default="quickstart", help="the folder of MiniLM; by default the packaged one")
     parser.add_argument("--tokenizer", help="the folder of the tokenizer for base and large; by default that of --minilm")
     parser.add_argument(
-        "--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed|-wider]"
+        "--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed|-wider|-alone|-eager]"
     )
     parser.add_argument("--repeats", type=int, default=3, help="times that all contenders are run, in turn")
     parser.add_argument("--steps", type=int, help="steps of each run")
@@ -237,6 +237,8 @@ def summary(runs: list[Run]) -> list[dict[str, str]]:
         row["examples/s (batch)"] = best_prediction(mine)
         dropout = not mine[0]["job"]["no_dropout"]
         row["losses differ by"] = "–" if dropout or not unmodified else parity(mine, unmodified[0]["losses"])
+        exact = [run for run in beside if run["precision"] == "fp64"]
+        row["from fp64's by"] = "–" if dropout or not exact else parity(mine, exact[0]["losses"])
         rows.append(row)
     empty = [column for column in (rows[0] if rows else ()) if all(row[column].strip("≈ –") == "" for row in rows)]
     return [{column: value for column, value in row.items() if column not in empty} for row in rows]

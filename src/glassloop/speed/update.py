@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 from glassloop.speed.rehearsal import launch
 from glassloop.speed.storage import Storage
@@ -24,34 +23,38 @@ def squares_kernel(values, size, sums, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scalars_kernel(steps, rate, norm, max_norm, log_beta1, log_beta2, scalars, CLIPS: tl.constexpr):
-    """Rate, clipping factor and the two corrections of a step, once for all."""
-    step = tl.load(steps).to(tl.float64)
-    tl.store(scalars, tl.load(rate))
+def scalars_kernel(steps, rate, norm, max_norm, beta1, beta2, scalars, CLIPS: tl.constexpr):
+    """Clipping factor, rate over the first correction, and the second correction of a step, once for all.
+
+    In fp32 as torch's kernel takes them, though fp64 would be truer: `1 - beta2**step` is off by up to 1e-5 in the first steps,
+    and all weights with it, which is more than all other roundings of a step move a loss.
+    """
+    step = tl.load(steps)
     factor = 1.0
     if CLIPS:
-        factor = tl.minimum(max_norm / (tl.load(norm) + 1e-6), 1.0)
-    tl.store(scalars + 1, factor)
-    tl.store(scalars + 2, (1.0 - tl.exp(step * log_beta1)).to(tl.float32))
-    tl.store(scalars + 3, tl.sqrt(1.0 - tl.exp(step * log_beta2)).to(tl.float32))
+        factor = tl.minimum(tl.div_rn(max_norm, tl.load(norm) + 1e-6), 1.0)
+    tl.store(scalars, factor)
+    tl.store(scalars + 1, tl.div_rn(tl.load(rate), 1.0 - libdevice.pow(beta1, step)))
+    tl.store(scalars + 2, tl.sqrt_rn(1.0 - libdevice.pow(beta2, step)))
 
 
 @triton.jit
 def update_kernel(
-    weights, first, second, gradients, shadow, scalars, size, rest1, beta2, rest2, eps, decay,
+    weights, first, second, gradients, shadow, rate, scalars, size, beta1, beta2, eps, decay,
     SHADOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """torch's AdamW, operation by operation: the same weights to the last bit from the same gradients and norm."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = place < size
-    rate = tl.load(scalars)
-    grad = tl.load(gradients + place, mask=there, other=0.0).to(tl.float32) * tl.load(scalars + 1)
+    grad = tl.load(gradients + place, mask=there, other=0.0).to(tl.float32) * tl.load(scalars)
     weight = tl.load(weights + place, mask=there, other=0.0)
     m = tl.load(first + place, mask=there, other=0.0)
     v = tl.load(second + place, mask=there, other=0.0)
-    weight -= weight * (rate * decay)
-    m += (grad - m) * rest1
-    v = v * beta2 + grad * grad * rest2
-    weight -= rate / tl.load(scalars + 2) * m / (tl.sqrt(v) / tl.load(scalars + 3) + eps)
+    weight = tl.fma(-(tl.load(rate) * decay), weight, weight)
+    square = grad * grad
+    m = tl.fma(beta1, m, tl.fma(-beta1, grad, grad))
+    v = tl.fma(beta2, v, tl.fma(-beta2, square, square))
+    weight -= tl.div_rn(tl.load(scalars + 1) * m, tl.div_rn(tl.sqrt_rn(v), tl.load(scalars + 2)) + eps)
     tl.store(weights + place, weight, mask=there)
     tl.store(first + place, m, mask=there)
     tl.store(second + place, v, mask=there)
@@ -67,16 +70,15 @@ class Update:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.scalars = torch.zeros(4, device=storage.weights.device)
+        self.scalars = torch.zeros(3, device=storage.weights.device)
 
     def __call__(
         self, steps: torch.Tensor, rate: torch.Tensor, norm: torch.Tensor | None, max_norm: float, beta1: float, beta2: float,
         eps: float, decay: float,
     ) -> None:  # fmt: skip
         store, clips = self.storage, norm is not None and max_norm > 0
-        logs = (math.log(beta1) if beta1 else -1e30, math.log(beta2) if beta2 else -1e30)
         norm = norm if clips else rate
-        launch(scalars_kernel, (1,), steps, rate, norm, max_norm, *logs, self.scalars, CLIPS=clips, num_warps=1)
+        launch(scalars_kernel, (1,), steps, rate, norm, max_norm, beta1, beta2, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
             inside = region.in_layers
             gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
@@ -85,8 +87,8 @@ class Update:
             launch(
                 update_kernel, (triton.cdiv(size, 1024),),
                 store.weights[region.part], store.moments[0][region.part], store.moments[1][region.part], gradients,
-                self.scalars if shadow is None else shadow, self.scalars, size,
-                1.0 - beta1, beta2, 1.0 - beta2, eps, decay if region.decays else 0.0,
+                self.scalars if shadow is None else shadow, rate, self.scalars, size,
+                beta1, beta2, eps, decay if region.decays else 0.0,
                 SHADOW=shadow is not None, BLOCK=1024, num_warps=4,
             )  # fmt: skip
         store.refresh_low_vectors()
