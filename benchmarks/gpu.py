@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py job --data GLUE            # BERT-base on MRPC, batch 8, all contenders
     python benchmarks/gpu.py minilm --data GLUE         # the same with MiniLM
-    python benchmarks/gpu.py parity --data GLUE         # dropout off: do losses of 100 steps agree? [--weights SEED]
+    python benchmarks/gpu.py parity --data GLUE         # dropout off: do 100 losses agree? [--weights SEED] [--ramp STEPS]
     python benchmarks/gpu.py large_batch                # batch 64, 128 and 512 tokens
     python benchmarks/gpu.py evaluate --data GLUE       # examples a second, each at its best batch size
     python benchmarks/gpu.py scaling --data GLUE --part rows|lengths|batches|models
@@ -151,6 +151,7 @@ def main() -> None:
     name = f"gpu-{given.mode}" + (f"-{series}" if series else "" if short == given.mode else f"-{short}")
     model_named, size_named = "" if series == "models" else f"{short} ", "" if series == "batches" else f", batch {size}"
     name += "" if given.weights == SEED else f"-{given.weights}"
+    name += f"-ramp-{given.ramp}" if given.ramp else ""
     report = Report(given, name, f"{series or given.mode}: {model_named}on {data}{size_named}")
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")

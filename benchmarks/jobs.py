@@ -46,6 +46,7 @@ class Job:
     batch_size: int = 8
     steps: int = 100  # 0: evaluate only
     schedule: int = 0  # steps over which the rate falls; 0: as many as are run
+    ramp: int = 0  # steps over which the rate rises before it falls
     warm_up: int = 20  # steps before the first block
     block: int = 20  # steps in a block
     no_dropout: bool = False

@@ -49,7 +49,7 @@ class Contender:
         from transformers import get_scheduler
 
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
-        return optimizer, get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=self.job.total)
+        return optimizer, get_scheduler("linear", optimizer, num_warmup_steps=self.job.ramp, num_training_steps=self.job.total)
 
     def cast(self) -> AbstractContextManager[Any]:
         import torch

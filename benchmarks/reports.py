@@ -50,6 +50,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=3, help="times that all contenders are run, in turn")
     parser.add_argument("--steps", type=int, help="steps of each run")
     parser.add_argument("--weights", type=int, default=SEED, metavar="SEED", help="of random weights")
+    parser.add_argument("--ramp", type=int, default=0, metavar="STEPS", help="over which the rate rises first")
     parser.add_argument("--no_dropout", action="store_true", help="so that losses can be compared")
     parser.add_argument("--name", help="of the file; by default from mode, device and model")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the file")
@@ -60,7 +61,8 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     """The settings of a job that the flags give."""
     names = {"data": given.data, "synthetic": given.synthetic, "length": given.length, "minilm": given.minilm}
-    return names | {"tokenizer": given.tokenizer or given.minilm, "no_dropout": given.no_dropout, "weights": given.weights}
+    names |= {"tokenizer": given.tokenizer or given.minilm, "no_dropout": given.no_dropout}
+    return names | {"weights": given.weights, "ramp": given.ramp}
 
 
 def run_child(job: Job, limit: float) -> Run:

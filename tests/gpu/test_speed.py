@@ -287,9 +287,9 @@ def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> 
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("max_norm", [0.0, 0.5])
+@pytest.mark.parametrize("max_norm", [0.0, 0.7])
 @LOW
-def test_twenty_steps_of_torchs_adamw(low: torch.dtype, decay: float, max_norm: float) -> None:
+def test_twenty_steps_have_the_bits_of_torchs_adamw(low: torch.dtype, decay: float, max_norm: float) -> None:
     options: dict[str, Any] = {"lr": 3e-3, "betas": (0.85, 0.97), "eps": 1e-7, "fused": True}
     mine, other = tiny_model().cuda(), tiny_model().cuda()
     groups = decay_groups(mine, decay)

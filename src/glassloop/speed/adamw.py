@@ -28,7 +28,7 @@ class FlatAdamW(torch.optim.AdamW):
         if device.type == "cuda":
             from glassloop.speed.update import Update
 
-            self.kernel: Any = Update(storage)
+            self.kernel: Any = Update(storage, self.defaults["betas"])
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""

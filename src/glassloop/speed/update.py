@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
 from glassloop.speed.rehearsal import launch
 from glassloop.speed.storage import Storage
@@ -23,19 +22,14 @@ def squares_kernel(values, size, sums, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scalars_kernel(steps, rate, norm, max_norm, beta1, beta2, scalars, CLIPS: tl.constexpr):
-    """Clipping factor, rate over the first correction, and the second correction of a step, once for all.
-
-    In fp32 as torch's kernel takes them, though fp64 would be truer: `1 - beta2**step` is off by up to 1e-5 in the first steps,
-    and all weights with it, which is more than all other roundings of a step move a loss.
-    """
-    step = tl.load(steps)
+def scalars_kernel(powers, rate, norm, max_norm, scalars, CLIPS: tl.constexpr):
+    """Clipping factor, rate over the first correction, and the second correction of a step, once for all."""
     factor = 1.0
     if CLIPS:
-        factor = tl.minimum(tl.div_rn(max_norm, tl.load(norm) + 1e-6), 1.0)
+        factor = tl.minimum(tl.div_rn(1.0, tl.load(norm) + 1e-6) * max_norm, 1.0)
     tl.store(scalars, factor)
-    tl.store(scalars + 1, tl.div_rn(tl.load(rate), 1.0 - libdevice.pow(beta1, step)))
-    tl.store(scalars + 2, tl.sqrt_rn(1.0 - libdevice.pow(beta2, step)))
+    tl.store(scalars + 1, tl.div_rn(tl.load(rate), 1.0 - tl.load(powers)))
+    tl.store(scalars + 2, tl.sqrt_rn(1.0 - tl.load(powers + 1)))
 
 
 @triton.jit
@@ -68,8 +62,8 @@ SUMS = 1056  # eight programs a multiprocessor
 class Update:
     """One pass of AdamW over a storage."""
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
+    def __init__(self, storage: Storage, betas: tuple[float, float]) -> None:
+        self.storage, self.betas = storage, torch.tensor(betas, dtype=torch.float32, device=storage.weights.device)
         self.scalars = torch.zeros(3, device=storage.weights.device)
 
     def __call__(
@@ -78,7 +72,10 @@ class Update:
     ) -> None:  # fmt: skip
         store, clips = self.storage, norm is not None and max_norm > 0
         norm = norm if clips else rate
-        launch(scalars_kernel, (1,), steps, rate, norm, max_norm, beta1, beta2, self.scalars, CLIPS=clips, num_warps=1)
+        # In fp32 and by torch's own function, as torch's AdamW has them. fp64 would be truer: `1 - beta2**step` is off by up to
+        # 1e-5 in the first steps, and every update with it, which moves losses more than all other roundings of a step.
+        powers = torch.pow(self.betas, steps)
+        launch(scalars_kernel, (1,), powers, rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
             inside = region.in_layers
             gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
