@@ -150,9 +150,10 @@ def main() -> None:
     size = given.batch_size or (64 if given.mode == "large_batch" else 8)
     name = f"gpu-{given.mode}" + (f"-{series}" if series else "" if short == given.mode else f"-{short}")
     model_named, size_named = "" if series == "models" else f"{short} ", "" if series == "batches" else f", batch {size}"
-    name += "" if given.weights == SEED else f"-{given.weights}"
-    name += f"-ramp-{given.ramp}" if given.ramp else ""
-    report = Report(given, name, f"{series or given.mode}: {model_named}on {data}{size_named}")
+    name += "" if given.weights == SEED else f"-w{given.weights}"
+    name += f"-ramp{given.ramp}" if given.ramp else ""
+    rising = ", rising rate" if given.ramp else ""
+    report = Report(given, name, f"{series or given.mode}: {model_named}on {data}{size_named}{rising}")
     if given.mode == "breakdown":
         job = replace(base, steps=given.steps or 400, schedule=WHOLE, contender=given.contenders or "fast")
         began, watched = time.time(), job.steps // 4

@@ -28,6 +28,8 @@ def read(paths: list[Path]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(paths):
         name, written = re.sub(r"-\d+$", "", path.stem), json.loads(path.read_text(encoding="utf-8"))
+        if "runs" not in written:  # rounding.py's
+            continue
         if name in found:
             found[name]["runs"] += written["runs"]
         else:
@@ -105,6 +107,8 @@ def print_tables(found: dict[str, dict[str, Any]]) -> None:
     for name, written in found.items():
         runs = written["runs"]
         print(f"### {written['title']}\n\n`{written['command']}` ({machine_of(written)}, {written['date']}; {name})\n")
+        if "note" in written:
+            print(f"Note: {written['note']}.\n")
         if runs and "kinds" in runs[0]:
             print(markdown(kernel_rows(runs[0])))
             floor = runs[0]["floor"]

@@ -89,6 +89,11 @@ def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list
     return [laid.index_select(0, packing.places)]
 
 
+def with_dummy(firsts: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """One of each sequence: zeros for the dummy sequence, where there is one, after those of the rows."""
+    return torch.cat([firsts, firsts.new_zeros(1, *firsts.shape[1:])]) if packing.filled else firsts
+
+
 def spread(tokens: torch.Tensor, packing: Packing) -> torch.Tensor:
     """[tokens, heads, width] laid out in a grid [sequences, heads, longest, width], zeros where there is no token."""
     heads, width = tokens.shape[1:]
@@ -108,12 +113,7 @@ def attend_in_grid(
     firsts_only: bool,
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:  # fmt: skip
     keys, values = spread(key, packing), spread(value, packing)
-    if firsts_only:
-        asked = query[:, :, None]
-        if packing.filled:
-            asked = torch.cat([asked, asked.new_zeros(1, *asked.shape[1:])])
-    else:
-        asked = spread(query, packing)
+    asked = with_dummy(query, packing)[:, :, None] if firsts_only else spread(query, packing)
     scale = query.shape[-1] ** -0.5
     scores = torch.matmul(asked, keys.transpose(2, 3)).mul_(scale).add_(packing.padding[:, None, None, :])
     if window >= 0:
@@ -128,13 +128,7 @@ def attend_in_grid(
 
 def grid_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     asked, keys, values, chances, mask, scale, firsts_only, packing = saved
-    if firsts_only:
-        grid = grad[:, :, None]
-        if packing.filled:
-            grid = torch.cat([grid, grid.new_zeros(1, *grid.shape[1:])])
-        grid = grid.contiguous()
-    else:
-        grid = spread(grad, packing)
+    grid = with_dummy(grad, packing)[:, :, None].contiguous() if firsts_only else spread(grad, packing)
     by_value = torch.matmul(kept_of(chances, mask).transpose(2, 3), grid)
     by_chance = torch.matmul(grid, values.transpose(2, 3))
     by_chance = by_chance if mask is None else by_chance.mul_(mask)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from glassloop.speed.attention import attend, attend_backward
+from glassloop.speed.firsts import attend_firsts, attend_firsts_backward
 from glassloop.speed.layers import Layer
 from glassloop.speed.packing import Packing
 from glassloop.speed.storage import Storage
@@ -15,8 +16,9 @@ from glassloop.speed.storage import Storage
 class PostNormLayer(torch.autograd.Function):
     """y = norm(h + drop(down(gelu(up(h))))) with h = norm(x + drop(out(attention(x)))).
 
-    With `firsts_only` (the last layer, where the head reads first tokens only) all but keys and values are computed for the
-    first token of each row alone: the same numbers, a tenth of the work. Weight gradients go straight to the storage.
+    With `firsts_only` (the last layer, where the head reads first tokens only) all but keys and values, and on a CPU these too,
+    are computed for the first token of each row alone: the same numbers, a tenth of the work. Weight gradients go straight to
+    the storage.
     """
 
     @staticmethod
@@ -32,10 +34,12 @@ class PostNormLayer(torch.autograd.Function):
         source, low_source = x, low_x
         if firsts_only:
             source, low_source = x.index_select(0, packing.firsts), low_x.index_select(0, packing.firsts)
-            asked = ops.linear(low_source, storage.in_low(query), bias[:width])
+            asked = ops.linear(low_source, storage.in_low(query), bias[:width]).view(len(source), layer.heads, -1)
+        if firsts_only and x.is_cuda:  # there, few launches count for more than few products
             known = ops.linear(low_x, storage.in_low(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
-            asked = asked.view(len(source), layer.heads, -1)
             attended, saved_attention = attend(asked, known[:, 0], known[:, 1], packing, attention_rate, ops.masks)
+        elif firsts_only:
+            attended, saved_attention = attend_firsts(asked, low_x, layer, packing, storage, attention_rate, ops.masks)
         else:
             heads = ops.linear(low_x, storage.in_low(query, key, value), bias).view(len(x), 3, layer.heads, -1)
             attended, saved_attention = ops.attend(heads, packing, attention_rate)
@@ -75,12 +79,16 @@ class PostNormLayer(torch.autograd.Function):
             joined = ops.attend_backward(by_attended, saved_attention, linears, storage)
             storage.add_product(weights, joined, low_x)
             return (ops.add_product(by_source, joined, storage.in_low(*weights), after_layer), *[None] * 8)
-        flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]
-        query = ops.join(flat[:1], linears[:1], storage)
-        joined = ops.join(flat[1:], linears[1:], storage)
+        if grad.is_cuda:
+            flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]
+            query = ops.join(flat[:1], linears[:1], storage)
+            joined = ops.join(flat[1:], linears[1:], storage)
+            storage.add_product(weights[1:], joined, low_x)
+            by_x = (joined @ storage.in_low(*weights[1:])).float()
+        else:
+            by_query, by_x = attend_firsts_backward(by_attended, saved_attention, layer, storage)
+            query = ops.join([by_query.reshape(len(by_query), -1)], linears[:1], storage)
         storage.add_product(weights[:1], query, low_source)
-        storage.add_product(weights[1:], joined, low_x)
         by_source = ops.add_product(by_source, query, storage.in_low(weights[0]))
-        by_x = (joined @ storage.in_low(*weights[1:])).float()
         by_x.index_add_(0, packing.firsts, by_source)
         return (by_x, *[None] * 8)

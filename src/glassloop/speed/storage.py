@@ -151,13 +151,14 @@ class Storage:
         return self.joined(weights, self.weights if self.shadow is None else self.shadow)
 
     def add_product(self, weights: Sequence[nn.Parameter], left: torch.Tensor, right: torch.Tensor) -> None:
-        """Add left^T @ right to the joined gradient of `weights`."""
+        """Add left^T @ right to the joined gradient of `weights`; where both are several, each to its share of the rows."""
         slot = self.joined(weights, self.matrix_gradients)
-        product = left.t()
+        slot = slot.view(*left.shape[:-2], -1, slot.shape[-1])
+        product = left.mT
         if id(weights[0]) in self.written:
-            slot.addmm_(product, right) if slot.dtype == left.dtype else slot.add_(product @ right)
+            slot.addmm_(product, right) if slot.dtype == left.dtype and slot.dim() == 2 else slot.add_(product @ right)
         elif slot.dtype == left.dtype:
-            torch.mm(product, right, out=slot)
+            torch.matmul(product, right, out=slot)
         else:
             slot.copy_(product @ right)
         self.mark(*weights)
