@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.packing import Packing
+from glassloop.speed.packing import Grids, Packing
 
 aten = torch.ops.aten
 
@@ -50,19 +50,25 @@ def attend_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.T
 
 
 def attend_together(heads: torch.Tensor, packing: Packing, rate: float, masks: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """The same for query, key and value in one tensor [tokens, 3, heads, width]: in a grid they are laid out in one go."""
+    """The same for query, key and value in one tensor [tokens, 3, heads, width]: in grids they are laid out in one go."""
     if can_flash(heads):
         return attend(*heads.unbind(1), packing, rate, masks)  # type: ignore[call-arg, arg-type]
     tokens, _, number, width = heads.shape
+    grids, saved = packing.grids, []
     # Keys where there is no token get no weight, and queries there are asked nothing: any number may stand there.
-    grid = heads.view(tokens, -1).index_select(0, packing.sources)
-    laid = grid.view(packing.sequences, packing.longest, 3, number, width).permute(2, 0, 3, 1, 4).contiguous()
-    flat = laid.view(3, packing.sequences * number, packing.longest, width)
-    scores = torch.bmm(flat[0], flat[1].transpose(1, 2)).view(packing.sequences, number, packing.longest, -1)
-    chances = torch.softmax(scores.mul_(width**-0.5).add_(packing.padding[:, None, None, :]), -1)
-    mask = masks.drawn(chances, rate)
-    out = torch.bmm(kept_of(chances, mask).view(len(flat[0]), packing.longest, -1), flat[2]).view(laid.shape[1:])
-    return gathered(out, packing), (flat, chances, mask, packing)
+    laid = heads.view(tokens, -1).index_select(0, grids.sources)
+    outs = laid.new_empty(len(laid), number * width)
+    for grid in grids.parts:
+        part = laid[grid.slots].view(grid.sequences, grid.longest, 3, number, width).permute(2, 0, 3, 1, 4).contiguous()
+        flat = part.view(3, grid.sequences * number, grid.longest, width)
+        scores = grid.padding[:, None, None].to(laid.dtype).expand(-1, number, grid.longest, -1).contiguous()
+        scores.view(-1, grid.longest, grid.longest).baddbmm_(flat[0], flat[1].mT, alpha=width**-0.5)
+        chances = torch.softmax(scores, -1)
+        mask = masks.drawn(chances, rate)
+        out = torch.bmm(kept_of(chances, mask).view(-1, grid.longest, grid.longest), flat[2]).view(part.shape[1:])
+        outs[grid.slots].view(grid.sequences, grid.longest, number, width).copy_(out.transpose(1, 2))
+        saved.append((flat, chances, mask))
+    return outs.index_select(0, grids.places).view(tokens, number, width), (saved, grids)
 
 
 def kept_of(chances: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -72,21 +78,24 @@ def kept_of(chances: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 def attend_together_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> list[torch.Tensor]:
     """The gradients of query, key and value [tokens, heads * width] each, or one of all three side by side."""
-    if len(saved) != 4:
+    if not isinstance(saved[-1], Grids):
         return [part.reshape(part.shape[0], -1) for part in attend_backward(grad, saved)]
-    flat, chances, mask, packing = saved
-    sequences, number, longest, _ = chances.shape
-    grid = spread(grad, packing).view(flat.shape[1:])
-    found = torch.empty_like(flat)
-    torch.bmm(kept_of(chances, mask).view(len(grid), longest, -1).transpose(1, 2), grid, out=found[2])
-    by_chance = torch.bmm(grid, flat[2].transpose(1, 2)).view(chances.shape)
-    by_chance = by_chance if mask is None else by_chance.mul_(mask)
-    by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).mul_(flat.shape[-1] ** -0.5)
-    by_score = by_score.view(len(grid), longest, -1)
-    torch.bmm(by_score, flat[1], out=found[0])
-    torch.bmm(by_score.transpose(1, 2), flat[0], out=found[1])
-    laid = found.view(3, sequences, number, longest, -1).permute(1, 3, 0, 2, 4).reshape(sequences * longest, -1)
-    return [laid.index_select(0, packing.places)]
+    kept, grids = saved
+    number, width = grad.shape[1:]
+    laid = grad.reshape(len(grad), -1).index_select(0, grids.sources).mul_(grids.present)
+    found = laid.new_empty(len(laid), 3 * number * width)
+    for grid, (flat, chances, mask) in zip(grids.parts, kept, strict=True):
+        part = laid[grid.slots].view(grid.sequences, grid.longest, number, width).transpose(1, 2).reshape(flat.shape[1:])
+        by_flat, scale = torch.empty_like(flat), width**-0.5
+        torch.bmm(kept_of(chances, mask).view(-1, grid.longest, grid.longest).mT, part, out=by_flat[2])
+        by_chance = torch.bmm(part, flat[2].mT).view(chances.shape)
+        by_chance = by_chance if mask is None else by_chance.mul_(mask)
+        by_score = aten._softmax_backward_data(by_chance, chances, -1, chances.dtype).view(-1, grid.longest, grid.longest)
+        torch.baddbmm(by_flat[0], by_score, flat[1], beta=0, alpha=scale, out=by_flat[0])
+        torch.baddbmm(by_flat[1], by_score.mT, flat[0], beta=0, alpha=scale, out=by_flat[1])
+        by_part = by_flat.view(3, grid.sequences, number, grid.longest, width).permute(1, 3, 0, 2, 4)
+        found[grid.slots].view(by_part.shape).copy_(by_part)
+    return [found.index_select(0, grids.places)]
 
 
 def with_dummy(firsts: torch.Tensor, packing: Packing) -> torch.Tensor:

@@ -26,7 +26,7 @@ class Masks:
     def start(self) -> None:
         """A new pass: draw its seed from torch's random state, so that a resumed run draws the same."""
         if self.device.type == "cpu":
-            self.generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
+            self.generator = np.random.SFC64(int(torch.randint(2**62, ())))
 
     def drawn(self, like: torch.Tensor, rate: float) -> torch.Tensor | None:
         """What to multiply by: zeros, and for the rest what makes up for them. None where nothing is dropped."""
@@ -36,7 +36,7 @@ class Masks:
         gain = PARTS_OF_RATE / (PARTS_OF_RATE - part) if part < PARTS_OF_RATE else 0.0
         if self.device.type == "cpu":
             size = like.numel()
-            raw = self.generator.integers(2**64 - 1, size=-(-size // 4), dtype=np.uint64, endpoint=True).view(np.int16)[:size]
+            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]
             kept = torch.empty(like.shape)
             torch.ge(torch.from_numpy(raw).view(like.shape), part - PARTS_OF_RATE // 2, out=kept)
         else:

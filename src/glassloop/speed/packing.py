@@ -17,6 +17,30 @@ Lists = tuple[np.ndarray, np.ndarray]  # the values of some lists, one after the
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Some sequences side by side, padded to the longest of them: so many slots of all grids from `start` on."""
+
+    start: int
+    sequences: int
+    longest: int
+    padding: torch.Tensor  # as Packing's, of these sequences
+
+    @property
+    def slots(self) -> slice:
+        return slice(self.start, self.start + self.sequences * self.longest)
+
+
+@dataclass(frozen=True)
+class Grids:
+    """All sequences in grids: the token of each slot (any number does where there is none), the slot of each token."""
+
+    parts: list[Grid]
+    sources: torch.Tensor
+    present: torch.Tensor
+    places: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Packing:
     """A packed batch on its device. `rows` sequences of at most `longest` tokens; with `filled`, a dummy sequence at the end.
 
@@ -100,6 +124,36 @@ class Packing:
         absent = torch.arange(self.longest, device=lengths.device) >= lengths[:, None].clamp(min=1)
         return torch.zeros(absent.shape, device=lengths.device).masked_fill_(absent, torch.finfo(torch.float32).min)
 
+    @cached_property
+    def grids(self) -> Grids:
+        """The sequences in one grid; on a CPU long and short ones in two, where that spares a tenth of attention's products."""
+        one = Grids([Grid(0, self.sequences, self.longest, self.padding)], self.sources, self.present, self.places)
+        if self.numbers.is_cuda or self.sequences < 2:
+            return one
+        lengths = np.diff(self.bounds.numpy())
+        order, cuts = np.argsort(-lengths, kind="stable"), np.arange(1, self.sequences)
+        widths = rounded(np.maximum(lengths[order], 1), STEPS_OF_GRID)
+        costs = cuts * self.longest**2 + (self.sequences - cuts) * widths[1:] ** 2
+        cut = int(costs.argmin()) + 1
+        if costs[cut - 1] > 0.9 * self.sequences * self.longest**2:
+            return one
+        counts, longests = (cut, self.sequences - cut), (self.longest, int(widths[cut]))
+        starts = np.empty(self.sequences, dtype=np.int64)
+        starts[order] = np.cumsum([0, *np.repeat(longests, counts)[:-1]])
+        places = torch.from_numpy(np.repeat(starts, lengths) + counted(lengths))
+        border = cut * self.longest
+        slots = border + counts[1] * longests[1]
+        sources = torch.zeros(slots, dtype=torch.int32)
+        sources[places] = torch.arange(self.tokens, dtype=torch.int32)
+        present = torch.zeros(slots, 1).index_fill_(0, places, 1.0)
+        padding = (1.0 - present).mul_(torch.finfo(torch.float32).min)
+        padding[torch.from_numpy(starts)] = 0.0  # an empty sequence is kept from all but one
+        parts = [
+            Grid(0, counts[0], longests[0], padding[:border].view(counts[0], -1)),
+            Grid(border, counts[1], longests[1], padding[border:].view(counts[1], -1)),
+        ]
+        return Grids(parts, sources, present, places)
+
 
 def joined(rows: list[np.ndarray]) -> Lists:
     return np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int32)
@@ -112,7 +166,7 @@ def counted(lengths: np.ndarray) -> np.ndarray:
     return found
 
 
-def rounded(number: int, multiple: int) -> int:
+def rounded(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple
 
 

@@ -71,7 +71,8 @@ def test_each_sequence_is_attended_alone(window: int, multiple: int, firsts_only
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int, rate: float) -> None:
-    packing = packing_of(token_rows(), multiple=multiple)
+    packing = packing_of(token_rows((7, 6, 8, 5)), multiple=multiple)
+    assert len(packing.grids.parts) == 1, "with the same masks, then"
     heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
     grad = drawn(packing.tokens, 9)
     torch.manual_seed(1)
@@ -82,6 +83,33 @@ def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int
     found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(together, torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_long_and_short_rows_are_attended_in_grids_of_their_own(multiple: int) -> None:
+    packing = packing_of(token_rows((9, 40, 3, 8, 33, 7, 1)), multiple=multiple)
+    assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.filled, 16)]
+    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
+    grad = drawn(packing.tokens, 9)
+    out, saved = attend_together(heads, packing, 0.0, masks())
+    expected, others = attend(*heads.unbind(1), packing, 0.0, masks())
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
+    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, others)]
+    torch.testing.assert_close(attend_together_backward(grad, saved)[0], torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
+    """Queries of nothing see all tokens alike and values of one: what comes out is the kept share."""
+    packing = packing_of(token_rows((40, 9, 38, 8)))
+    assert len(packing.grids.parts) == 2
+    heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
+    out, saved = attend_together(heads, packing, 0.3, masks())
+    for rows in (out[:40], out[40:49], out[49:87], out[87:]):
+        assert rows.std() > 0.01
+        assert rows.mean() == pytest.approx(1.0, abs=0.15)
+    (found,) = attend_together_backward(torch.ones(95, HEADS, WIDTH), saved)
+    by_value = found.view(95, 3, HEADS, WIDTH)[:, 2]
+    assert by_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
 
 
 def test_a_batch_of_single_tokens_attends_to_itself() -> None:

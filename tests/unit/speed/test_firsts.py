@@ -10,8 +10,8 @@ from packs import lively, packing_of, token_rows
 
 from glassloop.speed.attention import attend, attend_backward
 from glassloop.speed.elementwise import Masks
-from glassloop.speed.firsts import attend_firsts, attend_firsts_backward
 from glassloop.speed.layers import layers_of, tables_of
+from glassloop.speed.postnorm import attend_firsts, attend_firsts_backward
 from glassloop.speed.storage import Storage
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
