@@ -1,4 +1,4 @@
-"""Attention within each packed sequence, forward and backward: flash kernels on a GPU in bf16, else a padded grid."""
+"""Attention within each packed sequence, forward and backward: flash kernels on a GPU in bf16, else padded grids."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def attend_backward(grad: torch.Tensor, saved: tuple[Any, ...]) -> tuple[torch.T
 
 
 def attend_together(heads: torch.Tensor, packing: Packing, rate: float, masks: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """The same for query, key and value in one tensor [tokens, 3, heads, width]: in grids they are laid out in one go."""
-    if can_flash(heads):
+    """The same for query, key and value in one tensor [tokens, 3, heads, width]: on a CPU laid out in grids in one go."""
+    if heads.is_cuda:
         return attend(*heads.unbind(1), packing, rate, masks)  # type: ignore[call-arg, arg-type]
     tokens, _, number, width = heads.shape
     grids, saved = packing.grids, []
