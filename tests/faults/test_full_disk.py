@@ -73,6 +73,11 @@ def checkpoint_bytes(runs: Any) -> int:
     return sum(path.stat().st_size for path in (runs.reference(**SHORT) / "checkpoints/step-00000006").rglob("*"))
 
 
+def saved(run: Path) -> Hook:
+    """Before the fourth step: wait until the checkpoint of the third, which is written behind the steps, is there."""
+    return Hook(STEP, 4, f"await:{run / 'checkpoints/step-00000003'}")
+
+
 def is_told(ended: Ended, place: Path, words: str) -> None:
     assert ended.code == 6, f"{ended.code} {ended.err}"
     assert str(place) in ended.err
@@ -84,7 +89,7 @@ def is_told(ended: Ended, place: Path, words: str) -> None:
 def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: Disk, run: Path, part: int) -> None:
     """With no room, or with room for one to seven eighths of the checkpoint."""
     left = checkpoint_bytes(runs) * part // 8
-    ended = disk.run(runs.arguments(run, **SHORT), disk.fill(STEP, 5, left))
+    ended = disk.run(runs.arguments(run, **SHORT), saved(run), disk.fill(STEP, 5, left))
     is_told(ended, run / "checkpoints", "No space left on device")
     assert "bytes needed" in ended.err
     here = disk.inside / "run"
@@ -125,7 +130,7 @@ def test_09_a_process_that_may_write_no_large_file(runs: Any, name: str) -> None
     place = runs.reference(**SHORT) / "checkpoints/step-00000006"
     largest = (place / name).stat().st_size - 1
     run = runs.new()
-    ended = runs.train(run, [Hook(STEP, 5, f"limit:{largest}")], **SHORT)
+    ended = runs.train(run, [saved(run), Hook(STEP, 5, f"limit:{largest}")], **SHORT)
     is_told(ended, run / "checkpoints", "File too large")
     assert [open_checkpoint(path).manifest["step"] for path in (run / "checkpoints").iterdir()] == [3]
     runs.resumes_the_same(run, **SHORT)
