@@ -14,7 +14,8 @@ from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
 from glassloop.predictor import Prediction, Predictor
-from glassloop.runs import majority_baseline, results_table, validation_name
+from glassloop.results import majority_baseline, results_table
+from glassloop.runs import validation_name
 from glassloop.trainer import Trainer
 
 
