@@ -16,7 +16,7 @@ from pathlib import Path
 from glassloop.errors import GlassloopError
 from glassloop.files import cache_dir
 from glassloop.hub import hub_unreachable
-from glassloop.modeling import packaged_model
+from glassloop.model_files import packaged_model
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
 LEAST_FREE_BYTES = 5 * 1024**3

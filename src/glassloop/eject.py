@@ -12,7 +12,7 @@ from glassloop.data.sources import load_examples
 from glassloop.engine.recorder import RUN_NAME
 from glassloop.errors import ModelError, SettingsError
 from glassloop.files import write_text
-from glassloop.modeling import find_model
+from glassloop.model_files import find_model
 
 SCRIPT_NAME = "train.py"
 
