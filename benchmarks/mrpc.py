@@ -44,7 +44,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
             for row in examples.splits["train"]
         ]
         names = list(examples.labels.names) if examples.labels else []
-        examples = load_examples(rows, seed=job["cut"], validation_share=0.15, labels=names)
+        examples = load_examples(rows, split_seed=job["cut"], validation_share=0.15, labels=names)
     tokenizer = load_tokenizer(job["model"])
     encoded = encode(examples, tokenizer, 128)
     model = load_model(job["model"], labels=examples.labels, seed=job["seed"])

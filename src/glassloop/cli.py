@@ -142,7 +142,7 @@ def data_command(
     examples = load_examples(data, **asdict(settings))
     tokenizer = load_tokenizer(model)
     length = longest_input(tokenizer, load_config(model)) if max_length is None else max_length
-    show_data(examples, tokenizer, length, batch_size, settings.seed, (data, model))
+    show_data(examples, tokenizer, length, batch_size, TrainingArguments.seed, (data, model))
 
 
 @app.command("train")
@@ -182,7 +182,7 @@ def train_command(
         return
     if processes > 1:
         if resume is None:
-            look_first(source or "quickstart", name or "quickstart", training, settings)
+            look_first(source or "quickstart", name or "quickstart", settings)
         launch(processes)
     from glassloop.runs import train_run
 

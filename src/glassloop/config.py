@@ -38,7 +38,9 @@ class DataSettings:
     validation_share: float = setting(
         0.1, "Share of the training rows cut off for validation where there is no such split; 0: none."
     )
-    seed: int = setting(42, "Seed of the cut-off validation rows and of generated data.")
+    split_seed: int = setting(
+        42, "Random seed of the validation split and of generated data. Independent of --seed: all seeds share their rows."
+    )
     rows: int | None = setting(None, "Number of generated training pairs (quickstart data only).")
 
     def __post_init__(self) -> None:
@@ -50,9 +52,9 @@ class DataSettings:
                 )
         if not (isinstance(self.validation_share, int | float) and 0 <= self.validation_share < 1):
             problems.append(f"validation_share is {self.validation_share!r}, not a share from 0 to below 1")
-        for whole, least in (("seed", 0), ("rows", 10)):
+        for whole, least in (("split_seed", 0), ("rows", 10)):
             value = getattr(self, whole)
-            wanted = value is not None or whole == "seed"
+            wanted = value is not None or whole == "split_seed"
             if wanted and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 problems.append(f"{whole} is {value!r}, not a whole number of {least} or more")
         sign = self.delimiter_sign

@@ -91,20 +91,20 @@ def value_problems(training: dict[str, Any], data: dict[str, Any]) -> list[str]:
         TrainingArguments(**training)
     except SettingsError as error:
         problems.append(error.problem)
-    try:  # what is set for both at once, as --seed is, is told once
-        data_settings({name: value for name, value in data.items() if training.get(name) != value})
+    try:
+        data_settings(data)
     except SettingsError as error:
         problems.append(error.problem)
     return problems
 
 
-def look_first(data: str, model: str, training: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Read and check model and data before processes are started: what is wrong is told once, with its exit code."""
+def look_first(data: str, model: str, settings: dict[str, Any]) -> None:
+    """Check model and data before processes start, so that an error is reported once, with its exit code."""
     from glassloop.data.sources import load_examples
     from glassloop.modeling import load_config
 
     load_config(model)
-    load_examples(data, **{"seed": TrainingArguments(**training).seed, **settings})
+    load_examples(data, **settings)
 
 
 def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None:

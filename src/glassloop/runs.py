@@ -104,9 +104,8 @@ def assemble(
     config = load_config(model)
     if (carried := carried_labels(config)) and not new_head and "labels" not in data_given:
         data_given = {**data_given, "labels": carried}
-    given = {"seed": args.seed, **data_given}
     with backend.main_first():
-        examples = load_examples(data, **given)
+        examples = load_examples(data, **data_given)
         tokenizer = load_tokenizer(model)
         max_length = args.max_length or longest_input(tokenizer, config)
         encoded = encode(examples, tokenizer, max_length)
@@ -126,7 +125,7 @@ def assemble(
     description = {
         "status": "running",
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": {"source": data, "settings": asdict(data_settings(given)), **described_data(examples)},
+        "data": {"source": data, "settings": asdict(data_settings(data_given)), **described_data(examples)},
         "model": {
             "name": model,
             "type": config.model_type,

@@ -167,15 +167,15 @@ def test_commands_are_found(text: str, words: list[list[str]]) -> None:
 @pytest.mark.parametrize(
     ("command", "fault"),
     [
-        ("data a.csv --seed 7 --debug", None),
-        ("data --seed=7", None),
+        ("data a.csv --split_seed 7 --debug", None),
+        ("data --split_seed=7", None),
         ("--version", None),
         ("--help", None),
         ("data --help", None),
         ("dta", "there is no command 'dta'"),
         ("data --sede 7", "glassloop data has no flag --sede"),
         ("data a b", "glassloop data takes 1 arguments, not 2"),
-        ("data --seed", "--seed has no value"),
+        ("data --split_seed", "--split_seed has no value"),
     ],
 )
 def test_faults_are_seen(command: str, fault: str | None) -> None:

@@ -12,7 +12,7 @@ def pairs(session_cache):
     """Sixty-one generated pairs for training (no multiple of any batch size), ten each for validation and test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
-        return load_examples("quickstart", rows=61, seed=3)
+        return load_examples("quickstart", rows=61, split_seed=3)
 
 
 @pytest.fixture(scope="session")

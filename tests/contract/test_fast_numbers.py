@@ -207,7 +207,7 @@ def test_half_precision_is_near(family: str, accumulate: int, half_precision, tr
 def test_minilm(packaged: Path, tmp_path: Path) -> None:
     """The quickstart's own model, without dropout."""
     folder = packaged
-    rows = encode(load_examples("quickstart", rows=200, seed=3), load_tokenizer(folder), 128)["train"].rows
+    rows = encode(load_examples("quickstart", rows=200, split_seed=3), load_tokenizer(folder), 128)["train"].rows
     found = []
     for backend in ("packed", "plain"):
         model = load_model(folder, num_labels=2, seed=1)

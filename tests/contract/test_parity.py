@@ -124,7 +124,7 @@ def by_hand(model: Any, rows: Any, tokenizer: Any, steps: int) -> Any:
 def test_minilm_ends_in_the_same_bits_through_every_door(tmp_path: Path, capsys) -> None:
     """The real model, with dropout: plain, through Accelerate, and by hand."""
     tokenizer, steps = load_tokenizer("quickstart"), 4
-    examples = load_examples("quickstart", rows=61, seed=3)
+    examples = load_examples("quickstart", rows=61, split_seed=3)
     rows = encode(examples, tokenizer, 128)["train"].rows
 
     def fresh() -> Any:

@@ -20,7 +20,7 @@ LOW, HIGH = 1e-5, 1e-3  # at the high rate the weights of two runs drift apart b
 def train_all(folder: Path, num_processes: int, families: tuple[str, ...] = FAMILIES) -> dict[str, list[list[float]]]:
     """Loss and norm of every step, then accuracy and F1, by "family rate"."""
     tokenizer = tiny_tokenizer()
-    encoded = encode(load_examples("quickstart", rows=61, seed=3), tokenizer, 64)
+    encoded = encode(load_examples("quickstart", rows=61, split_seed=3), tokenizer, 64)
     figures = {}
     for family, rate in product(families, (LOW, HIGH)):
         args = TrainingArguments(

@@ -95,7 +95,7 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         f"saves   {saves}",
         "folder  runs/run-001",
     ]
-    assert first.lines[8] == "• no validation split: 5 of 50 training rows were cut off for it (stratified, seed 42)"
+    assert first.lines[8] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:

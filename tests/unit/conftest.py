@@ -33,7 +33,7 @@ def few(tiny_tokenizer, session_cache):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
-        pairs = load_examples("quickstart", rows=29, seed=3)
+        pairs = load_examples("quickstart", rows=29, split_seed=3)
         return {name: encoding.rows for name, encoding in encode(pairs, tiny_tokenizer, 64).items()}
 
 
@@ -68,4 +68,4 @@ def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(tmp_path_factory.mktemp("pair-run") / "run"), "max_steps": 3, "learning_rate": 5e-3}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-        return train_run("quickstart", str(lively_dir), settings, {"rows": 29, "seed": 3})
+        return train_run("quickstart", str(lively_dir), settings, {"rows": 29, "split_seed": 3})

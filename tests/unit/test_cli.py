@@ -21,7 +21,7 @@ COMMANDS = typer.main.get_command(cli.app).commands
 
 DATA_FLAGS = [
     *("--name", "--data_dir", "--text", "--text_pair", "--label", "--labels", "--task", "--label_separator"),
-    *("--delimiter", "--empty", "--unknown_labels", "--validation_share", "--seed", "--rows"),
+    *("--delimiter", "--empty", "--unknown_labels", "--validation_share", "--split_seed", "--rows"),
 ]
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
@@ -157,7 +157,7 @@ def test_version(run) -> None:
     [
         (["dta"], "No such command 'dta'"),
         (["data", "--nosuch"], "No such option: --nosuch"),
-        (["data", "--seed", "x"], "seed is 'x', not a whole number"),
+        (["data", "--split_seed", "x"], "split_seed is 'x', not a whole number"),
         (["data", "--max_length"], "Option '--max_length' requires an argument"),
         (["data", "a", "b"], "Got unexpected extra argument"),
         (["--nosuch"], "No such option: --nosuch"),
@@ -190,11 +190,11 @@ def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
 
 
 def test_wrong_settings(run) -> None:
-    code, out, err = run("data", "--task", "regresion", "--seed", "-1", "--labels", "a,a")
+    code, out, err = run("data", "--task", "regresion", "--split_seed", "-1", "--labels", "a,a")
     assert (code, out) == (2, "")
     assert err == (
         'settings: task is "regresion", not one of auto, single_label_classification, multi_label_classification, regression; '
-        'did you mean "regression"?; seed is -1, not a whole number of 0 or more\n'
+        'did you mean "regression"?; split_seed is -1, not a whole number of 0 or more\n'
         "try:  glassloop data --help lists the settings\n"
     )
 
@@ -283,7 +283,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
     values: dict[str, Any] = {
         **{"name": "de", "data_dir": "glue", "text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
         **{"task": "regression", "label_separator": "|", "delimiter": ";", "empty": "keep", "unknown_labels": "skip"},
-        **{"validation_share": 0.2, "seed": 7, "rows": 99},
+        **{"validation_share": 0.2, "split_seed": 7, "rows": 99},
     }
     assert [f"--{name}" for name in values] == DATA_FLAGS
     run("data", "file.csv", *(part for name, value in values.items() for part in (f"--{name}", str(value))))
@@ -293,6 +293,6 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
-    flags = {"seed": 7, "task": None, "learning_rate": 0.1, "nonsense": 1}
-    assert cli.given_for(DataSettings, flags) == {"seed": 7}
+    flags = {"seed": 7, "split_seed": 3, "task": None, "learning_rate": 0.1, "nonsense": 1}
+    assert cli.given_for(DataSettings, flags) == {"split_seed": 3}
     assert cli.given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}

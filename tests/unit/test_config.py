@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "empty": "refuse",
     "unknown_labels": "refuse",
     "validation_share": 0.1,
-    "seed": 42,
+    "split_seed": 42,
     "rows": None,
 }
 
@@ -51,7 +51,7 @@ def test_every_setting_has_one_sentence_of_help() -> None:
 
 def test_settings_cannot_be_changed_behind_their_check() -> None:
     with pytest.raises(FrozenInstanceError):
-        DataSettings().seed = -1  # type: ignore[misc]
+        DataSettings().split_seed = -1  # type: ignore[misc]
 
 
 # --- each wrong setting ------------------------------------------------------------------------------------------
@@ -70,11 +70,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"validation_share": "0.1"}, "validation_share is '0.1', not a share from 0 to below 1"),
     ({"validation_share": True}, "validation_share is True, not a share from 0 to below 1"),
     ({"validation_share": None}, "validation_share is None, not a share from 0 to below 1"),
-    ({"seed": -1}, "seed is -1, not a whole number of 0 or more"),
-    ({"seed": 1.5}, "seed is 1.5, not a whole number of 0 or more"),
-    ({"seed": True}, "seed is True, not a whole number of 0 or more"),
-    ({"seed": "7"}, "seed is '7', not a whole number of 0 or more"),
-    ({"seed": None}, "seed is None, not a whole number of 0 or more"),
+    ({"split_seed": -1}, "split_seed is -1, not a whole number of 0 or more"),
+    ({"split_seed": 1.5}, "split_seed is 1.5, not a whole number of 0 or more"),
+    ({"split_seed": True}, "split_seed is True, not a whole number of 0 or more"),
+    ({"split_seed": "7"}, "split_seed is '7', not a whole number of 0 or more"),
+    ({"split_seed": None}, "split_seed is None, not a whole number of 0 or more"),
     ({"rows": 9}, "rows is 9, not a whole number of 10 or more"),
     ({"rows": 2.0}, "rows is 2.0, not a whole number of 10 or more"),
     ({"delimiter": ""}, 'delimiter is "", not a single sign (write tab for a tab)'),
@@ -122,9 +122,11 @@ def test_names_that_cannot_be_names_are_told(where: str) -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    problem = problem_of(task="x", empty="x", unknown_labels="x", validation_share=2, seed=-1, rows=1, delimiter="xx", text="")
+    problem = problem_of(
+        task="x", empty="x", unknown_labels="x", validation_share=2, split_seed=-1, rows=1, delimiter="xx", text=""
+    )
     told = [part.partition(" is ")[0] for part in problem.split("; ")]
-    assert told == ["task", "empty", "unknown_labels", "validation_share", "seed", "rows", "delimiter", "text"]
+    assert told == ["task", "empty", "unknown_labels", "validation_share", "split_seed", "rows", "delimiter", "text"]
 
 
 def test_all_problems_of_names_are_told_at_once() -> None:
@@ -148,8 +150,8 @@ def test_every_task_can_be_chosen(task: str) -> None:
     [
         {"validation_share": 0.001},
         {"validation_share": 0},
-        {"seed": 0},
-        {"seed": 2**70},
+        {"split_seed": 0},
+        {"split_seed": 2**70},
         {"rows": 10},
         {"empty": "keep"},
         {"unknown_labels": "skip"},
@@ -193,10 +195,10 @@ def test_lists_become_tuples_so_that_settings_can_be_compared_and_kept() -> None
 
 def test_an_unknown_setting_offers_the_nearest() -> None:
     with pytest.raises(SettingsError) as raised:
-        data_settings({"delimeter": ",", "xyzzy": 1, "sede\n": 2})
+        data_settings({"delimeter": ",", "xyzzy": 1, "splitseed\n": 2})
     assert raised.value.problem == (
         r'unknown setting "delimeter"; did you mean "delimiter"?; unknown setting "xyzzy"; '
-        r'unknown setting "sede\n"; did you mean "seed"?'
+        r'unknown setting "splitseed\n"; did you mean "split_seed"?'
     )
     assert raised.value.remedy == "the data settings are " + ", ".join(DEFAULTS)
 

@@ -29,11 +29,13 @@ def test_no_file_says_nothing() -> None:
 
 
 def test_what_a_file_says(write) -> None:
-    path = write("run.toml", 'source = "a.csv"\n[data]\nlabels = ["x", "y"]\nseed = 3\n[training]\nlearning_rate = 1e-3\n')
+    path = write(
+        "run.toml", 'source = "a.csv"\n[data]\nlabels = ["x", "y"]\nsplit_seed = 3\n[training]\nlearning_rate = 1e-3\n'
+    )
     assert read_config(str(path)) == {
         "source": "a.csv",
         "model": None,
-        "data": {"labels": ["x", "y"], "seed": 3},
+        "data": {"labels": ["x", "y"], "split_seed": 3},
         "training": {"learning_rate": 1e-3},
     }
 
@@ -104,8 +106,8 @@ def test_the_settings_of_both_kinds_are_checked_together(says) -> None:
         'empty is "drop", not one of refuse, keep; rows is 3, not a whole number of 10 or more',
         "glassloop train --help lists every setting",
     ):
-        check_settings({"learning_rate": -1, "seed": -1}, {"empty": "drop", "rows": 3, "seed": -1})
-    check_settings({"learning_rate": 1, "seed": 3}, {"empty": "keep", "seed": 4})
+        check_settings({"learning_rate": -1, "seed": -1}, {"empty": "drop", "rows": 3})
+    check_settings({"learning_rate": 1, "seed": 3}, {"empty": "keep", "split_seed": 4})
 
 
 # --- from the command --------------------------------------------------------------------------------------------
@@ -137,21 +139,21 @@ def command(monkeypatch: pytest.MonkeyPatch):
 def test_flags_go_before_the_file(write, command) -> None:
     path = write(
         "run.toml",
-        'source = "file.csv"\nmodel = "theirs"\n[data]\ntext = "body"\nseed = 1\n'
+        'source = "file.csv"\nmodel = "theirs"\n[data]\ntext = "body"\nsplit_seed = 1\n'
         "[training]\nlearning_rate = 1e-3\nseed = 1\ngroup_by_length = true\n",
     )
     assert command("--config", str(path)) == (
         "file.csv",
         "theirs",
         {"learning_rate": 1e-3, "seed": 1, "group_by_length": True},
-        {"text": "body", "seed": 1},
+        {"text": "body", "split_seed": 1},
     )
     flags = ("--learning_rate", "5e-5", "--seed", "2", "--text", "other", "--no-group_by_length", "--model", "mine")
     assert command("flag.csv", "--config", str(path), *flags) == (
         "flag.csv",
         "mine",
         {"learning_rate": 5e-5, "seed": 2, "group_by_length": False},
-        {"text": "other", "seed": 2},
+        {"text": "other", "split_seed": 1},
     )
 
 
@@ -176,7 +178,7 @@ def test_every_setting_has_a_flag_that_reaches_it(command) -> None:
     _, _, training, settings = command(*flags)
     assert training == values
     assert TrainingArguments(**training).to_dict() == values
-    assert settings == {"seed": 3}
+    assert settings == {}
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -233,9 +235,9 @@ def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
 
 def test_what_was_given_and_what_was_found_are_in_force(write, tmp_path: Path) -> None:
     rows = "a text;fun;old\n" + "".join(f"good {number};{number % 2};{number % 3 % 2}\n" for number in range(20))
-    found = written(write, tmp_path, rows, delimiter=";", label="fun,old", text="a text", seed=7)
+    found = written(write, tmp_path, rows, delimiter=";", label="fun,old", text="a text", split_seed=7)
     assert found["data"] == {
-        **{"text": "a text", "label": "fun,old", "task": "multi_label_classification", "delimiter": ";", "seed": 7},
+        **{"text": "a text", "label": "fun,old", "task": "multi_label_classification", "delimiter": ";", "split_seed": 7},
     }
 
 
@@ -307,9 +309,9 @@ def test_data_and_model_are_looked_at_before_processes_start(write, tiny_model_d
 
     path = write("rows.csv", "text,lable\na,x\n")
     with pytest.raises(DataError) as data:
-        look_first(str(path), str(tiny_model_dir), {}, {})
+        look_first(str(path), str(tiny_model_dir), {})
     assert data.value.exit_code == 3
     with pytest.raises(ModelError) as model:
-        look_first("quickstart", str(path.parent), {}, {"rows": 20})
+        look_first("quickstart", str(path.parent), {"rows": 20})
     assert model.value.exit_code == 4
-    look_first("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20})
+    look_first("quickstart", str(tiny_model_dir), {"rows": 20})

@@ -38,7 +38,7 @@ def show(tiny_tokenizer, write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     def run(data: Any, *, max_length: int = 64, batch_size: int = 4, columns: int = 100, seed: int = 3, **settings: Any) -> str:
         monkeypatch.setenv("COLUMNS", str(columns))
-        examples = load_examples(write("data.csv", data) if isinstance(data, str) else data, seed=seed, **settings)
+        examples = load_examples(write("data.csv", data) if isinstance(data, str) else data, split_seed=seed, **settings)
         show_data(examples, tiny_tokenizer, max_length, batch_size, seed, ("data.csv", "tiny"))
         return capsys.readouterr().out
 
@@ -97,7 +97,7 @@ def test_the_headline(show) -> None:
 
 def test_the_splits(show, write, tiny_tokenizer) -> None:
     output = show(many_pairs())
-    encoded = encode(load_examples(write("data.csv", many_pairs()), seed=3), tiny_tokenizer, 64)
+    encoded = encode(load_examples(write("data.csv", many_pairs()), split_seed=3), tiny_tokenizer, 64)
     header, *rows = section(output, "Splits")
     assert header.split("  ")[0] == "split"
     for row, (name, encoding) in zip(rows, encoded.items(), strict=True):
@@ -131,7 +131,7 @@ def test_the_labels_with_their_shares(show) -> None:
 
 def test_the_histogram_counts_every_row(show, write, tiny_tokenizer) -> None:
     output = show(many_pairs())
-    lengths = encode(load_examples(write("data.csv", many_pairs()), seed=3), tiny_tokenizer, 64)["train"].lengths
+    lengths = encode(load_examples(write("data.csv", many_pairs()), split_seed=3), tiny_tokenizer, 64)["train"].lengths
     counted = {}
     for line in section(output, "Tokens in a row of train"):
         match = re.fullmatch(r" *(\d+)(?:–(\d+))? +(█*[▏▎▍▌▋▊▉█]?) +([\d,]+)", line)
@@ -144,7 +144,7 @@ def test_the_histogram_counts_every_row(show, write, tiny_tokenizer) -> None:
 
 def test_the_padding_figures_are_those_of_padding_waste(show, write, tiny_tokenizer) -> None:
     output = show(many_pairs(), batch_size=5)
-    lengths = encode(load_examples(write("data.csv", many_pairs()), seed=3), tiny_tokenizer, 64)["train"].lengths
+    lengths = encode(load_examples(write("data.csv", many_pairs()), split_seed=3), tiny_tokenizer, 64)["train"].lengths
     everything = [np.arange(len(lengths))]
     wanted = {
         "all rows padded to the longest": padding_waste(lengths, everything),

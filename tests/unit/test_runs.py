@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from glassloop import decide, load_examples, metrics_for
+from glassloop.arguments import TrainingArguments
+from glassloop.engine.backends import PlainBackend
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.runs import (
+    assemble,
     free_folder,
     read_run,
     train_run,
@@ -96,7 +100,7 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     assert found["status"] == "finished"
     assert found["data"]["source"] == str(folder.parent / "rows.csv")
     assert found["data"]["labels"] == ["neg", "pos"]
-    assert found["data"]["settings"]["seed"] == 7, "one seed for all, unless the data have their own"
+    assert (found["settings"]["seed"], found["data"]["settings"]["split_seed"]) == (7, 42)
     assert found["data"]["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert {name: fact["num_rows"] for name, fact in found["data"]["splits"].items()} == {"train": 27, "validation": 3}
     assert found["model"]["name"] == str(lively_dir)
@@ -147,7 +151,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "saves": ", ".join(read_run(folder)["savings"]),
         "folder": str(folder),
     }
-    assert lines[8].startswith("• no validation split: 3 of 30 training rows were cut off for it")
+    assert lines[8].startswith("• no validation split: held out 3 of 30 training rows")
     assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
     assert any(line.startswith("validation  this run  majority baseline") for line in lines)
     assert lines[-1].startswith("✓ ")
@@ -227,3 +231,22 @@ def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
     folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
     assert read_run(folder)["data"]["labels"] == ["pos, really", "neg"]
+
+
+# --- seeds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["rows.csv", "quickstart"])
+def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, lively_dir: Path, tmp_path: Path) -> None:
+    """Seeds are compared on the same rows: only split_seed draws the split and generates data."""
+    (tmp_path / "rows.csv").write_text(ROWS)
+    data = str(tmp_path / source) if source.endswith(".csv") else source
+    rows = {} if source.endswith(".csv") else {"rows": 20}
+
+    def fingerprints(seed: int, **given: Any) -> dict[str, str]:
+        args = TrainingArguments(seed=seed, device="cpu")
+        _, examples, described = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
+        assert described["data"]["settings"]["split_seed"] == given.get("split_seed", 42)
+        return {name: fact.fingerprint for name, fact in examples.facts.items()}
+
+    assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)

@@ -349,7 +349,7 @@ def test_from_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         cli.main()
     signal.signal(signal.SIGTERM, before)
-    given = {"source": "a.csv", "model": None, "training": {"seed": 5}, "data": {"seed": 5}, "new_head": False}
+    given = {"source": "a.csv", "model": None, "training": {"seed": 5}, "data": {}, "new_head": False}
     assert seen == [(given, {"count": 3, "at_once": 2, "processes": 1, "config": None, "resume": None})]
 
 

@@ -239,7 +239,7 @@ def cut_validation(parts: dict[str, Part], task: str, settings: DataSettings, no
     keys, codes = train.survey.keys, train.survey.found.codes
     _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
     strata = codes[firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
-    random, chosen = np.random.default_rng(settings.seed), np.zeros(len(firsts), dtype=bool)
+    random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
     for stratum in np.unique(strata):
         members = np.flatnonzero(strata == stratum)
         members = members[np.argsort(firsts[members])]  # in the order of the rows
@@ -252,7 +252,7 @@ def cut_validation(parts: dict[str, Part], task: str, settings: DataSettings, no
         )
     how = "stratified, " if task == CLASSES else ""
     notes.append(
-        f"no validation split: {cut.sum():,} of {len(cut):,} training rows were cut off for it ({how}seed {settings.seed})"
+        f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how}split_seed {settings.split_seed})"
     )
     rest = {name: part for name, part in parts.items() if name != "train"}
     return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}

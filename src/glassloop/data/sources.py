@@ -119,12 +119,12 @@ def quickstart_source(settings: DataSettings) -> Source:
     held_out = max(min(rows // 6, 5000), 2)
 
     def read(scratch: Path) -> dict[str, RawSplit]:
-        pairs = quickstart.generate_pairs(rows + 2 * held_out, settings.seed)
+        pairs = quickstart.generate_pairs(rows + 2 * held_out, settings.split_seed)
         sizes = {"train": rows, "validation": held_out, "test": held_out}
         return {split: generated(split, islice(pairs, size), scratch) for split, size in sizes.items()}
 
     known = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES)
-    return Source(["quickstart", rows, settings.seed], read, known)
+    return Source(["quickstart", rows, settings.split_seed], read, known)
 
 
 def generated(split: str, pairs: Iterator[tuple[str, str, int]], scratch: Path) -> RawSplit:

@@ -109,11 +109,11 @@ def test_pairs(prepared):
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_the_cut_is_stratified_and_told(share, prepared):
     rows = [{"text": f"text {place}", "label": "aaab"[place % 4]} for place in range(80)]
-    found = prepared(train=rows, settings={"validation_share": share, "seed": 7})
+    found = prepared(train=rows, settings={"validation_share": share, "split_seed": 7})
     size = round(80 * share)
     assert found.facts["validation"].label_counts == {"a": size * 3 // 4, "b": size // 4}
     assert found.facts["train"].label_counts == {"a": 60 - size * 3 // 4, "b": 20 - size // 4}
-    assert found.notes[0] == f"no validation split: {size} of 80 training rows were cut off for it (stratified, seed 7)"
+    assert found.notes[0] == f"no validation split: held out {size} of 80 training rows (stratified, split_seed 7)"
     both = [*found.splits["train"]["text"], *found.splits["validation"]["text"]]
     assert Counter(both) == Counter(row["text"] for row in rows)
     for split in found.splits.values():  # in the order of the data
@@ -123,7 +123,7 @@ def test_the_cut_is_stratified_and_told(share, prepared):
 
 def test_the_cut_depends_on_the_seed_alone(prepared):
     def cut(rows: list[dict], seed: int, chunk: int = 3) -> list[str]:
-        return list(prepared(train=rows, chunk=chunk, settings={"seed": seed}).splits["validation"]["text"])
+        return list(prepared(train=rows, chunk=chunk, settings={"split_seed": seed}).splits["validation"]["text"])
 
     rows = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(60)]
     assert cut(rows, 1) == cut(rows, 1) == cut(rows, 1, chunk=100)
@@ -134,7 +134,7 @@ def test_the_cut_depends_on_the_seed_alone(prepared):
 def test_equal_texts_stay_on_one_side_of_the_cut(seed, prepared):
     random = np.random.default_rng(seed)
     rows = [{"text": f"text {random.integers(0, 30)}", "label": "ab"[random.integers(0, 2)]} for _ in range(100)]
-    found = prepared(train=rows, settings={"seed": seed, "validation_share": 0.3})
+    found = prepared(train=rows, settings={"split_seed": seed, "validation_share": 0.3})
     train, validation = set(found.splits["train"]["text"]), set(found.splits["validation"]["text"])
     assert train.isdisjoint(validation)
     assert train | validation == {row["text"] for row in rows}
@@ -144,7 +144,7 @@ def test_equal_texts_stay_on_one_side_of_the_cut(seed, prepared):
 def test_scores_are_cut_without_strata(prepared):
     rows = [{"text": f"text {place}", "label": str(place / 7)} for place in range(50)]
     found = prepared(train=rows)
-    assert found.notes == ["no validation split: 5 of 50 training rows were cut off for it (seed 42)"]
+    assert found.notes == ["no validation split: held out 5 of 50 training rows (split_seed 42)"]
 
 
 @pytest.mark.parametrize("name", ["validation", "validation_matched"])

@@ -226,7 +226,7 @@ def test_the_three_places_of_the_diagnostic_data(place, original):
 def test_broken_rows_of_qqp_are_left_out_and_told(chunk_rows, original, monkeypatch, refused):
     monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
     folder = original(FILES["qqp"])
-    found = load_examples("glue/qqp", data_dir=str(folder), seed=chunk_rows)
+    found = load_examples("glue/qqp", data_dir=str(folder), split_seed=chunk_rows)
     check("qqp", found, SPLITS["qqp"])
     assert "train.tsv: 1 broken rows of the original file are left out" in found.notes
     train = folder / "QQP" / "train.tsv"

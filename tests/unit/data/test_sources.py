@@ -144,7 +144,7 @@ def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused):
 def test_one_file_is_training_and_its_validation_rows_are_cut_off(suffix, write):
     found = load_examples(write(f"reviews{suffix}", FORMATS[suffix](SPLITS["train"])))
     assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 10, "validation": 2}
-    assert found.notes[0] == "no validation split: 2 of 12 training rows were cut off for it (stratified, seed 42)"
+    assert found.notes[0] == "no validation split: held out 2 of 12 training rows (stratified, split_seed 42)"
 
 
 OBJECTS: dict[str, Callable[[list[dict]], Any]] = {
@@ -186,7 +186,7 @@ def test_the_quickstart_is_there_without_any_source():
     found = load_examples("quickstart", rows=60)
     assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 60, "validation": 10, "test": 10}
     assert (found.columns.texts, found.labels) == (("sentence1", "sentence2"), LabelSet(("different", "same")))
-    assert load_examples(rows=60).facts == found.facts != load_examples(rows=60, seed=1).facts
+    assert load_examples(rows=60).facts == found.facts != load_examples(rows=60, split_seed=1).facts
 
 
 # --- labels of features ------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_the_second_load_comes_from_the_cache(kind, tmp_path, write, monkeypatch
         name: rows.to_list() for name, rows in first.splits.items()
     }
     with pytest.raises(AssertionError, match="read again"):
-        load_examples(source, seed=3)
+        load_examples(source, split_seed=3)
 
 
 def test_the_content_decides_not_the_name(write, monkeypatch):
@@ -300,7 +300,7 @@ def test_glue_files_may_be_moved(tmp_path, monkeypatch):
     [
         ({"labels": "b,a"}, lambda found: found.labels.names == ("b", "a")),
         ({"validation_share": 0.5}, lambda found: len(found.splits["validation"]) == 6),
-        ({"seed": 1}, lambda found: "seed 1)" in found.notes[0]),
+        ({"split_seed": 1}, lambda found: "split_seed 1)" in found.notes[0]),
         ({"label_separator": "|"}, lambda found: found.task == "multi_label_classification"),
     ],
 )
@@ -345,7 +345,7 @@ def test_a_fault_leaves_nothing_in_the_cache(fresh_cache):
 def test_unknown_settings_offer_the_nearest(refused):
     remedy = (
         "the data settings are name, data_dir, text, text_pair, label, labels, task, label_separator, delimiter, empty, "
-        "unknown_labels, validation_share, seed, rows"
+        "unknown_labels, validation_share, split_seed, rows"
     )
     with refused('unknown setting "lable"; did you mean "label"?; unknown setting "x"', remedy, SettingsError):
         load_examples(SPLITS, lable="x", x=1)
