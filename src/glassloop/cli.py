@@ -71,6 +71,9 @@ NUMBERS: dict[Any, dict[str, Any]] = {
 }
 
 
+NAMES = str | tuple[str, ...] | None  # from Python; a flag takes them as one text, with commas
+
+
 def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a flag for every field of the dataclasses `kinds`: name, type, default and help are the field's.
 
@@ -81,7 +84,7 @@ def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[...,
         signature = inspect.signature(command, eval_str=True)
         own = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
         for kind in kinds:
-            hints = get_type_hints(kind)
+            hints = {name: str | None if hint == NAMES else hint for name, hint in get_type_hints(kind).items()}
             for entry in fields(kind):
                 if all(entry.name != known.name for known in own):
                     shown = False if entry.default is None else str(entry.default)

@@ -23,13 +23,13 @@ def setting(default: Any, help_text: str) -> Any:
 class DataSettings:
     """Where the examples are in the data, and what to do with rows that have no text or an unknown label."""
 
-    # From Python, `label` and `labels` may also be lists of names.
+    # From Python, `label` and `labels` may also be several names, which may hold commas.
     name: str | None = setting(None, "Configuration of a hub data set, for example a language.")
     data_dir: str | None = setting(None, "Folder with the original GLUE files: it holds MRPC/ or is that folder itself.")
     text: str | None = setting(None, "Column that holds the text (or the first text of a pair).")
     text_pair: str | None = setting(None, "Column that holds the second text of a pair.")
-    label: str | None = setting(None, "Column that holds the label; several 0/1 columns separated by commas.")
-    labels: str | None = setting(None, "Label names in the order of their numbers, separated by commas.")
+    label: str | tuple[str, ...] | None = setting(None, "Column that holds the label; several 0/1 columns separated by commas.")
+    labels: str | tuple[str, ...] | None = setting(None, "Label names in the order of their numbers, separated by commas.")
     task: str = setting("auto", "What to learn: " + ", ".join(TASKS) + ".")
     label_separator: str | None = setting(None, "Sign between several labels in one cell; makes the task multi-label.")
     delimiter: str | None = setting(None, "Sign between the columns of a delimited file; by default , in .csv, tab in .tsv.")

@@ -9,16 +9,15 @@ from pprint import pformat
 from typing import Any
 
 from glassloop.data.sources import load_examples
-from glassloop.engine.recorder import RUN_NAME
-from glassloop.errors import ModelError, SettingsError
+from glassloop.errors import SettingsError
 from glassloop.files import write_text
 from glassloop.model_files import find_model
+from glassloop.run_folder import RunRecord, read_run
 
 SCRIPT_NAME = "train.py"
 
-TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py
-__SAVINGS__"""
-
+TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py"""
+__SAVINGS__
 import json
 
 import numpy as np
@@ -124,8 +123,9 @@ print("saved in model/")
 '''
 
 SAVINGS_NOTE = """
-The run itself saved work ({}): the same maths in another order,
-with other dropout masks. This file is what a run with --backend plain does, and that ends in the same weights bit for bit.
+# The run itself saved work: {}.
+# That is the same maths in another order, with other dropout masks. This file does what a run with --backend plain does,
+# and the two end in bit-identical weights.
 """
 PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
 GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in rows]), BATCH_SIZE * 50
@@ -146,26 +146,22 @@ LOSSES = {
 
 def eject_run(run_dir: Path, target: Path) -> Path:
     """Write `target`/train.py and the rows it reads; return the script's path."""
-    try:
-        run = json.loads((run_dir / RUN_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{run_dir}: there is no run to eject ({error})", "name the folder of a run") from error
-    if run["processes"] > 1 or run["precision"] != "fp32":
-        what = f"{run['processes']} processes" if run["processes"] > 1 else run["precision"]
+    run = read_run(run_dir)
+    if run.processes > 1 or run.precision != "fp32":
+        what = f"{run.processes} processes" if run.processes > 1 else run.precision
         raise SettingsError(f"the run used {what}; an ejected file trains in one process in fp32", "train that way first")
     unlike = {
-        "with its best weights": run["settings"]["load_best_model_at_end"],
-        "before its last step": run.get("stop_reason"),
-        "with a fresh head in place of the model's own": run["model"]["new_head"],
+        "with its best weights": run.settings.load_best_model_at_end,
+        "before its last step": run.stop_reason,
+        "with a fresh head in place of the model's own": run.model.new_head,
     }
     if how := next((how for how, found in unlike.items() if found), None):
         raise SettingsError(f"the run ended {how}; an ejected file would end in other weights", "train without that first")
     if target.exists() and any(target.iterdir()):
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
-    stored = {name: value for name, value in run["data"]["settings"].items() if value is not None}
-    examples = load_examples(run["data"]["source"], **stored)
+    examples = load_examples(run.data.source, **run.data.given())
     for split, fact in examples.facts.items():
-        if fact.fingerprint != run["data"]["splits"].get(split, {}).get("fingerprint"):
+        if split not in run.data.splits or fact.fingerprint != run.data.splits[split].fingerprint:
             raise SettingsError(f"the data have changed since the run ({split})", "put the data back as they were")
     target.mkdir(parents=True, exist_ok=True)
     columns = examples.columns
@@ -179,54 +175,56 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     return target / SCRIPT_NAME
 
 
-def label_of(cell: Any, run: dict[str, Any]) -> Any:
-    if run["data"]["task"] == "multi_label_classification":
-        return [1.0 if number in cell else 0.0 for number in range(len(run["data"]["labels"]))]
+def label_of(cell: Any, run: RunRecord) -> Any:
+    if run.data.task == "multi_label_classification":
+        return [1.0 if number in cell else 0.0 for number in range(len(run.data.labels or ()))]
     return cell
 
 
-def script_of(run: dict[str, Any]) -> str:
-    """The template with this run's numbers in it."""
-    settings, plan, data = run["settings"], run["plan"], run["data"]
-    labels, task = data["labels"], data["task"]
-    drop = settings["dataloader_drop_last"]
-    shape = GROUPED_PLAN if settings["group_by_length"] else PLAIN_PLAN
+def script_of(run: RunRecord) -> str:
+    """The template with this run's numbers in it. What comes from the record is written as a literal, never as code."""
+    settings, plan, data = run.settings, run.plan, run.data
+    drop = settings.dataloader_drop_last
+    shape = GROUPED_PLAN if settings.group_by_length else PLAIN_PLAN
     head = ", num_labels=1"
-    if labels:
+    if data.labels:
         head = ",\n    num_labels=len(LABELS),\n    id2label=dict(enumerate(LABELS)),\n"
         head += "    label2id={name: number for number, name in enumerate(LABELS)},"
-    weights = run.get("class_weights")
-    values = {
-        "SAVINGS": SAVINGS_NOTE.format(", ".join(run["savings"])) if run.get("savings") else "",
-        "MODEL": repr(find_model(run["model"]["name"]).name),
-        "LABELS": pformat(labels, width=110, compact=True),
-        "TASK": repr(task),
-        "TEXTS": repr([name for name in (data["columns"]["text"], data["columns"]["text_pair"]) if name]),
-        "SEED": settings["seed"],
-        "DATA_SEED": settings["seed"] if settings["data_seed"] is None else settings["data_seed"],
-        "BATCH_SIZE": settings["per_device_train_batch_size"],
-        "ACCUMULATE": plan["accumulate"],
-        "MAX_STEPS": plan["max_steps"],
-        "WARMUP_STEPS": plan["warmup_steps"],
-        "LEARNING_RATE": settings["learning_rate"],
-        "WEIGHT_DECAY": settings["weight_decay"],
-        "MAX_GRAD_NORM": settings["max_grad_norm"],
-        "MAX_LENGTH": run["max_length"],
-        "ON_CUDA": run["device"].startswith("cuda"),
+    weights = None if run.class_weights is None else [*run.class_weights]
+    literals = {
+        "MODEL": find_model(run.model.name).name,
+        "TASK": data.task,
+        "TEXTS": [*data.columns.texts],
+        "SEED": settings.seed,
+        "DATA_SEED": settings.seed if settings.data_seed is None else settings.data_seed,
+        "BATCH_SIZE": settings.per_device_train_batch_size,
+        "ACCUMULATE": plan.accumulate,
+        "MAX_STEPS": plan.max_steps,
+        "WARMUP_STEPS": plan.warmup_steps,
+        "LEARNING_RATE": settings.learning_rate,
+        "WEIGHT_DECAY": settings.weight_decay,
+        "MAX_GRAD_NORM": settings.max_grad_norm,
+        "MAX_LENGTH": run.max_length,
+        "ON_CUDA": run.device.startswith("cuda"),
+        "BETAS": (settings.adam_beta1, settings.adam_beta2),
+        "EPSILON": settings.adam_epsilon,
+        "FUSED": settings.optim == "adamw_torch_fused",
+        "SCHEDULE": settings.lr_scheduler_type,
+        "SCHEDULE_OPTIONS": json.loads(settings.lr_scheduler_kwargs or "{}"),
+        "LOG_EVERY": plan.log_every,
+    }
+    parts = {
+        "SAVINGS": SAVINGS_NOTE.format(", ".join(map(repr, run.savings))) if run.savings else "",
+        "LABELS": pformat(data.labels and [*data.labels], width=110, compact=True),
         "PLAN": shape.replace("__LAST__", "len(order) - BATCH_SIZE + 1" if drop else "len(order)").replace(
             "__SHORT__", "" if drop else " + short"
         ),
-        "PAD_MULTIPLE": f", pad_to_multiple_of={settings['pad_to_multiple_of']}" if settings["pad_to_multiple_of"] else "",
-        "LABEL_KIND": ", dtype=torch.float32" if task != "single_label_classification" else "",
-        "LOSS": LOSSES[task]
-        .replace("__WEIGHTS__", f"torch.tensor({weights}, device=logits.device)" if weights else "None")
-        .replace("__SMOOTHING__", str(settings["label_smoothing_factor"])),
+        "PAD_MULTIPLE": f", pad_to_multiple_of={settings.pad_to_multiple_of!r}" if settings.pad_to_multiple_of else "",
+        "LABEL_KIND": ", dtype=torch.float32" if data.task != "single_label_classification" else "",
+        "LOSS": LOSSES[data.task]
+        .replace("__WEIGHTS__", f"torch.tensor({weights!r}, device=logits.device)" if weights else "None")
+        .replace("__SMOOTHING__", repr(settings.label_smoothing_factor)),
         "HEAD": head,
-        "BETAS": (settings["adam_beta1"], settings["adam_beta2"]),
-        "EPSILON": settings["adam_epsilon"],
-        "FUSED": settings["optim"] == "adamw_torch_fused",
-        "SCHEDULE": repr(settings["lr_scheduler_type"]),
-        "SCHEDULE_OPTIONS": json.loads(settings["lr_scheduler_kwargs"] or "{}"),
-        "LOG_EVERY": plan["log_every"],
     }
-    return re.sub("__([A-Z_]+?)__", lambda match: str(values[match[1]]), TEMPLATE)  # in one go: a label may be called __SEED__
+    values = parts | {name: repr(value) for name, value in literals.items()}
+    return re.sub("__([A-Z_]+?)__", lambda match: values[match[1]], TEMPLATE)  # in one go: a label may be called __SEED__

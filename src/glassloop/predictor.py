@@ -16,11 +16,11 @@ from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file
 from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
-from glassloop.engine.recorder import RUN_NAME
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import replacing
 from glassloop.metrics import decide
 from glassloop.modeling import load_model, load_tokenizer, longest_input
+from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
 from glassloop.speed.backends import usable
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
@@ -40,13 +40,12 @@ class Predictor:
 
     def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
         self.model_dir, self.run = model_of_run(Path(folder))
-        settings = self.run.get("settings", {})
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
         self.backend = usable(self.backend, self.model)
         config = self.model.config
-        self.max_length = settings.get("max_length") or longest_input(self.tokenizer, config)
+        self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
         self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
         self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
@@ -105,8 +104,8 @@ class Predictor:
     def rows_of(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[dict[str, Any]]:
         if source.suffix.lower() not in SUFFIXES or not source.is_file():
             raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
-        columns = (self.run.get("data") or {}).get("columns") or {}
-        text, pair = text or columns.get("text"), pair if text else (pair or columns.get("text_pair"))
+        if self.run is not None and text is None:
+            text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
         row_number = first_row_number(source)
         for table in read_file(source, delimiter):
             if text is None:
@@ -133,22 +132,16 @@ class Predictor:
             row_number += len(rows)
 
 
-def model_of_run(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The model's folder and the run's description; a bare model folder has none."""
+def model_of_run(folder: Path) -> tuple[Path, RunRecord | None]:
+    """The model's folder and the run's record; a bare model folder has none."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such run", "name the folder of a finished run, or of a model")
-    path = folder / RUN_NAME
-    if not path.is_file():
-        return folder, {}
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not readable: {error}", "the run's description is damaged") from error
-    if not (folder / "model").is_dir():
-        raise ModelError(
-            f"{folder}: the run is {run.get('status', 'not finished')} and has no model yet", "train it to the end"
-        )
-    return folder / "model", run
+    if not is_run(folder):
+        return folder, None
+    run = read_run(folder)
+    if not (folder / MODEL_NAME).is_dir():
+        raise ModelError(f"{folder}: the run is {run.status} and has no model yet", "train it to the end")
+    return folder / MODEL_NAME, run
 
 
 def row_writer(opened: Any, suffix: str, columns: list[str]) -> Any:

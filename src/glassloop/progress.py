@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.recorder import HISTORY_NAME, History
+from glassloop.engine.recorder import History
 from glassloop.engine.state import Plan, State
 from glassloop.errors import printable
+from glassloop.run_folder import HISTORY_NAME
 
 LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
 LOOK_SECONDS, SHARES_SECONDS = 1.0, 30.0  # between two looks at several runs, and two plain lines about them

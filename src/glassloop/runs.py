@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,38 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import data_settings
+from glassloop.config import DataSettings, data_settings
 from glassloop.data.batches import padding_waste
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
-from glassloop.engine.recorder import RUN_NAME, versions, write_run
+from glassloop.engine.recorder import versions
 from glassloop.errors import ModelError, SettingsError, printable
 from glassloop.files import replacing_dir
 from glassloop.lock import LOCK_NAME, locked, refuse_held
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.results import majority_baseline, results_table, write_predictions
+from glassloop.run_folder import (
+    CHECKPOINTS_NAME,
+    FINISHED,
+    MODEL_NAME,
+    RUN_NAME,
+    RUNNING,
+    ColumnsRecord,
+    DataRecord,
+    ModelRecord,
+    PlanRecord,
+    RunRecord,
+    SplitRecord,
+    is_run,
+    predictions_name,
+    read_run,
+    write_run,
+)
 from glassloop.trainer import Trainer
-from glassloop.training import CHECKPOINTS_NAME
 
-MODEL_NAME = "model"
 RUNS_DIR = Path("runs")
 
 
@@ -51,16 +65,16 @@ def train_run(
     if resume:
         folder, checkpoint = resumed_folder(resume, training.get("output_dir"))
         training["output_dir"] = str(folder)
-        started = data is None or (folder / RUN_NAME).exists()  # else it died before its first line and starts again as given
+        started = data is None or is_run(folder)  # else it died before its first line and starts again as given
     if resume and started:
         stored = read_run(folder)
-        if stored.get("status") == "finished":
+        if stored.finished:
             print(f"glassloop: {folder} is already complete", file=sys.stderr)
             return folder
-        refuse_other_model(model, stored["model"]["name"])
-        training = {**stored["settings"], **training}
-        data_given = {**{name: value for name, value in stored["data"]["settings"].items() if value is not None}, **data_given}
-        data, model, new_head = data or stored["data"]["source"], stored["model"]["name"], stored["model"]["new_head"]
+        refuse_other_model(model, stored.model.name)
+        training = {**stored.settings.to_dict(), **training}
+        data_given = {**stored.data.given(), **data_given}
+        data, model, new_head = data or stored.data.source, stored.model.name, stored.model.new_head
     args = TrainingArguments(**training)
     backend = choose_backend(args)
     if not (resume and started):
@@ -68,39 +82,38 @@ def train_run(
         args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
     data, model = data or "quickstart", model or "quickstart"
     console = Console(stderr=True, quiet=not backend.is_main)
-    trainer, examples, description = assemble(data, model, args, data_given, new_head, backend)
+    trainer, examples, record = assemble(data, model, args, data_given, new_head, backend)
     with locked(folder, trainer.say) if backend.is_main else nullcontext():
         trainer.holds_lock = True
         if backend.is_main and not (resume and started):  # else what the run was started with stands until it is finished
-            write_run(folder, description)
-        console.print(banner(description, examples, trainer, folder))
+            write_run(folder, record)
+        console.print(banner(record, examples, trainer, folder))
         for note in examples.notes:
             console.print(Text(f"• {printable(note)}", style="dim"))
         trained = trainer.train(resume_from_checkpoint=checkpoint)
         found = trainer.evaluation() if trainer.eval_dataset is not None else None
-        description |= {"result": trained.metrics, "stop_reason": trainer.state.stop_reason}
+        record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
         if found is not None:
             split = validation_name(examples) or ""
             baseline = majority_baseline(examples, split)
-            description |= {"evaluation": found.metrics, "baseline": baseline, "best_step": trainer.state.best_step}
+            record = replace(record, evaluation=found.metrics, baseline=baseline, best_step=trainer.state.best_step)
             console.print(results_table(found.metrics, baseline, split))
         if backend.is_main:
             with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
                 trainer.write_model(writing)
             if found is not None:
-                write_predictions(folder / f"{split}-predictions.jsonl", examples, split, found)
-            description |= {"status": "finished", "seconds": time.perf_counter() - began}
-            write_run(folder, description)
+                write_predictions(folder / predictions_name(split), examples, split, found)
+            record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
+            write_run(folder, record)
         backend.wait()
-    if backend.is_main:
-        console.print(Text(f"✓ {description['seconds']:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
+    console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
     return folder
 
 
 def assemble(
     data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: PlainBackend
-) -> tuple[Trainer, Examples, dict[str, Any]]:
-    """Everything a run needs, and its description before the first step."""
+) -> tuple[Trainer, Examples, RunRecord]:
+    """Everything a run needs, and its record before the first step."""
     config = load_config(model)
     if (carried := carried_labels(config)) and not new_head and "labels" not in data_given:
         data_given = {**data_given, "labels": carried}
@@ -122,29 +135,24 @@ def assemble(
         backend=backend,
     )
     batches = trainer.batches(trainer.train_dataset, training=True)
-    description = {
-        "status": "running",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": {"source": data, "settings": asdict(data_settings(data_given)), **described_data(examples)},
-        "model": {
-            "name": model,
-            "type": config.model_type,
-            "parameters": sum(weight.numel() for weight in network.parameters()),
-            "new_head": new_head,
-        },
-        "settings": args.to_dict(),
-        "max_length": max_length,
-        "class_weights": trainer.class_weights(),
-        "plan": asdict(trainer.make_plan(batches)),
-        "padding": padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
-        "device": str(backend.device),
-        "precision": backend.precision,
-        "backend": trainer.backend.name,
-        "savings": trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay),
-        "processes": backend.num_processes,
-        "versions": versions(),
-    }
-    return trainer, examples, description
+    record = RunRecord(
+        status=RUNNING,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        data=data_record(data, data_settings(data_given), examples),
+        model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), new_head),
+        settings=args,
+        max_length=max_length,
+        class_weights=weights if (weights := trainer.class_weights()) is None else tuple(weights),
+        plan=PlanRecord(**asdict(trainer.make_plan(batches))),
+        padding=padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
+        device=str(backend.device),
+        precision=backend.precision,
+        backend=trainer.backend.name,
+        savings=tuple(trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay)),
+        processes=backend.num_processes,
+        versions=versions(),
+    )
+    return trainer, examples, record
 
 
 def free_folder(chosen: str | None, is_main: bool) -> Path:
@@ -157,7 +165,7 @@ def free_folder(chosen: str | None, is_main: bool) -> Path:
         if not folder.is_dir():
             raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
         refuse_held(folder)
-        if (folder / RUN_NAME).is_file():
+        if is_run(folder):
             raise SettingsError(
                 f"output_dir {folder} holds a run already", f"go on with it: --resume {folder}; or choose another"
             )
@@ -178,17 +186,6 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
     return path, True
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """The description of a run."""
-    try:
-        found: dict[str, Any] = json.loads((folder / RUN_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{folder}: there is no run to go on with ({RUN_NAME} is missing or damaged)", "start a new one"
-        ) from error
-    return found
-
-
 def refuse_other_model(given: str | None, stored: str) -> None:
     """Raise where a run would go on with a model of another name."""
     if given and given != stored and not (Path(given).exists() and Path(given).resolve() == Path(stored).resolve()):
@@ -201,32 +198,34 @@ def validation_name(examples: Examples) -> str | None:
     return names[0] if names else None
 
 
-def described_data(examples: Examples) -> dict[str, Any]:
-    return {
-        "task": examples.task,
-        "columns": asdict(examples.columns),
-        "labels": list(examples.labels.names) if examples.labels else None,
-        "splits": {name: asdict(fact) for name, fact in examples.facts.items()},
-        "notes": examples.notes,
-    }
+def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:
+    """What is written down about the data."""
+    return DataRecord(
+        source=source,
+        settings=replace(settings, data_dir=settings.data_dir and str(settings.data_dir)),
+        task=examples.task,
+        columns=ColumnsRecord(**asdict(examples.columns)),
+        labels=examples.labels.names if examples.labels else None,
+        splits={name: SplitRecord(**asdict(fact)) for name, fact in examples.facts.items()},
+        notes=tuple(examples.notes),
+    )
 
 
-def banner(description: dict[str, Any], examples: Examples, trainer: Trainer, folder: Path) -> Table:
+def banner(record: RunRecord, examples: Examples, trainer: Trainer, folder: Path) -> Table:
     """What will happen, before it does."""
-    args, plan, model, padding = trainer.args, description["plan"], description["model"], description["padding"]
+    args, plan, model = trainer.args, record.plan, record.model
     size = f"{args.per_device_train_batch_size} rows"
-    size += f" × {description['processes']} processes" if description["processes"] > 1 else ""
-    size += f" × {plan['accumulate']} batches" if plan["accumulate"] > 1 else ""
+    size += f" × {record.processes} processes" if record.processes > 1 else ""
+    size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
     rows = {
-        "data": f"{description['data']['source']}: "
-        + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
+        "data": f"{record.data.source}: " + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
-        "model": f"{model['name']} ({model['type']}, {model['parameters'] / 1e6:.1f} M parameters)",
-        "steps": f"{plan['max_steps']:,} ({plan['steps_per_epoch']:,} an epoch), {size} a step, "
-        + ("no padding" if "packed batches" in description["savings"] else f"{padding:.0%} padding"),
-        "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan['warmup_steps']:,} steps of warm-up",
-        "run on": f"{description['device']}, {description['precision']}, backend {description['backend']}",
-        **({"saves": ", ".join(description["savings"])} if description["savings"] else {}),
+        "model": f"{model.name} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
+        "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {size} a step, "
+        + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
+        "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan.warmup_steps:,} steps of warm-up",
+        "run on": f"{record.device}, {record.precision}, backend {record.backend}",
+        **({"saves": ", ".join(record.savings)} if record.savings else {}),
         "folder": str(folder),
     }
     table = Table.grid(padding=(0, 2))

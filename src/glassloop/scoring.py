@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,21 @@ def evaluate_run(
 ) -> dict[str, float]:
     """Print and return the metrics of a run's model on a split of its own or of other data."""
     predictor = Predictor(run, device=device, batch_size=batch_size)
-    described = predictor.run.get("data")
-    if data is None and described is None:
+    described = predictor.run.data if predictor.run else None
+    source = data or (described.source if described else None)
+    if source is None:
         raise SettingsError(f"{run} is a model without a run: on which data?", "glassloop evaluate RUN DATA")
-    stored = {name: value for name, value in (described or {}).get("settings", {}).items() if value is not None}
+    stored = described.given() if described else {}
     settings = {**stored, **given}
     if data is not None:  # all rows of other data, under the column names of the run's own
-        columns = (described or {}).get("columns") or {}
-        known = {"text": columns.get("text"), "text_pair": columns.get("text_pair"), "label": columns.get("label")}
-        named = {} if data.startswith(("glue", "quickstart")) else {name: value for name, value in known.items() if value}
+        public = data.startswith(("glue", "quickstart"))
+        columns = asdict(described.columns) if described and not public else {}
+        named = {name: value for name, value in columns.items() if value}
         separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
         settings = {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
     if predictor.task != "regression":
         settings["labels"] = predictor.names
-    examples = load_examples(data or (described or {})["source"], **{**settings, "task": predictor.task})
+    examples = load_examples(source, **{**settings, "task": predictor.task})
     name = split or validation_name(examples) or next(iter(examples.splits))
     if name not in examples.splits:
         near = did_you_mean(name, examples.splits)
@@ -58,7 +60,7 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file')
     predictor = Predictor(run, device=device)
-    trained_on_pairs = ((predictor.run.get("data") or {}).get("columns") or {}).get("text_pair")
+    trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
     if text_pair is not None and predictor.run and not trained_on_pairs:

@@ -23,15 +23,14 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import lengths_of
 from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
 from glassloop.engine.backends import PlainBackend
-from glassloop.engine.recorder import RUN_NAME, versions
+from glassloop.engine.recorder import versions
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable
 from glassloop.files import write_text
 from glassloop.lock import locked
 from glassloop.progress import Several
-from glassloop.runs import assemble, free_folder, read_run, resumed_folder
-from glassloop.training import CHECKPOINTS_NAME
+from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
+from glassloop.runs import assemble, free_folder, resumed_folder
 
-SEEDS_NAME, CONFIG_NAME = "seeds.json", "seeds.toml"
 PROGRAM = [sys.executable, "-m", "glassloop"]
 OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not
 POLL_SECONDS = 0.1
@@ -71,7 +70,7 @@ def train_seeds(
         width = at_once or places(choose_device(args.device), need)
     with locked(folder, say), listening() as got:
         if config is not None and resume is None:  # as it is now: later seeds must not see it changed
-            write_text(folder / CONFIG_NAME, Path(config).read_text(encoding="utf-8"))
+            write_text(folder / SEEDS_CONFIG_NAME, Path(config).read_text(encoding="utf-8"))
         write_record(folder, record, "running")
         if len(todo) > 1:
             say(f"{counted(len(todo), 'seed', 'seeds')}, {width} at a time → {folder}")
@@ -119,7 +118,7 @@ def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Pat
 def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
     """The folder of seeds to go on with, and what is written there; finished seeds are read again from their folders."""
     folder, _ = resumed_folder(resume, training.get("output_dir"))
-    if (folder / RUN_NAME).is_file() or Path(resume).parent.name == CHECKPOINTS_NAME:
+    if is_run(folder) or Path(resume).parent.name == CHECKPOINTS_NAME:
         raise SettingsError(f"{resume} is of one run, not of seeds", f"go on with it alone: glassloop train --resume {resume}")
     try:
         record: dict[str, Any] = json.loads((folder / SEEDS_NAME).read_text(encoding="utf-8"))
@@ -144,10 +143,10 @@ def look_at_all(settings: dict[str, Any], args: TrainingArguments) -> tuple[floa
         choose_backend(args)
     source, model = settings["source"] or "quickstart", settings["model"] or "quickstart"
     new_head = settings["new_head"]
-    trainer, _, description = assemble(source, model, args, settings["data"], new_head, PlainBackend("cpu", "fp32"))
+    trainer, _, record = assemble(source, model, args, settings["data"], new_head, PlainBackend("cpu", "fp32"))
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(lengths_of(trainer.train_dataset).max())
-    return memory_need(description["model"]["parameters"], tokens), description["plan"]["max_steps"]
+    return memory_need(record.model.parameters, tokens), record.plan.max_steps
 
 
 @contextmanager
@@ -213,8 +212,8 @@ def run_children(
 
 def start(folder: Path, words: list[str], seed: int) -> Child:
     """Start a seed, or go on with it, in a session of its own: a Ctrl-C reaches it through us alone."""
-    run, log, copied = folder / f"seed-{seed}", folder / f"seed-{seed}.log", folder / CONFIG_NAME
-    if (run / RUN_NAME).is_file():
+    run, log, copied = folder / f"seed-{seed}", folder / f"seed-{seed}.log", folder / SEEDS_CONFIG_NAME
+    if is_run(run):
         command = ["train", "--resume", str(run)]  # all else is written there
     else:
         again = [*without(words, ("--config",)), "--config", str(copied)] if copied.is_file() else words
@@ -233,13 +232,13 @@ def result_of(run: Path) -> dict[str, Any] | None:
         found = read_run(run)
     except GlassloopError:
         return None
-    if found.get("status") != "finished":
+    if not found.finished:
         return None
-    kept = {name.partition("_")[2]: value for name, value in found.get("evaluation", {}).items()}
+    kept = {name.partition("_")[2]: value for name, value in (found.evaluation or {}).items()}
     metrics = {name: value for name, value in kept.items() if name not in ("runtime", "samples_per_second")}
-    rows = {name: fact.get("fingerprint") for name, fact in found["data"]["splits"].items()}
-    entry = {"metrics": metrics, "baseline": found.get("baseline", {}), "rows": rows}
-    return {"status": "finished", "folder": run.name, "seconds": found["seconds"], **entry}
+    rows = {name: split.fingerprint for name, split in found.data.splits.items()}
+    entry = {"metrics": metrics, "baseline": found.baseline or {}, "rows": rows}
+    return {"status": "finished", "folder": run.name, "seconds": found.seconds, **entry}
 
 
 def last_words(log: Path, begin: int) -> list[str]:

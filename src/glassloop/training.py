@@ -34,19 +34,19 @@ from glassloop.engine.checkpoint import (
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.losses import check_loss
-from glassloop.engine.recorder import HISTORY_NAME, History, Trackers, versions
+from glassloop.engine.recorder import History, Trackers, versions
 from glassloop.engine.saver import BestWeights, Saver, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import DivergedError, ResourceError, listed, no_memory
 from glassloop.lock import locked
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
+from glassloop.run_folder import CHECKPOINTS_NAME, HISTORY_NAME
 from glassloop.seeding import seed_all
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
 
-CHECKPOINTS_NAME = "checkpoints"
 # Settings that change no weight: a run may go on with others.
 FREE = ("output_dir", "per_device_train_batch_size", "per_device_eval_batch_size", "eval_strategy", "eval_steps",
         "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit", "report_to", "run_name",

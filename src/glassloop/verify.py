@@ -24,11 +24,10 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.engine.checkpoint import complete_names
-from glassloop.engine.recorder import RUN_NAME
 from glassloop.errors import SettingsError, printable
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
+from glassloop.run_folder import CHECKPOINTS_NAME, HISTORY_NAME, is_run, read_run
 from glassloop.trainer import Trainer
-from glassloop.training import CHECKPOINTS_NAME
 
 STEPS, BATCH = 6, 8
 SAVED, HELD = 3, 4  # the last step in a checkpoint, and the one after which a run waits to be killed
@@ -202,7 +201,7 @@ def two_processes(trial: Trial) -> torch.Tensor:
     folder = written(trial, trial.folder / "two", dropout=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     ended(started(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2), "a pair of processes")
-    lines = (folder / "run" / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "run" / HISTORY_NAME).read_text(encoding="utf-8").splitlines()
     return torch.tensor([json.loads(line)["loss"] for line in lines])
 
 
@@ -220,10 +219,9 @@ def weight_difference(first: Any, second: Any) -> float:
 def verify(what: str, model: str | None, given: dict[str, Any]) -> bool:
     """Print the certificate for a run or a data set; return whether every claim holds."""
     data = what
-    if (path := Path(what) / RUN_NAME).is_file():
-        run = json.loads(path.read_text(encoding="utf-8"))
-        data, model = run["data"]["source"], model or run["model"]["name"]
-        given = {**{name: value for name, value in run["data"]["settings"].items() if value is not None}, **given}
+    if is_run(Path(what)):
+        run = read_run(Path(what))
+        data, model, given = run.data.source, model or run.model.name, {**run.data.given(), **given}
     model = model or "quickstart"
     console = Console()
     console.print(Text(f"{printable(data)} with {printable(model)}: {STEPS} steps of {BATCH} rows on the CPU, in fp32"))

@@ -13,6 +13,8 @@ import pytest
 
 from glassloop.eject import LOSSES, eject_run, script_of
 from glassloop.errors import ModelError
+from glassloop.records import decoded
+from glassloop.run_folder import RunRecord
 
 
 @pytest.fixture
@@ -20,10 +22,14 @@ def described(text_run: Path) -> dict[str, Any]:
     return json.loads((text_run / "run.json").read_text(encoding="utf-8"))
 
 
-def values_of(script: str) -> dict[str, Any]:
+def script(found: dict[str, Any]) -> str:
+    return script_of(decoded(RunRecord, found))
+
+
+def values_of(text: str) -> dict[str, Any]:
     """The constants at the top of the script."""
     found: dict[str, Any] = {}
-    for node in ast.parse(script).body:
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
             target = node.targets[0]
             names = [target.id] if isinstance(target, ast.Name) else [entry.id for entry in target.elts]
@@ -36,7 +42,7 @@ def values_of(script: str) -> dict[str, Any]:
 
 
 def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir: Path) -> None:
-    found = values_of(script_of(described))
+    found = values_of(script(described))
     assert {name: value for name, value in found.items() if name.isupper()} == {
         **{
             "MODEL": str(lively_dir),
@@ -67,10 +73,10 @@ def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir:
 )
 def test_settings_that_change_the_numbers_change_the_file(described: dict[str, Any], settings: dict[str, Any], lines) -> None:
     described["settings"] |= settings
-    script = script_of(described)
-    ast.parse(script)
+    text = script(described)
+    ast.parse(text)
     for line in lines:
-        assert line in script
+        assert line in text
 
 
 @pytest.mark.parametrize("task", LOSSES)
@@ -80,17 +86,17 @@ def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], 
         described["data"]["labels"] = None
     for weights in (None, [0.5, 2.0]):
         described["class_weights"] = weights
-        script = script_of(described)
+        text = script(described)
         imported = {
             name
-            for node in ast.walk(ast.parse(script))
+            for node in ast.walk(ast.parse(text))
             if isinstance(node, ast.Import | ast.ImportFrom)
             for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module])
         }
         assert imported == {"json", "numpy", "torch", "torch.nn", "transformers"}
-        assert not re.search("__[A-Z]", script)
+        assert not re.search("__[A-Z]", text)
         if task != "regression":
-            assert ("torch.tensor([0.5, 2.0], device=logits.device)" in script) is (weights is not None)
+            assert ("torch.tensor([0.5, 2.0], device=logits.device)" in text) is (weights is not None)
 
 
 def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str, Any]) -> None:
@@ -98,7 +104,7 @@ def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str,
     labels = ["__SEED__", "it's", '"quoted"', "__LOSS__", "a\\b", '"""', "Ü", "{x}", "x" * 150]
     described["data"]["labels"] = labels
     described["data"]["columns"] = {"text": "__TASK__", "text_pair": "se'cond", "label": ["label"]}
-    found = values_of(script_of(described))
+    found = values_of(script(described))
     assert found["LABELS"] == labels
     assert found["TEXTS"] == ["__TASK__", "se'cond"]
     assert found["TASK"] == "single_label_classification"
@@ -137,7 +143,7 @@ UNLIKE = {
         "train that way first",
     ),
     "best": (
-        {"settings": {"load_best_model_at_end": True}},
+        {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
         "the run ended with its best weights; an ejected file would end in other weights",
         "train without that first",
     ),
@@ -180,7 +186,7 @@ def test_a_folder_that_is_not_empty(says, text_run: Path, tmp_path: Path) -> Non
 def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         eject_run(tmp_path, tmp_path / "plain")
-    assert caught.value.problem.startswith(f"{tmp_path}: there is no run to eject (")
+    assert caught.value.problem == f"{tmp_path}: there is no run here (run.json is missing)"
     assert caught.value.remedy == "name the folder of a run"
 
 

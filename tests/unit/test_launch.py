@@ -224,13 +224,14 @@ def test_every_default_in_it_is_one(write, tmp_path: Path) -> None:
 
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
-    from glassloop.runs import read_run, train_run
+    from glassloop.run_folder import read_run
+    from glassloop.runs import train_run
 
     write_config(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), {"validation_share": 0.2})
     found = read_config(str(tmp_path / "run.toml"))
     settings = {"output_dir": str(tmp_path / "out"), "max_steps": 1, "device": "cpu", "precision": "fp32"}
     folder = train_run(found["source"], found["model"], found["training"] | settings, found["data"])
-    assert read_run(folder)["data"]["splits"]["validation"]["num_rows"] == 4
+    assert read_run(folder).data.splits["validation"].num_rows == 4
 
 
 def test_what_was_given_and_what_was_found_are_in_force(write, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from families import tiny_model
+from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
-from glassloop.engine.recorder import RUN_NAME
 from glassloop.errors import DataError, ModelError, SettingsError
 from glassloop.predictor import harmless
+from glassloop.run_folder import RUN_NAME, write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
@@ -141,7 +142,7 @@ def test_what_is_no_text(says, predictor: Predictor, texts: Any, pairs: Any) -> 
 
 def test_a_model_without_a_run(text_run: Path, predictor: Predictor) -> None:
     bare = Predictor(text_run / "model", device="cpu")
-    assert bare.run == {}
+    assert bare.run is None
     assert bare.predict("good film") == predictor.predict("good film")
 
 
@@ -151,17 +152,15 @@ def test_no_such_run(says, tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_model_yet(says, tmp_path: Path) -> None:
-    (tmp_path / RUN_NAME).write_text('{"status": "running"}')
+    write_run(tmp_path, RECORD)
     with says(f"{tmp_path}: the run is running and has no model yet", "train it to the end", ModelError):
         Predictor(tmp_path)
 
 
-def test_a_damaged_description(tmp_path: Path) -> None:
-    (tmp_path / RUN_NAME).write_text("{")
-    with pytest.raises(ModelError) as caught:
+def test_a_damaged_record(tmp_path: Path) -> None:
+    (tmp_path / RUN_NAME).write_text("[]")
+    with pytest.raises(ModelError, match="the record of the run cannot be read: the file is a list of 0, not an object"):
         Predictor(tmp_path)
-    assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: not readable: ")
-    assert caught.value.remedy == "the run's description is damaged"
 
 
 # --- files -------------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from glassloop import decide, load_examples, metrics_for
 from glassloop.arguments import TrainingArguments
 from glassloop.engine.backends import PlainBackend
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.run_folder import ColumnsRecord, read_run
 from glassloop.runs import (
     assemble,
     free_folder,
-    read_run,
     train_run,
     validation_name,
 )
@@ -97,37 +97,37 @@ def test_what_is_left_behind(run: tuple[Path, str]) -> None:
 def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, _ = run
     found = read_run(folder)
-    assert found["status"] == "finished"
-    assert found["data"]["source"] == str(folder.parent / "rows.csv")
-    assert found["data"]["labels"] == ["neg", "pos"]
-    assert (found["settings"]["seed"], found["data"]["settings"]["split_seed"]) == (7, 42)
-    assert found["data"]["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
-    assert {name: fact["num_rows"] for name, fact in found["data"]["splits"].items()} == {"train": 27, "validation": 3}
-    assert found["model"]["name"] == str(lively_dir)
-    assert (found["settings"]["max_steps"], found["plan"]["max_steps"], found["plan"]["steps_per_epoch"]) == (8, 8, 7)
-    assert (found["device"], found["precision"], found["backend"], found["processes"]) == ("cpu", "fp32", "packed", 1)
-    assert found["versions"]["torch"]
-    assert found["seconds"] > 0
-    assert {*found["baseline"]} == {"accuracy", "f1"}
+    assert found.finished
+    assert found.data.source == str(folder.parent / "rows.csv")
+    assert found.data.labels == ("neg", "pos")
+    assert (found.settings.seed, found.data.settings.split_seed) == (7, 42)
+    assert found.data.columns == ColumnsRecord("text", None, ("label",))
+    assert {name: split.num_rows for name, split in found.data.splits.items()} == {"train": 27, "validation": 3}
+    assert found.model.name == str(lively_dir)
+    assert (found.settings.max_steps, found.plan.max_steps, found.plan.steps_per_epoch) == (8, 8, 7)
+    assert (found.device, found.precision, found.backend, found.processes) == ("cpu", "fp32", "packed", 1)
+    assert found.versions["torch"]
+    assert (found.seconds or 0) > 0
+    assert {*(found.baseline or {})} == {"accuracy", "f1"}
 
 
 def test_history_and_description_agree(run: tuple[Path, str]) -> None:
     folder, _ = run
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
-    assert read_run(folder)["best_step"] == 7
+    assert read_run(folder).best_step == 7
 
 
 def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> None:
     folder, _ = run
     rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
-    labels = read_run(folder)["data"]["labels"]
+    labels = read_run(folder).data.labels
     logits = np.array([row["logits"] for row in rows])
     decided = decide(logits, "single_label_classification")
     assert [labels[number] for number in decided] == [row["prediction"] for row in rows]
     references = [labels.index(row["label"]) for row in rows]
     again = metrics_for("single_label_classification", 2).compute(predictions=decided, references=references)
-    evaluation = read_run(folder)["evaluation"]
+    evaluation = read_run(folder).evaluation
     assert {f"eval_{name}": value for name, value in again.items()} == {
         name: evaluation[name] for name in ("eval_accuracy", "eval_f1")
     }
@@ -148,7 +148,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "steps": "8 (7 an epoch), 4 rows a step, no padding",
         "rate": "5e-05, linear, 0 steps of warm-up",
         "run on": "cpu, fp32, backend packed",
-        "saves": ", ".join(read_run(folder)["savings"]),
+        "saves": ", ".join(read_run(folder).savings),
         "folder": str(folder),
     }
     assert lines[8].startswith("• no validation split: held out 3 of 30 training rows")
@@ -190,7 +190,7 @@ def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -
     settings = {**COMMON, "output_dir": str(tmp_path / "out"), "learning_rate": 1e25, "max_steps": 20}
     with pytest.raises(DivergedError):
         train_run(str(tmp_path / "rows.csv"), str(lively_dir), settings, {})
-    assert read_run(tmp_path / "out")["status"] == "running"
+    assert read_run(tmp_path / "out").status == "running"
     assert not (tmp_path / "out" / "model").exists()
 
 
@@ -209,8 +209,8 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
     write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
     settings = {**COMMON, "output_dir": str(tmp_path / "out")}
     found = read_run(train_run(str(tmp_path / "data"), str(lively_dir), settings, {}))
-    assert found["status"] == "finished"
-    assert not {"evaluation", "baseline"} & {*found}
+    assert found.finished
+    assert (found.evaluation, found.baseline) == (None, None)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
         train_run(
@@ -221,16 +221,11 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
         )
 
 
-def test_no_run_to_read(says, tmp_path: Path) -> None:
-    with says(f"{tmp_path}: there is no run to go on with (run.json is missing or damaged)", "start a new one", ModelError):
-        read_run(tmp_path)
-
-
 def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
     """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
     folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
-    assert read_run(folder)["data"]["labels"] == ["pos, really", "neg"]
+    assert read_run(folder).data.labels == ("pos, really", "neg")
 
 
 # --- seeds -------------------------------------------------------------------------------------------------------
@@ -245,8 +240,8 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
 
     def fingerprints(seed: int, **given: Any) -> dict[str, str]:
         args = TrainingArguments(seed=seed, device="cpu")
-        _, examples, described = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
-        assert described["data"]["settings"]["split_seed"] == given.get("split_seed", 42)
+        _, examples, record = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
+        assert record.data.settings.split_seed == given.get("split_seed", 42)
         return {name: fact.fingerprint for name, fact in examples.facts.items()}
 
     assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)

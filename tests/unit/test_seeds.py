@@ -8,10 +8,12 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_record import RECORD
 
 from glassloop import cli, seeds
 from glassloop.errors import DataError, LockedError, ModelError
@@ -37,9 +39,8 @@ if does == "die":
 run.mkdir(exist_ok=True)
 def write(status):
     evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
-    facts = {"train": {"fingerprint": "same"}}
-    found = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0, "data": {"splits": facts}}
-    (run / "run.json").write_text(json.dumps(found))
+    ending = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0}
+    (run / "run.json").write_text(json.dumps({**json.loads(os.environ["RECORD"]), **ending}))
 if does == "wait" and not resumed:
     def leave(number, frame):
         write("running")
@@ -72,6 +73,7 @@ class Runner:
         training = given.pop("training", {}) | ({} if resume else {"output_dir": str(self.out)})
         rest = {"at_once": None, "processes": 1, "config": None, "resume": str(self.out) if resume else None} | given
         self.patch.setenv("CHILD", json.dumps(does or {}))
+        self.patch.setenv("RECORD", json.dumps(asdict(RECORD)))
         self.patch.setattr(sys, "argv", ["glassloop", "train", *words])
         code = 0
         try:

@@ -23,13 +23,13 @@ from safetensors.torch import load_file, save_file
 
 from glassloop.errors import ModelError, listed
 from glassloop.files import fault_point, replacing_dir, sha256_of
+from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 STEP_DIR = re.compile(r"step-(\d{8})")
-LEFTOVER = re.compile(
-    r"\.(step-\d{8}|run\.json|history\.jsonl|model|.+-predictions\.jsonl)\.([a-z0-9_]{8}|old|[a-z0-9_]{8}\.old)"
-)
+WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
+LEFTOVER = re.compile(rf"\.(step-\d{{8}}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 Tensors = dict[str, torch.Tensor]
 
 

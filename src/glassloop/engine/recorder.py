@@ -1,4 +1,4 @@
-"""What a run writes down while it goes: its history line by line, its description, and what trackers are told."""
+"""What a run writes down while it trains: its history line by line, and what it reports to trackers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from glassloop.engine.state import State
 from glassloop.errors import SettingsError
 from glassloop.files import write_text
 
-RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
 PACKAGES = ("glassloop", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy")
 
 
@@ -114,8 +113,3 @@ def versions() -> dict[str, str]:
     """The versions a run's numbers depend on."""
     found = {name: package_version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **{name: text for name, text in found.items() if text}}
-
-
-def write_run(folder: Path, description: dict[str, Any]) -> None:
-    """Replace the run's description. `status` finished is written last of all."""
-    write_text(folder / RUN_NAME, json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

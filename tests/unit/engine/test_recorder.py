@@ -11,8 +11,9 @@ import accelerate.tracking
 import pytest
 
 from glassloop.engine import recorder
-from glassloop.engine.recorder import HISTORY_NAME, RUN_NAME, History, Trackers, package_version, versions, write_run
+from glassloop.engine.recorder import History, Trackers, package_version, versions
 from glassloop.engine.state import State
+from glassloop.run_folder import HISTORY_NAME
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -173,17 +174,7 @@ def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:
         assert name == "none" or name in accelerate.tracking.LOGGER_TYPE_TO_CLASS
 
 
-# --- description -------------------------------------------------------------------------------------------------
-
-
-def test_a_description_is_replaced_whole(tmp_path: Path) -> None:
-    write_run(tmp_path, {"status": "running", "note": "Ü"})
-    write_run(tmp_path, {"status": "finished"})
-    assert json.loads((tmp_path / RUN_NAME).read_text(encoding="utf-8")) == {"status": "finished"}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_run(tmp_path, {"result": math.nan})
-    assert json.loads((tmp_path / RUN_NAME).read_text(encoding="utf-8")) == {"status": "finished"}
-    assert [path.name for path in tmp_path.iterdir()] == [RUN_NAME]
+# --- versions ----------------------------------------------------------------------------------------------------
 
 
 def test_versions() -> None:

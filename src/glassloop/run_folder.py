@@ -1,0 +1,173 @@
+"""The run folder: the names of everything a run leaves behind, and the one reader and writer of its record, run.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from glassloop.arguments import TrainingArguments
+from glassloop.config import TASKS, DataSettings
+from glassloop.errors import ModelError, visible
+from glassloop.files import write_text
+from glassloop.records import NotARecordError, decoded, read_json
+
+FORMAT = 1
+RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
+PREDICTIONS_SUFFIX = "-predictions.jsonl"
+SEEDS_NAME, SEEDS_CONFIG_NAME = "seeds.json", "seeds.toml"
+RUNNING, FINISHED = "running", "finished"
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """What was counted in one split of the data."""
+
+    num_rows: int
+    label_counts: dict[str, int] = field(default_factory=dict)
+    unlabelled: bool = False
+    num_duplicates: int = 0
+    num_conflicts: int = 0
+    num_in_train: int = 0
+    num_empty: int = 0
+    num_skipped: int = 0
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class ColumnsRecord:
+    """The columns of the data that hold texts and labels."""
+
+    text: str
+    text_pair: str | None = None
+    label: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text, self.text_pair) if self.text_pair else (self.text,)
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The data of a run: where they came from, how they were read, and what was found in them."""
+
+    source: str
+    task: str
+    columns: ColumnsRecord
+    splits: dict[str, SplitRecord]
+    settings: DataSettings = field(default_factory=DataSettings)
+    labels: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS[1:]:
+            raise ValueError(f"the task is {visible(self.task)}")
+        if not self.labels and self.task != "regression":
+            raise ValueError("there are no labels")
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that have a value, as `load_examples` takes them."""
+        values = {entry.name: getattr(self.settings, entry.name) for entry in fields(DataSettings)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The model a run started from."""
+
+    name: str
+    type: str
+    parameters: int
+    new_head: bool = False
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """The plan of a run in plain numbers."""
+
+    max_steps: int
+    steps_per_epoch: int
+    batches_per_epoch: int
+    accumulate: int
+    warmup_steps: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    eval_on_start: bool = False
+    best_metric: str = "eval_loss"
+    greater_is_better: bool = False
+    patience: int | None = None
+    least_gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything run.json says about a run. What is known only at the end is None until then."""
+
+    status: str
+    data: DataRecord
+    model: ModelRecord
+    settings: TrainingArguments
+    plan: PlanRecord
+    max_length: int
+    format: int = FORMAT
+    started: str = ""
+    class_weights: tuple[float, ...] | None = None
+    padding: float = 0.0
+    device: str = "cpu"
+    precision: str = "fp32"
+    backend: str = "plain"
+    savings: tuple[str, ...] = ()
+    processes: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    result: dict[str, float] | None = None
+    stop_reason: str | None = None
+    evaluation: dict[str, float] | None = None
+    baseline: dict[str, float] | None = None
+    best_step: int | None = None
+    seconds: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.status == FINISHED
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder has a run.json, whatever is in it and whoever may read it."""
+    try:
+        (folder / RUN_NAME).lstat()
+    except PermissionError:
+        return True  # reading it says so
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def predictions_name(split: str) -> str:
+    return f"{split}{PREDICTIONS_SUFFIX}"
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Return the record of a run. Raises `ModelError` where run.json is missing, damaged, newer, or cannot be read."""
+    path = folder / RUN_NAME
+    if not is_run(folder):
+        raise ModelError(f"{folder}: there is no run here ({RUN_NAME} is missing)", "name the folder of a run")
+    try:
+        found = read_json(path)
+        version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
+        if type(version) is int and version > FORMAT:
+            raise ModelError(
+                f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
+            )
+        return decoded(RunRecord, found)
+    except NotARecordError as error:
+        raise ModelError(
+            f"{path}: the record of the run cannot be read: {error}", "restore the file from a copy, or start a new run"
+        ) from error
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Replace the record of a run, whole or not at all."""
+    write_text(folder / RUN_NAME, json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,109 @@
+"""JSON as typed records: what fits is returned typed, and whatever does not fit is named by its place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.errors import SettingsError
+from glassloop.records import NotARecordError, decoded, read_json
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.share < 0:
+            raise SettingsError("share is below 0", "raise it")
+        if self.share > 1:
+            raise ValueError("the share is above 1")
+
+
+@dataclass(frozen=True)
+class Whole:
+    count: int
+    on: bool
+    first: Part
+    rest: dict[str, Part] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+    mixed: str | int | None = None
+    free: Any = None
+
+
+GOOD: dict[str, Any] = {"count": 3, "on": True, "first": {"name": "a", "share": 1}}
+
+
+def test_a_whole_record() -> None:
+    value = {**GOOD, "rest": {"x": {"name": "b"}}, "names": ["c", "d"], "mixed": 7, "free": [1, {}], "unknown": 1}
+    assert decoded(Whole, value) == Whole(3, True, Part("a", 1.0), {"x": Part("b")}, ("c", "d"), 7, [1, {}])
+
+
+def test_missing_fields_get_their_defaults() -> None:
+    found = decoded(Whole, GOOD)
+    assert (found.rest, found.names, found.mixed) == ({}, None, None)
+    assert type(found.first.share) is float
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"count": 3.0}, "count is 3.0, not a whole number"),
+        ({"count": True}, "count is true, not a whole number"),
+        ({"count": None}, "count is null, not a whole number"),
+        ({"on": 1}, "on is 1, not true or false"),
+        ({"first": []}, "first is a list of 0, not an object"),
+        ({"first": {}}, "first.name is missing"),
+        ({"first": {"name": 5}}, "first.name is 5, not text"),
+        ({"first": {"name": "\ud800"}}, 'first.name is "\\ud800", not text'),
+        ({"first": {"name": "a", "share": "1"}}, 'first.share is "1", not a finite number'),
+        ({"first": {"name": "a", "share": 10**400}}, "first.share is a very large number, not a finite number"),
+        ({"first": {"name": "a", "share": -1}}, "first.share is below 0"),
+        ({"first": {"name": "a", "share": 2}}, "first: the share is above 1"),
+        ({"rest": {"x": {"name": None}}}, "rest.x.name is null, not text"),
+        ({"names": ["a", 1]}, "names[1] is 1, not text"),
+        ({"names": "ab"}, 'names is "ab", not a list'),
+        ({"mixed": 1.5}, "mixed is 1.5, not a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_place(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(NotARecordError) as caught:
+        decoded(Whole, GOOD | change)
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "not JSON: Expecting value"),
+        (b'{"a": ', "not JSON: "),
+        (b'{"a": NaN}', "NaN is not a number of JSON"),
+        (b"\xff", "not UTF-8: invalid start byte at byte 0"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 5000, "not JSON: Exceeds the limit"),
+    ],
+)
+def test_a_file_that_is_not_json(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(NotARecordError) as caught:
+        read_json(tmp_path / "file")
+    assert str(caught.value).startswith(problem)
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # opening it would never return
+    for name, problem in (("pipe", "not a file"), (".", "not a file"), ("gone", "missing")):
+        with pytest.raises(NotARecordError, match=problem):
+            read_json(tmp_path / name)
+
+
+def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as opened:
+        opened.truncate(10**9)
+    with pytest.raises(NotARecordError, match="1,000,000,000 bytes, too large to be a record"):
+        read_json(tmp_path / "file")

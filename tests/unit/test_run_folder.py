@@ -1,0 +1,168 @@
+"""run.json: what is written is read again, and whatever else is in its place is one error that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_record import RECORD
+
+from glassloop.arguments import TrainingArguments
+from glassloop.config import DataSettings
+from glassloop.errors import ModelError
+from glassloop.run_folder import FINISHED, FORMAT, RUN_NAME, is_run, read_run, write_run
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    for record in (RECORD, replace(RECORD, status=FINISHED, evaluation={"eval_loss": 0.5}, best_step=4, seconds=1.5)):
+        write_run(tmp_path, record)
+        assert read_run(tmp_path) == record
+        assert record.finished is (record.status == FINISHED)
+    assert [path.name for path in tmp_path.iterdir()] == [RUN_NAME]
+
+
+def test_a_record_that_json_cannot_hold_changes_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, RECORD)
+    with pytest.raises(ValueError, match="Out of range"):
+        write_run(tmp_path, replace(RECORD, seconds=float("nan")))
+    assert read_run(tmp_path) == RECORD
+
+
+def test_optional_fields_may_be_missing(tmp_path: Path) -> None:
+    kept = ("status", "data", "model", "settings", "plan", "max_length")
+    found = {name: value for name, value in asdict(RECORD).items() if name in kept}
+    found["settings"] = {"output_dir": "out"}
+    for name in ("notes", "settings"):
+        del found["data"][name]
+    (tmp_path / RUN_NAME).write_text(json.dumps(found))
+    record = read_run(tmp_path)
+    assert record.settings == TrainingArguments("out")
+    assert record.data.settings == DataSettings()
+    assert (record.processes, record.savings, record.evaluation) == (1, (), None)
+
+
+def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
+    given = RECORD.data.given()
+    assert given["labels"] == ("a", "b, c")
+    assert None not in given.values()
+
+
+def changed(*path: str, value: Any = "…") -> bytes:
+    """The record with the entry at `path` replaced, or removed."""
+    found: Any = json.loads(json.dumps(asdict(RECORD)))
+    entry = found
+    for name in path[:-1]:
+        entry = entry[name]
+    if value == "…":
+        del entry[path[-1]]
+    else:
+        entry[path[-1]] = value
+    return json.dumps(found).encode()
+
+
+WHOLE = json.dumps(asdict(RECORD)).encode()
+DAMAGE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "not JSON"),
+    "half a file": (WHOLE[: len(WHOLE) // 2], "not JSON"),
+    "all but one byte": (WHOLE[:-1], "not JSON"),
+    "two files": (WHOLE + WHOLE, "not JSON"),
+    "zeros": (b"\0" * 4096, "not JSON"),
+    "not text": (b"\x80\x81", "not UTF-8"),
+    "another encoding": (WHOLE.decode().encode("utf-16"), "not UTF-8"),
+    "not a number": (WHOLE.replace(b"1000", b"NaN"), "NaN"),
+    "infinity": (WHOLE.replace(b"0.0001", b"Infinity"), "Infinity"),
+    "a float beyond all": (WHOLE.replace(b"0.0001", b"1e999"), "settings.learning_rate"),
+    "deep nesting": (b'{"a":' * 200_000, "nested too deeply"),
+    "a list": (b"[]", "the file is a list of 0, not an object"),
+    "null": (b"null", "the file is null, not an object"),
+    "a number": (b"1", "the file is 1, not an object"),
+    "text": (b'"run"', 'the file is "run", not an object'),
+    "an empty object": (b"{}", "status is missing"),
+    "no data": (changed("data"), "data is missing"),
+    "no model": (changed("model"), "model is missing"),
+    "no settings": (changed("settings"), "settings is missing"),
+    "no plan": (changed("plan", "max_steps"), "plan.max_steps is missing"),
+    "data as a list": (changed("data", value=[1]), "data is a list of 1, not an object"),
+    "model as text": (changed("model", value="bert"), 'model is "bert", not an object'),
+    "status as a number": (changed("status", value=1), "status is 1, not text"),
+    "status null": (changed("status", value=None), "status is null, not text"),
+    "splits as a list": (changed("data", "splits", value=[]), "data.splits is a list of 0"),
+    "a split as a number": (changed("data", "splits", "train", value=27), "data.splits.train is 27, not an object"),
+    "a fingerprint as a number": (changed("data", "splits", "train", "fingerprint", value=1), "fingerprint is 1, not text"),
+    "labels as text": (changed("data", "labels", value="ab"), 'data.labels is "ab", not a list'),
+    "labels of numbers": (changed("data", "labels", value=[0, 1]), "data.labels[0] is 0, not text"),
+    "no labels": (changed("data", "labels", value=None), "data: there are no labels"),
+    "an unknown task": (changed("data", "task", value="chess"), 'data: the task is "chess"'),
+    "columns without a text": (changed("data", "columns", value={}), "data.columns.text is missing"),
+    "steps as text": (changed("plan", "max_steps", value="8"), 'plan.max_steps is "8", not a whole number'),
+    "a setting of another kind": (changed("settings", "seed", value="x"), 'settings.seed is "x", not a whole number'),
+    "an impossible setting": (changed("settings", "learning_rate", value=-1), "settings.learning_rate is -1.0, not 0 or more"),
+    "an impossible data setting": (changed("data", "settings", "task", value="chess"), "data.settings.task is"),
+    "half a character": (changed("model", "name", value="\ud800"), "model.name is"),
+    "code in a number's place": (changed("max_length", value="__import__('os')"), "max_length is"),
+    "metrics as text": (changed("result", value={"loss": "low"}), "result.loss is"),
+    "a format that is none": (changed("format", value="1"), "format is"),
+}
+
+
+@pytest.mark.parametrize(("content", "problem"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_one_error_that_says_what_is_wrong(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / RUN_NAME).write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        read_run(tmp_path)
+    assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: the record of the run cannot be read: ")
+    assert problem in caught.value.problem
+    assert len(caught.value.problem) < 600
+    assert caught.value.remedy == "restore the file from a copy, or start a new run"
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("gone"))
+
+
+def make_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [make_folder, make_dangling_link, make_link_to_itself])
+def test_something_else_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / RUN_NAME)
+    assert is_run(tmp_path)
+    with pytest.raises(ModelError, match="the record of the run cannot be read: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["stat", "lstat", "read_text"])
+def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    write_run(tmp_path, RECORD)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse) if method == "lstat" else None  # who may not look may not read either
+    monkeypatch.setattr(Path, method, refuse)
+    assert is_run(tmp_path)
+    with pytest.raises(ModelError, match="the record of the run cannot be read: Permission denied"):
+        read_run(tmp_path)
+
+
+def test_a_newer_format(says, tmp_path: Path) -> None:
+    (tmp_path / RUN_NAME).write_text(json.dumps({"format": FORMAT + 1, "everything": "else"}))
+    problem = f"{tmp_path / RUN_NAME}: written in format 2, this version of Glassloop reads up to 1"
+    with says(problem, "update Glassloop", ModelError):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
+def test_no_run(tmp_path: Path, name: str) -> None:
+    assert not is_run(tmp_path / name)
+    with pytest.raises(ModelError, match=r"there is no run here \(run\.json is missing\)"):
+        read_run(tmp_path / name)
