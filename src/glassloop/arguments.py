@@ -12,6 +12,7 @@ from typing import Any
 
 from glassloop.config import name_problem, setting
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.files import path_problem, user_path
 
 SCHEDULES = (
     "linear",
@@ -121,6 +122,8 @@ class TrainingArguments:
         problems += [*unfit.values(), *(line for line in impossible(self) if not {*line.split()} & {*unfit})]
         if problems:
             raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
+        if self.output_dir is not None:
+            object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -216,6 +219,8 @@ def impossible(args: TrainingArguments) -> list[str]:
         problems.append(f'lr_scheduler_kwargs is {visible(args.lr_scheduler_kwargs)}, not JSON such as {{"num_cycles": 2}}')
     if args.output_dir is None:
         return problems
-    if not args.output_dir.strip() or "\0" in args.output_dir or "\n" in args.output_dir:
+    if not args.output_dir.strip() or "\n" in args.output_dir:
         problems.append(f"output_dir is {visible(args.output_dir)}, not a folder")
+    elif problem := path_problem(args.output_dir):
+        problems.append(f"output_dir is {visible(args.output_dir)}: {problem}")
     return problems

@@ -13,7 +13,7 @@ import typer
 
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
-from glassloop.config import DataSettings, data_settings
+from glassloop.config import DataSettings, data_settings, refuse_invalid_bytes
 from glassloop.errors import GlassloopError, SettingsError, printable, resource_error
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ def main() -> None:
         if argument == "--resume" and (place + 1 == len(arguments) or arguments[place + 1].startswith("--")):
             arguments[place] = "--resume=newest"
     try:
+        refuse_invalid_bytes(arguments)
         app(args=arguments, prog_name="glassloop")
     except GlassloopError as error:
         if len(arguments) < len(sys.argv) - 1:
@@ -249,11 +250,11 @@ def eject_command(
     out: Annotated[str | None, typer.Option("--out", help="A new folder; by default RUN/ejected.")] = None,
 ) -> None:
     """Write a run as one plain PyTorch file that ends in the same weights."""
-    from pathlib import Path
-
     from glassloop.eject import eject_run
+    from glassloop.files import user_path
 
-    script = eject_run(Path(run), Path(out) if out else Path(run) / "ejected")
+    folder = user_path(run)
+    script = eject_run(folder, user_path(out) if out else folder / "ejected")
     print(f"wrote {script}; run it in its folder: python {script.name}")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.files import path_problem, user_path
 
 TASKS = ("auto", "single_label_classification", "multi_label_classification", "regression")
 MAX_NAME_LENGTH = 200
@@ -64,6 +65,8 @@ class DataSettings:
             problems.append(f"label_separator is {self.label_separator!r}, not a sign")
         if self.data_dir is not None and (not isinstance(self.data_dir, str | Path) or not str(self.data_dir)):
             problems.append(f"data_dir is {self.data_dir!r}, not a folder")
+        elif self.data_dir is not None and (problem := path_problem(self.data_dir)):
+            problems.append(f"data_dir is {visible(self.data_dir)}: {problem}")
         for named in ("text", "text_pair", "label", "labels", "name"):
             value = getattr(self, named)
             parts = split_names(value) if named in ("label", "labels") and isinstance(value, str | tuple) else (value,)
@@ -81,6 +84,8 @@ class DataSettings:
         problems += [f"label {visible(name)} is named twice" for name in dict.fromkeys(chosen) if chosen.count(name) > 1]
         if problems:
             raise SettingsError("; ".join(problems), SETTINGS_HELP)
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", str(user_path(self.data_dir)))
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -96,6 +101,13 @@ class DataSettings:
     def delimiter_sign(self) -> str | None:
         """The delimiter as one character: `tab` and `\\t` mean a tab."""
         return "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
+
+
+def refuse_invalid_bytes(arguments: Sequence[str]) -> None:
+    """Raise for a command-line argument that is not UTF-8: neither a record nor a report could name it."""
+    for argument in arguments:
+        if any("\ud800" <= sign <= "\udfff" for sign in argument):
+            raise SettingsError(f"the argument {visible(argument)} is not UTF-8", "rename the file, or write the text in UTF-8")
 
 
 def data_settings(given: Mapping[str, Any]) -> DataSettings:
@@ -119,6 +131,8 @@ def name_problem(name: str) -> str | None:
     """Why `name` cannot be the name of a label, a column or a model; None where it can."""
     if len(name) > MAX_NAME_LENGTH:
         return f"the name {visible(name, 40)} has {len(name):,} characters; at most {MAX_NAME_LENGTH} are allowed"
+    if any("\ud800" <= sign <= "\udfff" for sign in name):
+        return f"the name {visible(name)} holds half a character or invalid bytes"
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in name):
         return f"the name {visible(name)} holds a line end or another control character"
     return None

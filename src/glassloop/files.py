@@ -5,15 +5,52 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import signal
-import tempfile
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from glassloop.errors import ResourceError, visible
+from glassloop.errors import ResourceError, SettingsError, visible
+
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # what Linux and macOS take for one name and for a whole path
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
+def user_path(name: str | Path) -> Path:
+    """Return the path a person means by `name`, with `~` expanded.
+
+    Raises `SettingsError` for a path that no file can have: the home of an unknown user, a NUL or invalid bytes, a name that
+    is too long.
+    """
+    if problem := path_problem(name):
+        raise SettingsError(f"{visible(name, 200)}: {problem}", "use another path")
+    return Path(name).expanduser()
+
+
+def path_problem(name: str | Path) -> str | None:
+    """Return why `name` cannot be a path; None where it can."""
+    try:
+        path = Path(name).expanduser()
+        encoded = str(path).encode()
+    except RuntimeError:
+        return "there is no such user, or the user has no home folder"
+    except UnicodeEncodeError:
+        return "the path holds bytes that are not UTF-8"
+    if b"\0" in encoded:
+        return "the path holds a NUL character"
+    longest = max((len(part.encode()) for part in path.parts), default=0)
+    if longest > MOST_NAME_BYTES or len(encoded) > MOST_PATH_BYTES:
+        return f"the path is too long: at most {MOST_NAME_BYTES} bytes per name and {MOST_PATH_BYTES:,} in all"
+    return None
+
+
+def kind_of_special(path: Path) -> str | None:
+    """Return what `path` is where it is neither a file nor a folder: a pipe, a socket or a device; else None."""
+    return KINDS.get(stat.S_IFMT(path.stat().st_mode))
 
 
 def cache_dir() -> Path:
@@ -48,16 +85,31 @@ def names_beside(name: str | Path) -> list[str]:
         return []
 
 
+def beside(path: Path) -> Path:
+    """Return a new hidden name in the folder of `path`. Unlike `tempfile`'s, what is made there has the user's umask."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
+
+
+def share_files(folder: Path, pattern: str) -> None:
+    """Let those read the files of `folder` that match `pattern` who may read the folder.
+
+    safetensors writes 0600 whatever the umask; a folder that was made with the umask tells what it allows.
+    """
+    allowed = stat.S_IMODE(folder.stat().st_mode) & 0o666
+    for path in folder.glob(pattern):
+        if path.is_file():
+            path.chmod(allowed)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; on success it is synced and renamed to `path`, on failure removed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        temporary = beside(path)
+        temporary.touch(exist_ok=False)
     except OSError as error:
         raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         fault_point("write", path)
@@ -77,11 +129,13 @@ def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     with scratch_dir(path) as temporary:
         yield temporary
+        share_files(temporary, "**/*")
         for written in sorted(temporary.rglob("*"), reverse=True):
             sync_dir(written) if written.is_dir() else sync_file(written)
         sync_dir(temporary)
         if replace and path.is_dir():
-            path.rename(temporary.with_name(f"{temporary.name}.old"))
+            with suppress(FileNotFoundError):  # another run has just moved it away
+                path.rename(temporary.with_name(f"{temporary.name}.old"))
             fault_point("rename", path)
         try:
             temporary.rename(path)
@@ -98,7 +152,8 @@ def scratch_dir(path: Path) -> Iterator[Path]:
     """An empty folder beside `path`, removed at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
+        scratch = beside(path)
+        scratch.mkdir()
     except OSError as error:
         raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
     try:

@@ -8,14 +8,13 @@ import sys
 import threading
 import tomllib
 from dataclasses import asdict, fields
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from glassloop.arguments import TrainingArguments, translated
 from glassloop.config import DataSettings, data_settings
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, visible
-from glassloop.files import write_text
+from glassloop.files import user_path, write_text
 
 SECTIONS = ("data", "training")
 TOP = ("source", "model")
@@ -55,7 +54,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     if path is None:
         return empty
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(user_path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"config {path}: {error.strerror}", "glassloop init DATA writes one") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -111,7 +110,7 @@ def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None
     """Look at the data, then write every setting with its sentence; only what differs from the default is in force."""
     from glassloop.data.sources import load_examples
 
-    path = Path(out)
+    path = user_path(out)
     if path.exists():
         raise SettingsError(f"{path} is there already", "choose another name with --out")
     settings = data_settings(given)

@@ -13,11 +13,11 @@ import numpy as np
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.data.readers import SUFFIXES, first_row_number, read_file
+from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import replacing
+from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
 from glassloop.modeling import load_model, load_tokenizer, longest_input
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
@@ -39,7 +39,7 @@ class Predictor:
     """Loads the model of a run folder (or any model folder) and predicts with it."""
 
     def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
-        self.model_dir, self.run = model_of_run(Path(folder))
+        self.model_dir, self.run = model_of_run(user_path(folder))
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
@@ -102,6 +102,8 @@ class Predictor:
         return number
 
     def rows_of(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[dict[str, Any]]:
+        if source.exists():
+            refuse_special(source)
         if source.suffix.lower() not in SUFFIXES or not source.is_file():
             raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
         if self.run is not None and text is None:

@@ -24,7 +24,7 @@ from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
 from glassloop.errors import ModelError, SettingsError, printable
-from glassloop.files import replacing_dir
+from glassloop.files import replacing_dir, user_path
 from glassloop.lock import LOCK_NAME, locked, refuse_held
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.results import majority_baseline, results_table, write_predictions
@@ -160,7 +160,7 @@ def free_folder(chosen: str | None, is_main: bool) -> Path:
     if not chosen:
         taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
         return RUNS_DIR / f"run-{max(taken, default=0) + 1:03d}"
-    folder = Path(chosen).expanduser()
+    folder = user_path(chosen)
     if is_main and folder.exists():
         if not folder.is_dir():
             raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
@@ -179,8 +179,8 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
     if resume == "newest":
         if not output_dir:
             raise SettingsError("resume which run?", "glassloop train --resume RUN, or name it with --output_dir")
-        return Path(output_dir).expanduser(), True
-    path = Path(resume).expanduser()
+        return user_path(output_dir), True
+    path = user_path(resume)
     if path.parent.name == CHECKPOINTS_NAME:
         return path.parent.parent, path
     return path, True

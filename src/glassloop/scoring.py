@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +13,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
+from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
 from glassloop.results import majority_baseline, results_table
 from glassloop.runs import validation_name
@@ -80,9 +80,10 @@ def predict_file(
     run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
 ) -> None:
     """Predict every row of a file and say where to."""
-    path = Path(target) if target else Path(source).with_name(f"{Path(source).stem}-predictions.csv")
-    if path.resolve() == Path(source).resolve():
+    data = user_path(source)
+    path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
+    if path.resolve() == data.resolve():
         raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
     sign = "\t" if delimiter == "tab" else delimiter
-    number = Predictor(run, device=device).predict_file(Path(source), path, text, pair, sign)
+    number = Predictor(run, device=device).predict_file(data, path, text, pair, sign)
     print(f"{counted(number, 'row', 'rows')} → {path}")

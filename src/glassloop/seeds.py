@@ -25,7 +25,7 @@ from glassloop.devices import choose_backend, choose_device, launched_processes,
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable
-from glassloop.files import write_text
+from glassloop.files import user_path, write_text
 from glassloop.lock import locked
 from glassloop.progress import Several
 from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
@@ -70,7 +70,7 @@ def train_seeds(
         width = at_once or places(choose_device(args.device), need)
     with locked(folder, say), listening() as got:
         if config is not None and resume is None:  # as it is now: later seeds must not see it changed
-            write_text(folder / SEEDS_CONFIG_NAME, Path(config).read_text(encoding="utf-8"))
+            write_text(folder / SEEDS_CONFIG_NAME, user_path(config).read_text(encoding="utf-8"))
         write_record(folder, record, "running")
         if len(todo) > 1:
             say(f"{counted(len(todo), 'seed', 'seeds')}, {width} at a time → {folder}")
@@ -106,7 +106,7 @@ def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Pat
     """The folder of new seeds, and what will be written down about them."""
     args = TrainingArguments(**given["training"])
     TrainingArguments(seed=args.seed + count - 1)  # the last one must be possible too
-    if args.output_dir and (Path(args.output_dir).expanduser() / SEEDS_NAME).is_file():
+    if args.output_dir and (Path(args.output_dir) / SEEDS_NAME).is_file():
         remedy = f"go on with them: --seeds {count} --resume {args.output_dir}; or choose another"
         raise SettingsError(f"output_dir {args.output_dir} holds seeds already", remedy)
     training = {name: value for name, value in args.to_dict().items() if name not in ("seed", "output_dir")}
@@ -118,7 +118,7 @@ def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Pat
 def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
     """The folder of seeds to go on with, and what is written there; finished seeds are read again from their folders."""
     folder, _ = resumed_folder(resume, training.get("output_dir"))
-    if is_run(folder) or Path(resume).parent.name == CHECKPOINTS_NAME:
+    if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
         raise SettingsError(f"{resume} is of one run, not of seeds", f"go on with it alone: glassloop train --resume {resume}")
     try:
         record: dict[str, Any] = json.loads((folder / SEEDS_NAME).read_text(encoding="utf-8"))

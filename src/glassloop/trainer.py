@@ -21,6 +21,7 @@ from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
 from glassloop.errors import DivergedError, SettingsError, listed, visible
+from glassloop.files import share_files, user_path
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
@@ -210,7 +211,8 @@ class Trainer:
         """
         self.backend = usable(self.backend, self.model, self.say_once)  # weights may have been frozen since
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
-        metrics = run_training(self, resume_from_checkpoint)
+        resume = user_path(resume_from_checkpoint) if isinstance(resume_from_checkpoint, str) else resume_from_checkpoint
+        metrics = run_training(self, resume)
         return TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
     def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
@@ -264,7 +266,7 @@ class Trainer:
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """The model, its config and its tokenizer as any Hugging Face user expects them: safetensors, full names."""
         if self.backend.is_main:
-            self.write_model(Path(output_dir) if output_dir else self.folder)
+            self.write_model(user_path(output_dir) if output_dir else self.folder)
         self.backend.wait()
 
     def write_model(self, folder: Path, weights: dict[str, Any] | None = None) -> None:
@@ -273,3 +275,4 @@ class Trainer:
             self.backend.unwrap(self.model).save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
+        share_files(folder, "*.safetensors")

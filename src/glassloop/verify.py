@@ -25,6 +25,7 @@ from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.engine.checkpoint import complete_names
 from glassloop.errors import SettingsError, printable
+from glassloop.files import user_path
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
 from glassloop.run_folder import CHECKPOINTS_NAME, HISTORY_NAME, is_run, read_run
 from glassloop.trainer import Trainer
@@ -219,8 +220,8 @@ def weight_difference(first: Any, second: Any) -> float:
 def verify(what: str, model: str | None, given: dict[str, Any]) -> bool:
     """Print the certificate for a run or a data set; return whether every claim holds."""
     data = what
-    if is_run(Path(what)):
-        run = read_run(Path(what))
+    if is_run(user_path(what)):
+        run = read_run(user_path(what))
         data, model, given = run.data.source, model or run.model.name, {**run.data.given(), **given}
     model = model or "quickstart"
     console = Console()

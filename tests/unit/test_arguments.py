@@ -40,6 +40,12 @@ def test_the_folder_may_come_first(folder: Any) -> None:
     assert TrainingArguments(folder).output_dir == TrainingArguments(output_dir=folder).output_dir == "out/run"
 
 
+def test_the_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert TrainingArguments("~/run").output_dir == "/home/somebody/run"
+    assert TrainingArguments(**TrainingArguments("~/run").to_dict()).output_dir == "/home/somebody/run"
+
+
 def test_every_setting_has_a_sentence_and_a_default_of_its_kind() -> None:
     for entry in fields(TrainingArguments):
         sentence = entry.metadata["help"]
@@ -168,7 +174,11 @@ WRONG = {
     ),
     "folder without a name": ({"output_dir": " "}, 'output_dir is " ", not a folder'),
     "folder of two lines": ({"output_dir": "a\nb"}, 'output_dir is "a\\nb", not a folder'),
-    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b", not a folder'),
+    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b": the path holds a NUL character'),
+    "folder of nobody": (
+        {"output_dir": "~nobody-is-called-this/x"},
+        'output_dir is "~nobody-is-called-this/x": there is no such user, or the user has no home folder',
+    ),
     "options that are no JSON": (
         {"lr_scheduler_kwargs": "num_cycles=2"},
         'lr_scheduler_kwargs is "num_cycles=2", not JSON such as {"num_cycles": 2}',

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from glassloop.config import MAX_NAME_LENGTH, SETTINGS_HELP, TASKS, DataSettings, data_settings, name_problem, split_names
+from glassloop.config import (
+    MAX_NAME_LENGTH,
+    SETTINGS_HELP,
+    TASKS,
+    DataSettings,
+    data_settings,
+    name_problem,
+    refuse_invalid_bytes,
+    split_names,
+)
 from glassloop.errors import SettingsError
 
 DEFAULTS: dict[str, Any] = {
@@ -86,6 +95,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"label_separator": 5}, "label_separator is 5, not a sign"),
     ({"data_dir": ""}, "data_dir is '', not a folder"),
     ({"data_dir": 5}, "data_dir is 5, not a folder"),
+    (
+        {"data_dir": "~nobody-is-called-this"},
+        'data_dir is "~nobody-is-called-this": there is no such user, or the user has no home folder',
+    ),
+    ({"text": "\udcff"}, 'the name "\\udcff" holds half a character or invalid bytes'),
+    ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" holds half a character or invalid bytes'),
     ({"text": ""}, "text is '', not a name"),
     ({"text": 5}, "text is 5, not a name"),
     ({"text": ["a"]}, "text is ('a',), not a name"),
@@ -159,7 +174,7 @@ def test_every_task_can_be_chosen(task: str) -> None:
         {"text": "a, b"},
         {"text": "x" * MAX_NAME_LENGTH},
         {"text": "a", "text_pair": "b", "label": "c"},
-        {"data_dir": Path("glue")},
+        {"data_dir": "glue"},
         {"labels": "a"},
     ],
     ids=str,
@@ -167,6 +182,20 @@ def test_every_task_can_be_chosen(task: str) -> None:
 def test_what_is_fine_is_kept(given: dict[str, Any]) -> None:
     settings = data_settings(given)
     assert {name: getattr(settings, name) for name in given} == given
+
+
+def test_the_home_folder_is_expanded_and_a_path_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for given in ("~/glue", Path("~/glue")):
+        assert data_settings({"data_dir": given}).data_dir == "/home/somebody/glue"
+
+
+def test_arguments_in_another_encoding_are_refused() -> None:
+    refuse_invalid_bytes(["data", "café.csv", "👍"])
+    with pytest.raises(SettingsError) as raised:
+        refuse_invalid_bytes(["data", "caf\udce9.csv"])
+    assert raised.value.problem == 'the argument "caf\\udce9.csv" is not UTF-8'
+    assert raised.value.remedy == "rename the file, or write the text in UTF-8"
 
 
 @pytest.mark.parametrize(("given", "sign"), [(None, None), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t"), (";", ";"), ("|", "|")])

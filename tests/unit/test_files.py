@@ -10,8 +10,20 @@ from typing import NoReturn
 
 import pytest
 
-from glassloop.errors import ResourceError
-from glassloop.files import cache_dir, find_path, names_beside, replacing, replacing_dir, scratch_dir, sha256_of, write_text
+from glassloop.errors import ResourceError, SettingsError
+from glassloop.files import (
+    cache_dir,
+    find_path,
+    kind_of_special,
+    names_beside,
+    replacing,
+    replacing_dir,
+    scratch_dir,
+    sha256_of,
+    share_files,
+    user_path,
+    write_text,
+)
 
 
 class StoppedError(Exception):
@@ -278,6 +290,71 @@ def test_names_beside(write, below_a_file: Path) -> None:
     assert sorted(names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
     for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
         assert names_beside(name) == []
+
+
+def test_user_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/a/b.csv") == user_path(Path("~/a/b.csv")) == tmp_path / "a" / "b.csv"
+    assert user_path("a/~/b") == Path("a/~/b")
+    assert user_path("x" * 255) == Path("x" * 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("~nobody-is-called-this/x", "there is no such user, or the user has no home folder"),
+        ("caf\udce9.csv", "the path holds bytes that are not UTF-8"),
+        ("a\0b", "the path holds a NUL character"),
+        ("x" * 256, "the path is too long: at most 255 bytes per name and 4,095 in all"),
+        ("é" * 128, "the path is too long: at most 255 bytes per name and 4,095 in all"),
+        ("x/" * 2050, "the path is too long: at most 255 bytes per name and 4,095 in all"),
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+def test_user_path_refuses_what_no_file_can_be_called(name: str, problem: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        user_path(name)
+    assert raised.value.problem.endswith(f'": {problem}')
+    assert raised.value.remedy == "use another path"
+
+
+def test_a_pipe_or_a_device_is_told_from_a_file(write, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
+    assert kind_of_special(Path("/dev/null")) == "a device"
+    assert kind_of_special(write("a.csv", "")) is kind_of_special(tmp_path) is None
+
+
+# --- permissions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o644, 0o755), (0o002, 0o664, 0o775), (0o077, 0o600, 0o700)])
+def test_what_is_written_has_the_umask_of_the_user(umask: int, file: int, folder: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "deep" / "out.txt", "new")
+        with replacing_dir(tmp_path / "model") as temporary:
+            (temporary / "inner").mkdir()
+            for place in (temporary, temporary / "inner"):
+                (place / "weights").touch(0o600)  # as safetensors writes its files
+        with scratch_dir(tmp_path / "out") as scratch:
+            modes = {scratch.stat().st_mode & 0o777}
+    finally:
+        os.umask(before)
+    modes |= {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()}
+    assert modes == {folder}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()} == {file}
+
+
+def test_only_the_files_asked_for_are_shared(write, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "private.txt"):
+        write(name, "").chmod(0o600)
+    tmp_path.chmod(0o750)
+    share_files(tmp_path, "*.safetensors")
+    assert [(path.name, path.stat().st_mode & 0o777) for path in sorted(tmp_path.iterdir())] == [
+        ("model.safetensors", 0o640),
+        ("private.txt", 0o600),
+    ]
 
 
 # --- hashes ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glassloop.config import name_problem
 from glassloop.errors import DataError, listed, visible
+from glassloop.files import kind_of_special
 
 CHUNK_ROWS = 10_000
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -32,6 +33,12 @@ def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
     if suffix == ".tsv":
         return read_delimited(path, delimiter or "\t", quoted=False)
     return read_delimited(path, delimiter or ",", quoted=True)
+
+
+def refuse_special(path: Path) -> None:
+    """Raise for a pipe, a socket or a device: a data set is read more than once, and these cannot be."""
+    if kind := kind_of_special(path):
+        raise DataError(f"{path} is {kind}, not a file", "write the rows to a file (for example data.csv) and name that")
 
 
 def first_row_number(path: Path) -> int:

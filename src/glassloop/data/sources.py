@@ -21,7 +21,7 @@ from glassloop.data.examples import DESCRIPTION_NAME, Examples, RawSplit, load_p
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task, has_no_header, read_glue
 from glassloop.data.labels import CLASSES
 from glassloop.data.objects import hub_splits, object_tables
-from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file
+from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import cache_dir, find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
@@ -98,6 +98,8 @@ def find_source(path: Any, settings: DataSettings) -> Source:
             raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
         return glue_source(task, settings)
     where = find_path(path)
+    if where:
+        refuse_special(where)
     if where and where.is_dir():
         return folder_source(where, settings)
     if where and where.is_file():

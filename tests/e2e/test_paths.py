@@ -1,0 +1,106 @@
+"""Paths as people give them: the home folder, the umask, invalid bytes, names too long, pipes; in the real command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import Ended, run_commands
+
+TRAINING = ["--max_steps", "2", "--max_length", "16", "--device", "cpu", "--precision", "fp32", "--disable_tqdm"]
+
+
+@contextmanager
+def umask_of(value: int) -> Iterator[None]:
+    before = os.umask(value)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture
+def home(write, tiny_model_dir: Path, tmp_path: Path) -> Path:
+    """A home folder with a data file and a model."""
+    write("home/d.csv", "text,label\n" + "".join(f"the film is {number},{'ab'[number % 2]}\n" for number in range(20)))
+    (tmp_path / "home" / "model").symlink_to(tiny_model_dir)
+    return tmp_path / "home"
+
+
+def modes(folder: Path) -> set[tuple[str, int]]:
+    """Kind and permissions of everything in `folder`, and of itself."""
+    found = [folder, *(path for path in folder.rglob("*"))]
+    return {("folder" if path.is_dir() else "file", path.stat().st_mode & 0o777) for path in found}
+
+
+def test_the_home_folder_and_the_umask_hold_everywhere(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with umask_of(0o002):
+        ended = run_commands(
+            ["init", "~/d.csv", "--model", "~/model", "--out", "~/run.toml"],
+            ["train", "--config", "~/run.toml", "--output_dir=~/run", *TRAINING],
+            ["train", "--resume", "~/run"],
+            ["evaluate", "~/run", "--device", "cpu"],
+            ["predict", "~/run", "--file", "~/d.csv", "--out", "~/answers.jsonl", "--device", "cpu"],
+            ["eject", "~/run", "--out", "~/ejected"],
+            folder=elsewhere,
+            HOME=str(home),
+            GLASSLOOP_CACHE="~/cache",
+        )
+    assert [(step.code, step.err) for step in ended if step.code] == []
+    assert "is already complete" in ended[2].err
+    assert [*elsewhere.iterdir()] == [], "nothing is called ~"
+    assert (home / "ejected").is_dir()
+    assert modes(home / "run") | modes(home / "cache") == {("folder", 0o775), ("file", 0o664)}
+    assert modes(home / "answers.jsonl") == {("file", 0o664)}
+
+
+LONG = "x" * 300
+WRONG = {
+    "data, nobody": (["data", "~nobody-is-called-this/d.csv"], 3, "there is no such file or folder"),
+    "data, too long": (["data", f"{LONG}.csv"], 3, "there is no such file or folder"),
+    "data_dir, too long": (["data", "glue/mrpc", "--data_dir", LONG], 2, "the path is too long"),
+    "data_dir, nobody": (["data", "glue/mrpc", "--data_dir", "~nobody-is-called-this"], 2, "there is no such user"),
+    "output_dir, too long": (["train", "d.csv", "--output_dir", LONG], 2, "the path is too long"),
+    "output_dir, nobody": (["train", "d.csv", "--output_dir", "~nobody-is-called-this/x"], 2, "there is no such user"),
+    "config, too long": (["train", "--config", LONG], 2, "the path is too long"),
+    "config, nobody": (["train", "--config", "~nobody-is-called-this/x"], 2, "there is no such user"),
+    "resume, too long": (["train", "--resume", LONG], 2, "the path is too long"),
+    "evaluate, too long": (["evaluate", LONG], 2, "the path is too long"),
+    "predict, nobody": (["predict", "~nobody-is-called-this", "text"], 2, "there is no such user"),
+    "predict, file too long": (["predict", "run", "--file", LONG], 2, "the path is too long"),
+    "predict, out too long": (["predict", "run", "--file", "d.csv", "--out", LONG], 2, "the path is too long"),
+    "init, out too long": (["init", "d.csv", "--out", LONG], 2, "the path is too long"),
+    "eject, too long": (["eject", LONG], 2, "the path is too long"),
+    "verify, too long": (["verify", LONG], 2, "the path is too long"),
+    "pipe": (["data", "pipe.csv"], 3, "pipe.csv is a pipe, not a file"),
+    "pipe without an ending": (["data", "pipe"], 3, "pipe is a pipe, not a file"),
+    "device": (["data", "/dev/null"], 3, "/dev/null is a device, not a file"),
+    "invalid bytes, data": (["data", "caf\udce9.csv"], 2, 'the argument "caf\\udce9.csv" is not UTF-8'),
+    "invalid bytes, text": (["predict", "run", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
+    "invalid bytes, label": (["data", "d.csv", "--label", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "d.csv").write_text("text,label\na b,x\nc d,y\n")
+    for name in ("pipe", "pipe.csv"):
+        os.mkfifo(folder / name)
+    commands = [command for command, _, _ in WRONG.values()]
+    ended = run_commands(*commands, folder=folder, GLASSLOOP_CACHE=str(folder / "cache"))
+    return dict(zip(WRONG, ended, strict=True))
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_path_that_cannot_be_meant_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
+    _, code, sentence = WRONG[case]
+    ended = refusals[case]
+    assert ended.code == code, ended.err
+    assert sentence in ended.err
+    assert len(ended.lines) == 2
