@@ -81,7 +81,9 @@ def refuse_folder(folder: Path) -> None:
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         if pickles:
-            raise ModelError(f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened", SAVE_SAFELY)
+            raise ModelError(
+                f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened", SAVE_SAFELY
+            )
 
 
 def refuse_settings(folder: Path, name: str) -> None:
@@ -127,3 +129,16 @@ def read_json_file(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ModelError(f"{path}: holds no settings", DAMAGED)
     return found
+
+
+def weights_file(place: Place, *names: str) -> str:
+    """The file a weight is loaded from, by any of its names; the model's name where it comes from the hub."""
+    folder = Path(place.name)
+    if not folder.is_dir():
+        return place.name
+    for path in sorted(folder.glob(f"*{INDEX_SUFFIX}")):
+        shards = read_json_file(path)["weight_map"]
+        for name in names:
+            if name in shards:
+                return str(folder / shards[name])
+    return str(folder / "model.safetensors")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from glassloop.data.labels import LabelSet
-from glassloop.errors import ModelError, SettingsError, listed, visible
-from glassloop.model_files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings
+from glassloop.errors import ModelError, ResourceError, SettingsError, counted, listed, no_memory, resource_error, visible
+from glassloop.model_files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
 
@@ -23,6 +23,13 @@ def loading(place: Place, what: str) -> Iterator[None]:
     except ModelError:
         raise
     except Exception as error:
+        if no_memory(error):
+            told = f" ({error})" if str(error) else ""
+            raise ResourceError(
+                f"{place.name}: not enough memory to load the {what}{told}", "free some memory, or use a smaller model"
+            ) from error
+        if resources := resource_error(error):
+            raise resources from error
         detail = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if place.cache_only:
             raise ModelError(
@@ -30,9 +37,7 @@ def loading(place: Place, what: str) -> Iterator[None]:
                 "work offline with --model quickstart or the folder of a saved model",
             ) from error
         if "trust_remote_code" in str(error) or "custom code" in str(error):
-            raise ModelError(
-                f"{place.name}: the model wants to run code of its own", KNOWN_MODEL
-            ) from error
+            raise ModelError(f"{place.name}: the model wants to run code of its own", KNOWN_MODEL) from error
         raise ModelError(
             f"{place.name}: the {what} cannot be loaded: {detail}", "check the name, or get the model again"
         ) from error
@@ -93,7 +98,40 @@ def load_tokenizer(name: str | Path = "quickstart") -> Any:
             f"{name}: the tokenizer has no padding token",
             "set one: tokenizer.pad_token = tokenizer.eos_token, and save it",
         )
+    longest = tokenizer.model_max_length
+    if not isinstance(longest, int | float) or isinstance(longest, bool) or not longest >= 1:
+        raise ModelError(
+            f"{name}: model_max_length of the tokenizer is {longest!r}, not a number of 1 or more",
+            "correct model_max_length in tokenizer_config.json, or get the model again",
+        )
     return tokenizer
+
+
+def refuse_unknown_tokens(tokenizer: Any, model: Any) -> None:
+    """Raise where the tokenizer has tokens for which the model's embedding has no row."""
+    if not hasattr(model, "get_input_embeddings") or not hasattr(tokenizer, "get_vocab"):
+        return  # something of the user's own, which may look up tokens in any way
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if unknown := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
+        raise ModelError(
+            f"the tokenizer has {counted(len(unknown), 'token', 'tokens')} beyond the {rows:,} rows of the model's embedding "
+            f"({listed(sorted(unknown), 5)})",
+            "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both",
+        )
+
+
+def refuse_not_finite(model: Any, where: Callable[[str], str]) -> None:
+    """Raise with the first weight that holds NaN or infinity; `where` says where the weight of a name comes from."""
+    import torch
+
+    kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    for name, weight in model.named_parameters():
+        if weight.numel() and weight.dtype in kinds and not torch.isfinite(torch.stack(torch.aminmax(weight.detach()))).all():
+            strange = int((~torch.isfinite(weight)).sum())
+            raise ModelError(
+                f"{where(name)}: the weight {name} is not finite ({strange:,} of its {weight.numel():,} numbers)",
+                "the weights are damaged or their training diverged: get the model again",
+            )
 
 
 def load_config(name: str | Path = "quickstart") -> Any:
@@ -161,6 +199,7 @@ def load_model(
                 if part != model.base_model_prefix:
                     module.load_state_dict(getattr(fresh, part).state_dict())
     refuse_unfit(str(name), f"{model.base_model_prefix}.", report, new_head)
+    refuse_not_finite(model, lambda weight: weights_file(place, weight.removeprefix(f"{model.base_model_prefix}."), weight))
     return model
 
 

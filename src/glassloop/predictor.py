@@ -19,7 +19,7 @@ from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
-from glassloop.modeling import load_model, load_tokenizer, longest_input
+from glassloop.modeling import load_model, load_tokenizer, longest_input, refuse_unknown_tokens
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
 from glassloop.speed.backends import usable
 
@@ -43,6 +43,7 @@ class Predictor:
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
+        refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = usable(self.backend, self.model)
         config = self.model.config
         self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)

@@ -23,7 +23,7 @@ from glassloop.engine.state import Plan, State
 from glassloop.errors import DivergedError, SettingsError, listed, visible
 from glassloop.files import share_files, user_path
 from glassloop.metrics import decide, metrics_for
-from glassloop.modeling import quiet_transformers
+from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
 from glassloop.speed.backends import usable
 from glassloop.training import run_training
@@ -96,6 +96,7 @@ class Trainer:
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
         self.model = model.to(self.backend.device)
         self.collate = self.choose_collator(data_collator)
+        refuse_unknown_tokens(self.processing_class, self.model)
         self.told: set[str] = set()
         self.quiet = False  # no lines and no bar
         self.optimizers = optimizers
@@ -209,6 +210,7 @@ class Trainer:
 
         `resume_from_checkpoint`: True goes on from the newest complete checkpoint of output_dir, a path from that one.
         """
+        refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self.backend = usable(self.backend, self.model, self.say_once)  # weights may have been frozen since
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         resume = user_path(resume_from_checkpoint) if isinstance(resume_from_checkpoint, str) else resume_from_checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -20,7 +21,7 @@ import pytest
 
 from glassloop import model_files, modeling
 from glassloop.data.labels import LabelSet
-from glassloop.errors import GlassloopError, ModelError, SettingsError
+from glassloop.errors import GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.model_files import Place
 from glassloop.modeling import (
     carried_labels,
@@ -28,6 +29,7 @@ from glassloop.modeling import (
     load_model,
     load_tokenizer,
     longest_input,
+    refuse_unknown_tokens,
 )
 
 NO_YES = LabelSet(("no", "yes"))
@@ -323,6 +325,51 @@ def test_a_config_of_a_wider_model_is_refused_also_with_a_fresh_head(new_head: b
     assert problem.startswith(f"{model_dir}: 37 weights have another size than its config and the labels ask for (bert.")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("sharded", [False, True], ids=["one file", "a shard"])
+def test_weights_that_are_not_finite_are_refused_with_tensor_and_file(value: float, sharded: bool, model_dir: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model_dir / "model.safetensors")
+    weights["encoder.layer.1.output.dense.bias"][[3, 5]] = value
+    name = "model-00002-of-00002.safetensors" if sharded else "model.safetensors"
+    save_file(weights, model_dir / name)
+    if sharded:
+        (model_dir / "model.safetensors").unlink()
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
+        (model_dir / "model.safetensors.index.json").write_text(json.dumps(index))
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    assert error.problem == (
+        f"{model_dir / name}: the weight bert.encoder.layer.1.output.dense.bias is not finite (2 of its 32 numbers)"
+    )
+    assert error.remedy == "the weights are damaged or their training diverged: get the model again"
+
+
+def test_memory_that_is_not_enough_to_load_a_model_is_no_fault_of_the_model(model_dir: Path, monkeypatch) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    for raised in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 bytes")):
+
+        def fail(*_: Any, error: Exception = raised, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", fail)
+        error = error_of(load_model, model_dir, labels=NO_YES, kind=ResourceError)
+        assert error.problem.startswith(f"{model_dir}: not enough memory to load the model")
+        assert error.remedy == "free some memory, or use a smaller model"
+        assert error.exit_code == 6
+
+
+def test_a_full_disk_while_a_model_is_fetched_is_no_fault_of_the_model(model_dir: Path, monkeypatch) -> None:
+    from transformers import AutoConfig
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "blob")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
+    assert error_of(load_config, model_dir, kind=ResourceError).exit_code == 6
+
+
 # --- tokenizers --------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +424,34 @@ def test_the_longest_input_of_a_real_roberta_fits() -> None:
     assert model(torch.full((1, longest), 5)).last_hidden_state.shape == (1, 16, 8)
     with pytest.raises((IndexError, RuntimeError)):
         model(torch.full((1, longest + 1), 5))
+
+
+@pytest.mark.parametrize("length", ["512", "long", True, -5, 0, [512], float("nan")], ids=ascii)
+def test_a_longest_input_that_is_no_number_is_refused(length: Any, model_dir: Path) -> None:
+    change_json(model_dir / "tokenizer_config.json", model_max_length=length)
+    error = error_of(load_tokenizer, model_dir)
+    assert error.problem == f"{model_dir}: model_max_length of the tokenizer is {length!r}, not a number of 1 or more"
+    assert error.remedy == "correct model_max_length in tokenizer_config.json, or get the model again"
+
+
+@pytest.mark.parametrize(("length", "longest"), [(None, 64), (1e30, 64), (32, 32), (32.0, 32)])
+def test_a_longest_input_that_is_a_number_is_taken(length: Any, longest: int, model_dir: Path) -> None:
+    change_json(model_dir / "tokenizer_config.json", model_max_length=length)
+    assert longest_input(load_tokenizer(model_dir), load_config(model_dir)) == longest
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused() -> None:
+    tokenizer, model = families.tiny_tokenizer(), families.tiny_model()
+    refuse_unknown_tokens(tokenizer, model)
+    rows = model.get_input_embeddings().num_embeddings
+    tokenizer.add_tokens([f"filler{number}" for number in range(rows - len(tokenizer))] + ["alpha", "beta\x1b[31m"])
+    error = error_of(refuse_unknown_tokens, tokenizer, model)
+    assert error.problem == (
+        f"the tokenizer has 2 tokens beyond the {rows} rows of the model's embedding (alpha, beta\\x1b[31m)"
+    )
+    assert error.remedy == "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both"
+    model.resize_token_embeddings(len(tokenizer))
+    refuse_unknown_tokens(tokenizer, model)
 
 
 # --- the head and the labels -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from families import tiny_model
+from families import tiny_model, tiny_tokenizer
 from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
@@ -161,6 +161,28 @@ def test_a_damaged_record(tmp_path: Path) -> None:
     (tmp_path / RUN_NAME).write_text("[]")
     with pytest.raises(ModelError, match="the record of the run cannot be read: the file is a list of 0, not an object"):
         Predictor(tmp_path)
+
+
+def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = model_dir("single_label_classification", 2) / "model.safetensors"
+    weights = load_file(path)
+    weights["classifier.bias"][1] = np.nan
+    save_file(weights, path, {"format": "pt"})
+    problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
+    with says(problem, "the weights are damaged or their training diverged: get the model again", ModelError):
+        Predictor(path.parent, device="cpu")
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_found_before_predicting(model_dir) -> None:
+    folder = model_dir("single_label_classification", 2)
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["alpha", "beta"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(ModelError) as caught:
+        Predictor(folder, device="cpu")
+    assert "beyond the 97 rows of the model's embedding" in caught.value.problem
 
 
 # --- files -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from families import tiny_model, weights_hash
+from families import tiny_model, tiny_tokenizer, weights_hash
 from torch.nn import functional
 
 from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
@@ -20,7 +20,7 @@ from glassloop.engine import recorder
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
-from glassloop.errors import DataError, DivergedError, SettingsError
+from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.trainer import UNSUPPORTED
 
 STEPS_OF_AN_EPOCH = 8  # 29 rows in batches of 4
@@ -670,6 +670,28 @@ def test_a_callback_may_stop_the_run(trainer_of) -> None:
     trainer = trainer_of(callbacks=[Enough()])
     assert trainer.train().global_step == 3
     assert trainer.state.stop_reason == "enough"
+
+
+def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(says, trainer_of) -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        model.bert.encoder.layer[0].output.dense.bias[4] = torch.nan
+    trainer = trainer_of(model=model)
+    with says(
+        "the model given to Trainer: the weight bert.encoder.layer.0.output.dense.bias is not finite (1 of its 32 numbers)",
+        "the weights are damaged or their training diverged: get the model again",
+        ModelError,
+    ):
+        trainer.train()
+    assert trainer.state.step == 0
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_found_before_training(trainer_of) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["alpha", "beta"])
+    with pytest.raises(ModelError) as caught:
+        trainer_of(processing_class=tokenizer)
+    assert "beyond the 97 rows of the model's embedding" in caught.value.problem
 
 
 # --- divergence --------------------------------------------------------------------------------------------------
