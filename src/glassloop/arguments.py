@@ -36,19 +36,34 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
 }
 TRACKERS = ("none", "tensorboard", "wandb", "trackio")
-# What the field's old code writes, and what it means today. None: it is taken and changes nothing.
+# Names of other versions: what is said about each, and the settings it means here. None: it is accepted and changes nothing.
 RENAMED: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
-    "evaluation_strategy": ("eval_strategy", lambda value: {"eval_strategy": value}),
-    "no_cuda": ('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
-    "use_cpu": ('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
-    "fp16": ('precision="fp16"', lambda value: {"precision": "fp16"} if value else {}),
-    "bf16": ('precision="bf16"', lambda value: {"precision": "bf16"} if value else {}),
-    "warmup_ratio": ("warmup_steps (a number below 1 is a share of all steps)", lambda value: {"warmup_steps": value}),
-    "per_gpu_train_batch_size": ("per_device_train_batch_size", lambda value: {"per_device_train_batch_size": value}),
-    "per_gpu_eval_batch_size": ("per_device_eval_batch_size", lambda value: {"per_device_eval_batch_size": value}),
-    "overwrite_output_dir": ("nothing: a finished run is never overwritten", lambda value: {}),
-    "remove_unused_columns": ("nothing: what the model does not take is left out, and named", lambda value: {}),
-    "train_sampling_strategy": ("group_by_length", lambda value: {"group_by_length": value == "group_by_length"}),
+    "evaluation_strategy": ("is now called eval_strategy", lambda value: {"eval_strategy": value}),
+    "no_cuda": ('is now called device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "use_cpu": ('is now called device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "fp16": ('is now called precision="fp16"', lambda value: {"precision": "fp16"} if value else {}),
+    "bf16": ('is now called precision="bf16"', lambda value: {"precision": "bf16"} if value else {}),
+    "warmup_ratio": (
+        "is now called warmup_steps (a number below 1 is a share of all steps)",
+        lambda value: {"warmup_steps": value} if value else {},
+    ),
+    "per_gpu_train_batch_size": (
+        "is now called per_device_train_batch_size",
+        lambda value: {"per_device_train_batch_size": value},
+    ),
+    "per_gpu_eval_batch_size": (
+        "is now called per_device_eval_batch_size",
+        lambda value: {"per_device_eval_batch_size": value},
+    ),
+    "overwrite_output_dir": ("has no effect: a finished run is never overwritten", lambda value: {}),
+    "remove_unused_columns": (
+        "has no effect: columns that the model does not accept are dropped and reported",
+        lambda value: {},
+    ),
+    "train_sampling_strategy": (
+        "is now called group_by_length",
+        lambda value: {"group_by_length": value == "group_by_length"},
+    ),
 }
 # Known elsewhere, not here: what to do instead.
 REFUSED = {
@@ -135,24 +150,40 @@ class TrainingArguments:
 
 
 def translated(given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
-    """The settings under today's names, each old name told in one line; and one sentence for each name that is not taken."""
-    known = [entry.name for entry in fields(kind)]
+    """The settings under their present names, and one sentence for each name or combination of names that is refused.
+
+    Each old name is reported in a line. A setting that has two values under two names is refused, unless one is its default.
+    """
+    known = {entry.name: entry.default for entry in fields(kind)}
     settings: dict[str, Any] = {}
+    renamed: list[tuple[str, str, Any]] = []  # the old name, the present one, and its value
     problems = []
     for name, value in given.items():
         if name in known:
             value = json.dumps(value) if isinstance(value, dict) else value
             settings[name] = ",".join(value) if isinstance(value, list | tuple) else value
+        elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
+            problems.append(f"warmup_ratio is {value}, not from 0 to below 1")
         elif name in RENAMED:
-            today, translate = RENAMED[name]
-            print(f"glassloop: {name} is called {today} today", file=sys.stderr)
-            settings |= translate(value)
+            about, translate = RENAMED[name]
+            print(f"glassloop: {name} {about}", file=sys.stderr)
+            renamed += [(name, today, meant) for today, meant in translate(value).items()]
         elif name in REFUSED:
             problems.append(f"{name} is not supported: {REFUSED[name]}")
         else:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             problems.append(f"unknown setting {visible(name)}" + (f'; did you mean "{near[0]}"?' if near else ""))
+    origins = {name: shown(value) for name, value in settings.items()}
+    for name, today, value in renamed:
+        if settings.get(today, known[today]) not in (known[today], value):
+            problems.append(f"{today} is given twice: {origins[today]}, and {shown(value)} as {name}")
+        settings[today], origins[today] = value, f"{shown(value)} as {name}"
     return settings, problems
+
+
+def shown(value: object) -> str:
+    """A value as a person writes it."""
+    return visible(value) if isinstance(value, str) else str(value)
 
 
 def wrong_types(args: TrainingArguments) -> dict[str, str]:

@@ -246,17 +246,17 @@ def test_what_is_said_stays_on_a_line() -> None:
 # --- old names ---------------------------------------------------------------------------------------------------
 
 OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "evaluation_strategy": ("epoch", {"eval_strategy": "epoch"}, "eval_strategy"),
-    "no_cuda": (True, {"device": "cpu"}, 'device="cpu"'),
-    "use_cpu": (True, {"device": "cpu"}, 'device="cpu"'),
-    "fp16": (True, {"precision": "fp16"}, 'precision="fp16"'),
-    "bf16": (True, {"precision": "bf16"}, 'precision="bf16"'),
-    "warmup_ratio": (0.1, {"warmup_steps": 0.1}, "warmup_steps (a number below 1 is a share of all steps)"),
-    "per_gpu_train_batch_size": (4, {"per_device_train_batch_size": 4}, "per_device_train_batch_size"),
-    "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "per_device_eval_batch_size"),
-    "overwrite_output_dir": (True, {}, "nothing: a finished run is never overwritten"),
-    "remove_unused_columns": (True, {}, "nothing: what the model does not take is left out, and named"),
-    "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "group_by_length"),
+    "evaluation_strategy": ("epoch", {"eval_strategy": "epoch"}, "is now called eval_strategy"),
+    "no_cuda": (True, {"device": "cpu"}, 'is now called device="cpu"'),
+    "use_cpu": (True, {"device": "cpu"}, 'is now called device="cpu"'),
+    "fp16": (True, {"precision": "fp16"}, 'is now called precision="fp16"'),
+    "bf16": (True, {"precision": "bf16"}, 'is now called precision="bf16"'),
+    "warmup_ratio": (0.1, {"warmup_steps": 0.1}, "is now called warmup_steps (a number below 1 is a share of all steps)"),
+    "per_gpu_train_batch_size": (4, {"per_device_train_batch_size": 4}, "is now called per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "is now called per_device_eval_batch_size"),
+    "overwrite_output_dir": (True, {}, "has no effect: a finished run is never overwritten"),
+    "remove_unused_columns": (True, {}, "has no effect: columns that the model does not accept are dropped and reported"),
+    "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "is now called group_by_length"),
 }
 
 
@@ -269,12 +269,58 @@ def test_the_old_names_are_these() -> None:
 def test_an_old_name_is_taken_and_told_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     value, today, called = OLD[name]
     assert TrainingArguments(**{name: value}) == TrainingArguments(**today)
-    assert capsys.readouterr() == ("", f"glassloop: {name} is called {called} today\n")
+    assert capsys.readouterr() == ("", f"glassloop: {name} {called}\n")
 
 
 @pytest.mark.parametrize("name", ["no_cuda", "use_cpu", "fp16", "bf16"])
 def test_an_old_switch_that_is_off_changes_nothing(name: str) -> None:
     assert TrainingArguments(**{name: False}) == TrainingArguments()
+
+
+TWICE = {
+    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is given twice: 500, and 0.1 as warmup_ratio"),
+    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is given twice: "fp16" as fp16, and "bf16" as bf16'),
+    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is given twice: "fp32", and "bf16" as bf16'),
+    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is given twice: "cuda", and "cpu" as no_cuda'),
+    "another strategy": (
+        {"evaluation_strategy": "epoch", "eval_strategy": "steps"},
+        'eval_strategy is given twice: "steps", and "epoch" as evaluation_strategy',
+    ),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["in this order", "in the other"])
+@pytest.mark.parametrize("case", TWICE)
+def test_a_setting_with_two_values_under_two_names_is_refused(case: str, turned: bool) -> None:
+    given, problem = TWICE[case]
+    if case == "fp16 and bf16" and turned:
+        problem = 'precision is given twice: "bf16" as bf16, and "fp16" as fp16'
+    assert refused(**dict(reversed(given.items()) if turned else given.items())) == problem
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"warmup_steps": 500, "warmup_ratio": 0.0}, {"warmup_steps": 500}),
+        ({"warmup_ratio": 0.0, "warmup_steps": 500}, {"warmup_steps": 500}),
+        ({"warmup_steps": 0, "warmup_ratio": 0.1}, {"warmup_steps": 0.1}),
+        ({"warmup_ratio": 0.1, "warmup_steps": 0}, {"warmup_steps": 0.1}),
+        ({"fp16": False, "bf16": True}, {"precision": "bf16"}),
+        ({"bf16": True, "fp16": False}, {"precision": "bf16"}),
+        ({"bf16": True, "precision": "bf16"}, {"precision": "bf16"}),
+        ({"precision": "auto", "fp16": True}, {"precision": "fp16"}),
+        ({"no_cuda": True, "use_cpu": True, "device": "cpu"}, {"device": "cpu"}),
+    ],
+    ids=str,
+)
+def test_two_names_of_a_setting_that_agree_are_taken(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    """As in transformers: a warm-up of 0 is none, so the other one counts."""
+    assert TrainingArguments(**given) == TrainingArguments(**meant)
+
+
+@pytest.mark.parametrize("share", [1, 1.0, 6, -0.1])
+def test_a_share_of_warmup_is_below_one(share: float) -> None:
+    assert refused(warmup_ratio=share) == f"warmup_ratio is {share}, not from 0 to below 1"
 
 
 def test_other_sampling_is_the_usual_one() -> None:
@@ -293,4 +339,4 @@ def test_names_of_today_are_told_in_no_line(capsys: pytest.CaptureFixture[str]) 
 def test_what_transformers_users_write_for_columns_and_schedules_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     args = TrainingArguments("x", remove_unused_columns=True, lr_scheduler_type="cosine", lr_scheduler_kwargs={"num_cycles": 2})
     assert args.lr_scheduler_kwargs == '{"num_cycles": 2}'
-    assert "remove_unused_columns is called nothing" in capsys.readouterr().err
+    assert "remove_unused_columns has no effect" in capsys.readouterr().err

@@ -44,8 +44,8 @@ def test_old_names_become_todays(write, capsys: pytest.CaptureFixture[str]) -> N
     path = write("run.toml", '[training]\nevaluation_strategy = "epoch"\nno_cuda = true\n')
     assert read_config(str(path))["training"] == {"eval_strategy": "epoch", "device": "cpu"}
     assert capsys.readouterr().err.splitlines() == [
-        "glassloop: evaluation_strategy is called eval_strategy today",
-        'glassloop: no_cuda is called device="cpu" today',
+        "glassloop: evaluation_strategy is now called eval_strategy",
+        'glassloop: no_cuda is now called device="cpu"',
     ]
 
 
