@@ -27,13 +27,13 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-KILL, TERM, INT = "SIGKILL", "SIGTERM", "SIGINT"
-STEP = "glassloop.training:train_step"
+KILL, TERM, INT, HUP = "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"
+STEP = "glassloop.session:train_step"
 EVALUATION = "glassloop.trainer:run_over"
 FORWARD = "glassloop.engine.backends:PlainBackend.forward"
 BACKWARD = "glassloop.engine.backends:PlainBackend.backward"
 OPTIMIZER = "glassloop.engine.backends:PlainBackend.step"
-SAVING = "glassloop.engine.saver:write_checkpoint"
+SAVING = "glassloop.engine.shelf:write_checkpoint"
 TIMINGS = ("_runtime", "_per_second")
 
 
@@ -267,7 +267,7 @@ def serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("glassloop.runs", "glassloop.training", "glassloop.scoring", "transformers.models.bert.modeling_bert",
+    for name in ("glassloop.runs", "glassloop.session", "glassloop.scoring", "transformers.models.bert.modeling_bert",
                  "transformers.models.auto.modeling_auto", "transformers.models.bert.tokenization_bert",
                  "torch._dynamo", "sklearn.metrics"):  # fmt: skip
         importlib.import_module(name)

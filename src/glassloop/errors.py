@@ -84,7 +84,7 @@ def resource_error(error: BaseException) -> ResourceError | None:
     if no_memory(error):
         return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
     if isinstance(error, RuntimeError) and any(part in text for part in LOST):
-        return ResourceError("another process has ended, so this one ends too", "see what it said; go on with --resume")
+        return ResourceError("another process has ended, so this one ends too", "see its message, then resume with --resume")
     return None
 
 

@@ -162,6 +162,24 @@ def scratch_dir(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def reserved(path: Path, num_bytes: int) -> Iterator[None]:
+    """Reserve room on the disk in a file without content. Remove the file when the room is needed, or with the block."""
+    try:
+        with path.open("wb") as opened, suppress(AttributeError):  # a platform without it reserves nothing
+            os.posix_fallocate(opened.fileno(), 0, num_bytes)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # a file system that cannot
+            free = shutil.disk_usage(path.parent).free
+            problem = f"{path.parent}: {error.strerror} ({num_bytes:,} bytes needed, {free:,} free)"
+            raise ResourceError(problem, "make room, or choose another folder") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def sync_file(path: Path) -> None:
     """Make the content of a file durable."""
     with path.open("rb") as written:

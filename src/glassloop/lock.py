@@ -1,57 +1,99 @@
-"""One run a folder: a lock that the operating system lets go of when its holder dies."""
+"""One run per folder: a lock that the operating system releases when its holder dies."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import platform
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
-from glassloop.errors import LockedError, ResourceError
+from glassloop.errors import LockedError, ResourceError, printable
 
 LOCK_NAME = ".lock"
+MOST_BYTES = 500  # of the holder's name: whatever else the file holds is not read
 
 
 def refuse_held(folder: Path) -> None:
-    """Raise where a living process holds the folder; nothing is changed."""
-    if (folder / LOCK_NAME).is_file():
-        with (folder / LOCK_NAME).open(encoding="utf-8") as handle:
-            hold(handle, folder, fcntl.LOCK_SH)
+    """Raise `LockedError` if a living process holds the folder; change nothing."""
+    try:
+        handle = open_lock(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        take(handle, folder, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
 
 
-def hold(handle: TextIO, folder: Path, kind: int) -> str:
-    """Take the lock, and return who held it before and died."""
-    holder = handle.read().strip()
+def open_lock(folder: Path, flags: int) -> int:
+    """Open the lock file and return its descriptor. A link or anything else that is not a plain file is refused."""
+    path = folder / LOCK_NAME
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ResourceError(f"{path} is a symbolic link", "remove it: a lock is a plain file") from error
+        raise ResourceError(f"{path}: {error.strerror}", "choose an output_dir that can be written to") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ResourceError(f"{path} is not a plain file", "remove it, or choose another output_dir")
+    return handle
+
+
+def take(handle: int, folder: Path, kind: int) -> None:
+    """Take the lock at once, or raise `LockedError` with the name of its holder."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        problem = f"{folder}: another run holds it: {holder or 'unknown'}"
+    except BlockingIOError as error:
+        problem = f"{folder}: another run holds it: {holder_of(handle) or 'unknown'}"
         raise LockedError(problem, "wait for it, or choose another folder") from error
-    return holder
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be locked: {error.strerror}", "choose a folder on another disk") from error
+
+
+def holder_of(handle: int) -> str:
+    """Return what the lock file says about its holder, whatever bytes it contains."""
+    return printable(os.pread(handle, MOST_BYTES, 0).decode("utf-8", "replace").strip())
+
+
+def take_current(folder: Path) -> int:
+    """Open and take the lock file that has the name now: a holder that ends removes its file while others may wait for it."""
+    while True:
+        handle = open_lock(folder, os.O_RDWR | os.O_CREAT)
+        try:
+            take(handle, folder, fcntl.LOCK_EX)
+            named = (folder / LOCK_NAME).lstat()
+            if os.path.samestat(named, os.fstat(handle)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder while the block runs. Raises where a living process holds it; a dead one's lock is taken over."""
-    path = folder / LOCK_NAME
+    """Hold the folder while the block runs. Raises `LockedError` if a living process holds it; takes over a dead one's lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a+", encoding="utf-8")
+        handle = take_current(folder)
     except OSError as error:
         raise ResourceError(f"{folder}: {error.strerror}", "choose an output_dir that can be written to") from error
-    with handle:
-        handle.seek(0)
-        if holder := hold(handle, folder, fcntl.LOCK_EX):
-            say(f"the lock of a run that died was taken over: {holder}")
-        handle.seek(0)
-        handle.truncate()
-        handle.write(json.dumps({"process": os.getpid(), "machine": platform.node()}))
-        handle.flush()
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    try:
+        if holder := holder_of(handle):
+            say(f"took over the lock of a run that died: {holder}")
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps({"process": os.getpid(), "machine": platform.node()}).encode(), 0)
+        yield
+    finally:
+        (folder / LOCK_NAME).unlink(missing_ok=True)  # while it is held: whoever opened it finds out that it is gone
+        os.close(handle)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +26,8 @@ from glassloop.files import share_files, user_path
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
+from glassloop.session import trained
 from glassloop.speed.backends import usable
-from glassloop.training import run_training
 
 DEFAULT_DIR = "trainer_output"
 UNSUPPORTED = {
@@ -176,7 +177,8 @@ class Trainer:
     def say(self, line: str) -> None:
         """One line for a person, from the main process only."""
         if self.backend.is_main and not self.quiet:
-            print(f"glassloop: {line}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # a terminal that is gone ends no run
+                print(f"glassloop: {line}", file=sys.stderr, flush=True)
 
     @property
     def task(self) -> str:
@@ -205,17 +207,24 @@ class Trainer:
 
     # The verbs
 
-    def train(self, resume_from_checkpoint: bool | str | Path | None = None) -> TrainOutput:
+    def train(self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False) -> TrainOutput:
         """Run the loop to its end; the model is trained in place.
 
-        `resume_from_checkpoint`: True goes on from the newest complete checkpoint of output_dir, a path from that one.
+        `resume_from_checkpoint`: True resumes from the newest intact checkpoint of output_dir, a path from that one.
+        `restart`: start again from step 0, and move existing checkpoints aside.
         """
+        with self.training(resume_from_checkpoint, restart=restart) as output:
+            return output
+
+    @contextmanager
+    def training(self, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[TrainOutput]:
+        """Train as `train` does; until the block ends a signal is only noted, in `state.asked_to_stop`."""
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self.backend = usable(self.backend, self.model, self.say_once)  # weights may have been frozen since
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
-        resume = user_path(resume_from_checkpoint) if isinstance(resume_from_checkpoint, str) else resume_from_checkpoint
-        metrics = run_training(self, resume)
-        return TrainOutput(self.state.step, self.state.mean_loss, metrics)
+        resume = user_path(resume) if isinstance(resume, str) else resume
+        with trained(self, resume, restart=restart) as metrics:
+            yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
     def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""

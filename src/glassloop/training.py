@@ -1,13 +1,9 @@
-"""One training from its first or its next step to its end: the loop with its watchers, checkpoints, signals and resume."""
+"""The parts of one training: made once, saved to checkpoints, put back from them, and what to say when it fails."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
-import time
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +16,24 @@ from glassloop.engine.checkpoint import (
     Checkpoint,
     Snapshot,
     Tensors,
-    newest_checkpoint,
-    open_checkpoint,
     optimizer_of,
     optimizer_tensors,
     random_tensors,
     refuse_other_identity,
     refuse_other_tensors,
-    remove_leftovers,
     restore_optimizer,
     restore_random,
 )
 from glassloop.engine.evaluate import Interrupted
-from glassloop.engine.loop import fit, train_step
 from glassloop.engine.losses import check_loss
 from glassloop.engine.recorder import History, Trackers, versions
-from glassloop.engine.saver import BestWeights, Saver, listening
-from glassloop.engine.state import NotFiniteError, State
-from glassloop.errors import DivergedError, ResourceError, listed, no_memory
-from glassloop.lock import locked
+from glassloop.engine.saver import BestWeights, Saver
+from glassloop.engine.shelf import Shelf
+from glassloop.engine.state import NotFiniteError
+from glassloop.errors import DivergedError, ResourceError, listed
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
-from glassloop.run_folder import CHECKPOINTS_NAME, HISTORY_NAME
+from glassloop.run_folder import CHECKPOINTS_NAME
 from glassloop.seeding import seed_all
 
 if TYPE_CHECKING:
@@ -70,7 +62,8 @@ class Training:
         self.model, self.optimizer, self.scheduler = self.backend.prepare(trainer.model, optimizer, scheduler)
         self.bare = self.backend.unwrap(self.model)
         self.state, self.best = trainer.state, BestWeights(self.bare)
-        self.saver = Saver(self.folder / CHECKPOINTS_NAME, self.args.save_total_limit, trainer.write_model)
+        self.shelf = Shelf(self.folder / CHECKPOINTS_NAME, trainer.say)
+        self.saver = Saver(self.shelf, self.args.save_total_limit, trainer.write_model)
         self.rows: torch.Tensor | None = None
 
     def identity(self) -> dict[str, Any]:
@@ -124,13 +117,17 @@ class Training:
             if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
                 raise NotFiniteError(f"step {self.state.step:,}: the weight {name} is not finite", self.state.step)
 
-    def find_checkpoint(self, resume: bool | str | Path) -> Checkpoint | None:
-        """The checkpoint to go on from."""
+    def find_checkpoint(self, resume: bool | str | Path, restart: bool) -> Checkpoint | None:
+        """Return the checkpoint to resume from, None to start; with `restart`, move existing checkpoints aside."""
+        if restart:
+            if self.backend.is_main:
+                self.shelf.restart()
+            self.backend.wait()
         if resume is not True:
-            return open_checkpoint(Path(str(resume)))
-        found = newest_checkpoint(self.saver.folder, self.trainer.say)
+            return self.shelf.open(Path(str(resume))) if resume else None
+        found = self.shelf.newest()
         if found is None:
-            self.trainer.say(f"{self.folder}: there is no complete checkpoint, so the run starts again")
+            self.trainer.say(f"{self.folder}: there is no checkpoint, so the run starts again")
         return found
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -157,7 +154,7 @@ class Training:
             seed_all(self.args.seed + rank + 1000 * self.state.step)
             then, now = plain["processes"], self.backend.num_processes
             self.trainer.say(f"{now} processes instead of {then}: the same rows in every step, other dropout masks")
-        self.trainer.say(f"goes on after step {self.state.step:,} ({checkpoint.path})")
+        self.trainer.say(f"resuming after step {self.state.step:,} ({checkpoint.path})")
 
     def evaluate(self) -> dict[str, float] | None:
         """Metrics while training; None where a signal came in between."""
@@ -181,17 +178,24 @@ class Training:
             watching.append(progress_for(self.plan, args.disable_tqdm, history))
         return [*watching, *self.trainer.callbacks]
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of the model's weights."""
+        return sum(weight.nbytes for weight in self.bare.parameters())
+
     def check_disk(self) -> None:
-        """Refuse to start where there is no room for two checkpoints."""
-        if self.plan.save_every and self.backend.is_main:
-            copies = 4 if self.args.load_best_model_at_end else 3
-            needed = 2 * copies * sum(weight.nbytes for weight in self.bare.parameters())
-            free = shutil.disk_usage(self.folder).free
-            if free < needed:
-                raise ResourceError(
-                    f"{self.folder}: two checkpoints need {needed:,} bytes, {free:,} are free",
-                    "make room, choose another output_dir, or use save_strategy no",
-                )
+        """Refuse to start without room for two checkpoints and, in a run folder, for the final model."""
+        wanted = {}
+        if self.plan.save_every:
+            wanted["two checkpoints"] = 2 * (4 if self.args.load_best_model_at_end else 3) * self.num_bytes
+        if self.trainer.holds_lock:
+            wanted["the final model"] = with_slack(self.num_bytes)
+        needed, free = sum(wanted.values()), shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise ResourceError(
+                f"{self.folder}: {' and '.join(wanted)} need {needed:,} bytes, {free:,} are free",
+                "make room, choose another output_dir, or use save_strategy no",
+            )
 
     def diverged(self, error: NotFiniteError) -> DivergedError:
         """What is known about the step whose figure is not finite."""
@@ -219,82 +223,6 @@ class Training:
         )
 
 
-def run_training(trainer: Trainer, resume: bool | str | Path | None) -> dict[str, float]:
-    """Train to the end, or until a signal: then save, and leave as the signal asks."""
-    began = time.perf_counter()
-    trainer.state = State()
-    with trainer.backend.stage():
-        try:
-            return run_stages(trainer, resume, began)
-        finally:
-            trainer.backend.close()
-
-
-def run_stages(trainer: Trainer, resume: bool | str | Path | None, began: float) -> dict[str, float]:
-    """Make the parts, put back what a checkpoint holds, run the loop, say how it went."""
-    training = Training(trainer)
-    args, backend, state, plan = training.args, training.backend, training.state, training.plan
-    path = training.folder / HISTORY_NAME if backend.is_main else None
-    history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
-    alone = backend.is_main and not trainer.holds_lock
-    with locked(training.folder, trainer.say) if alone else nullcontext(), listening(state):
-        if backend.is_main and (names := remove_leftovers(training.folder) + remove_leftovers(training.saver.folder)):
-            trainer.say(f"removed what a crash had left half-written: {listed(names)}")
-        backend.wait()
-        training.check_disk()
-        checkpoint = training.find_checkpoint(resume) if resume else None
-        training.model.train()
-        training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
-        seed_all(args.seed + backend.rank)
-        if checkpoint is not None:
-            training.restore(checkpoint)
-        first = state.step
-        step = partial(
-            train_step,
-            training.model,
-            loss_sum=training.loss_sum,
-            optimizer=training.optimizer,
-            backend=backend,
-            max_norm=args.max_grad_norm,
-            on_gradients=trainer.on_gradients,
-        )
-        try:
-            fit(
-                backend.runner(step, training.optimizer, training.scheduler, trainer.say),
-                training.batches,
-                plan,
-                state,
-                callbacks=training.watchers(history),
-                evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
-                save=training.save,
-                gather=backend.gather_figures,
-                agree=backend.agree,
-            )
-            backend.settle()
-            training.refuse_not_finite(training.bare.state_dict())
-        except NotFiniteError as error:
-            raise training.diverged(error) from error
-        except (RuntimeError, MemoryError) as error:
-            raise training.out_of_memory(error) if no_memory(error) else error from None
-        finally:
-            training.saver.wait()
-    if state.signal:
-        trainer.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; go on with --resume")
-        backend.wait()
-        raise KeyboardInterrupt if state.signal == signal.SIGINT else SystemExit(128 + state.signal)
-    if args.load_best_model_at_end and training.best.weights:
-        training.bare.load_state_dict(training.best.weights)
-        backend.reload()
-    seconds = time.perf_counter() - began
-    return {
-        "train_loss": state.mean_loss,
-        "train_runtime": seconds,
-        "train_steps_per_second": (state.step - first) / seconds,
-        "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
-        "epoch": history.epoch(state),
-    }
-
-
-def rate_of(scheduler: Any) -> float:
-    """The learning rate of the next step."""
-    return float(optimizer_of(scheduler.optimizer).param_groups[0]["lr"])
+def with_slack(num_bytes: int) -> int:
+    """The room that a model of so many bytes of weights may need with its config and tokenizer."""
+    return num_bytes + num_bytes // 20 + (1 << 16)

@@ -193,7 +193,7 @@ def killed_and_resumed(trial: Trial, network: Any) -> float:
         process.kill()
     ended(process, "a run to be killed", -signal.SIGKILL)
     said = ended(started(folder, threads=threads, resume=True), "a resumed run")
-    went_on = f"goes on after step {SAVED} " in said  # started again, it would end in the same weights
+    went_on = f"resuming after step {SAVED} " in said  # started again, it would end in the same weights
     return weight_difference(network, load_model(str(folder / "end"))) if went_on else math.inf
 
 

@@ -158,7 +158,7 @@ def killed(place: Path, run: str, *launcher: str) -> str:
         cwd=place, env=environment(**settings), capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "goes on after step 10" in done.stderr
+    assert "resuming after step 10" in done.stderr
     return done.stderr
 
 

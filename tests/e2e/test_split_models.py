@@ -167,6 +167,6 @@ def test_what_cannot_work_is_refused(split, number: int) -> None:
 @NUMBERS
 def test_no_two_processes_speak(split, number: int) -> None:
     lines = split[number][2]
-    assert len([line for line in lines if line.startswith("glassloop: goes on after step 4")]) == 1
+    assert len([line for line in lines if line.startswith("glassloop: resuming after step 4")]) == 1
     assert [len([line for line in lines if line.startswith(f"step {step}/12")]) for step in (1, 12)] == [7, 7]  # trainings
     assert not [line for line in lines if "Warning" in line or "[rank" in line], lines

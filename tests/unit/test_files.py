@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -18,6 +19,7 @@ from glassloop.files import (
     names_beside,
     replacing,
     replacing_dir,
+    reserved,
     scratch_dir,
     sha256_of,
     share_files,
@@ -367,3 +369,30 @@ def test_sha256_is_that_of_the_bytes(data: bytes, write) -> None:
 
 def test_sha256_of_abc_is_the_published_one(write) -> None:
     assert sha256_of(write("abc", "abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_room_is_reserved_and_given_back(tmp_path: Path) -> None:
+    with reserved(tmp_path / "room", 1 << 20):
+        found = (tmp_path / "room").stat()
+        assert found.st_size == 1 << 20
+        assert found.st_blocks * 512 >= 1 << 20, "the blocks are taken, not only the name"
+    assert not (tmp_path / "room").exists()
+
+
+def test_room_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def unable(handle: int, start: int, length: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with (
+        pytest.raises(ResourceError, match=r"No space left on device \(1,024 bytes needed, .* free\)"),
+        reserved(tmp_path / "a", 1024),
+    ):
+        pass
+    monkeypatch.setattr(os, "posix_fallocate", unable)
+    with reserved(tmp_path / "a", 1024):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""One run a folder: a living holder is named, a dead one's lock is taken over with a line."""
+"""One run per folder: an error names a living holder, the lock of a dead one is taken over and reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.errors import LockedError, ResourceError
-from glassloop.lock import LOCK_NAME, locked
+from glassloop.lock import LOCK_NAME, locked, refuse_held
 
 HOLDER = """
 import sys, time
@@ -59,3 +59,85 @@ def test_the_lock_is_let_go_after_an_error(tmp_path: Path) -> None:
         raise ValueError("inside")
     with locked(tmp_path, print):
         pass
+
+
+def test_the_lock_cannot_be_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second opens the file, the first ends and removes it, a third makes a new one: only one of the two may hold it."""
+    import fcntl
+
+    real, waiting = fcntl.flock, [True]
+    first, third = locked(tmp_path, print), locked(tmp_path, print)
+    first.__enter__()
+
+    def flock(handle: object, kind: int) -> None:
+        if waiting.pop() if waiting else False:
+            first.__exit__(None, None, None)
+            third.__enter__()
+        real(handle, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LockedError), locked(tmp_path, print):
+        pass
+    with pytest.raises(LockedError):
+        refuse_held(tmp_path)
+    third.__exit__(None, None, None)
+    refuse_held(tmp_path)
+
+
+def test_a_lock_that_vanishes_while_it_is_taken_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    real, first = fcntl.flock, [True]
+
+    def flock(handle: object, kind: int) -> None:
+        if first.pop() if first else False:
+            (tmp_path / LOCK_NAME).unlink()
+        real(handle, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path, print):
+        assert str(os.getpid()) in (tmp_path / LOCK_NAME).read_text()
+
+
+def test_a_link_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "thesis.tex"
+    target.write_text("years of work")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK_NAME).symlink_to(target)
+    with pytest.raises(ResourceError, match="symbolic link"), locked(tmp_path / "run", print):
+        pass
+    with pytest.raises(ResourceError, match="symbolic link"):
+        refuse_held(tmp_path / "run")
+    assert target.read_text() == "years of work"
+    assert (tmp_path / "run" / LOCK_NAME).is_symlink()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK_NAME)
+    with pytest.raises(ResourceError, match="not a plain file"), locked(tmp_path, print):
+        pass
+    (tmp_path / LOCK_NAME).unlink()
+    (tmp_path / LOCK_NAME).mkdir()
+    with pytest.raises(ResourceError), locked(tmp_path, print):
+        pass
+
+
+def test_any_bytes_in_the_lock_file_are_survived(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00\x1b[2J" * 10_000)
+    said: list[str] = []
+    refuse_held(tmp_path)
+    with locked(tmp_path, said.append):
+        pass
+    assert len(said) == 1
+    assert len(said[0]) < 2000
+    assert "\x1b" not in said[0], "no escape codes in the terminal"
+    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    while holder.stdout.readline() != "held\n":
+        pass
+    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LockedError), locked(tmp_path, print):
+        pass
+    holder.kill()
+    holder.wait()

@@ -1,4 +1,4 @@
-"""One training from its next step to its end: what is saved, what resume refuses, what a signal does."""
+"""The parts of a training: what is saved, what resume refuses, and how much room there must be."""
 
 from __future__ import annotations
 
@@ -40,30 +40,6 @@ def trained(folder: Path, rows: Any, tokenizer: Any, resume: Any = None, callbac
     return trainer
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"gradient_accumulation_steps": 2, "group_by_length": True, "max_steps": 7},
-        {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "metric_for_best_model": "accuracy"},
-        {"lr_scheduler_type": "cosine", "warmup_steps": 3, "weight_decay": 0.1, "optim": "adamw_torch"},
-    ],
-)
-@pytest.mark.parametrize("stop", [1, 5, 6])
-def test_stopping_anywhere_and_resuming_equals_never_stopping(
-    settings: dict, stop: int, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
-    whole = trained(tmp_path / "whole", rows, tiny_tokenizer, **settings)
-    with pytest.raises(SystemExit) as caught:
-        trained(tmp_path / "parts", rows, tiny_tokenizer, callbacks=[StopAt(stop)], **settings)
-    assert caught.value.code == 143
-    parts = trained(tmp_path / "parts", rows, tiny_tokenizer, resume=True, **settings)
-    assert weights_hash(parts.model) == weights_hash(whole.model)
-    assert parts.state.history == whole.state.history
-    assert parts.state.mean_loss == whole.state.mean_loss
-    assert parts.state.best_step == whole.state.best_step
-
-
 def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     often = trained(tmp_path / "often", rows, tiny_tokenizer, save_steps=1)
     never = trained(tmp_path / "never", rows, tiny_tokenizer, save_strategy="no")
@@ -94,21 +70,24 @@ def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_
     assert weights_hash(other.model) == weights_hash(whole.model)
 
 
-def test_without_a_checkpoint_the_run_starts_again_and_says_so(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
-    args = whole.args
-    again = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    shutil.rmtree(tmp_path / "whole" / "checkpoints")
-    again.train(resume_from_checkpoint=True)
-    assert "no complete checkpoint, so the run starts again" in capsys.readouterr().err
-    assert weights_hash(again.model) == weights_hash(whole.model)
-
-
 def test_no_room_for_two_checkpoints_is_refused_before_the_first_step(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("glassloop.training.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ResourceError, match=r"two checkpoints need .* bytes, 1,000 are free"):
         trained(tmp_path, rows, tiny_tokenizer)
+
+
+def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
+    trainer.quiet, trainer.holds_lock = True, True
+    with trainer.training():
+        size = (tmp_path / ".model.reserved").stat().st_size
+    assert size > sum(weight.nbytes for weight in trainer.model.parameters())
+    assert not (tmp_path / ".model.reserved").exists()
+    monkeypatch.setattr("glassloop.training.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    with pytest.raises(ResourceError, match=rf"the final model need {size:,} bytes, 1,000 are free"):
+        trainer.train()

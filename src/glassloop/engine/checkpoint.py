@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, written whole or not at all.
+"""Checkpoints: everything a run needs to resume as if it had never stopped, written whole or not at all.
 
 A checkpoint is a folder `step-00000500`: `model/` as any Hugging Face user expects it, `optimizer.safetensors`, the random
 state of every process, `state.json`, and last of all `manifest.json` with the size and SHA-256 of each file.
@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from glassloop.errors import ModelError, listed
+from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME
 
@@ -30,6 +30,7 @@ MANIFEST = "manifest.json"
 STEP_DIR = re.compile(r"step-(\d{8})")
 WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.(step-\d{{8}}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
+OTHER_CHECKPOINT = "resume from another checkpoint"
 Tensors = dict[str, torch.Tensor]
 
 
@@ -44,6 +45,10 @@ class Snapshot:
     rows: torch.Tensor  # a hash of each training row
     plain: dict[str, Any]  # state, schedule, scaler, optimizer settings, random states: what JSON can hold
     identity: dict[str, Any]  # what must be the same when the run goes on
+
+    @property
+    def step(self) -> int:
+        return int(self.plain["state"]["step"])
 
     @property
     def num_bytes(self) -> int:
@@ -117,10 +122,9 @@ def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> 
     np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
 
 
-def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
-    """Write a snapshot below `folder`; the manifest last, then the name."""
-    path = folder / f"step-{snapshot.plain['state']['step']:08d}"
-    with replacing_dir(path, replace=True) as writing:  # what is there of this step is damaged, or of other numbers
+def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
+    """Write a snapshot to `path`: its files, then the manifest, then the name."""
+    with replacing_dir(path, replace=True) as writing:
         save_model(writing / "model", snapshot.model)
         fault_point("write", writing / "model")
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
@@ -137,28 +141,15 @@ def write_checkpoint(folder: Path, snapshot: Snapshot, save_model: Callable[[Pat
             for file in sorted(writing.rglob("*"))
             if file.is_file()
         }
-        manifest = {"format": FORMAT, "step": snapshot.plain["state"]["step"], "identity": snapshot.identity, "files": files}
+        manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
         (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / MANIFEST)
-    return path
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest with a SHA-256 of itself, so that damage to it is found like damage to any other file."""
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
-
-
-def rotate(folder: Path, keep: int | None, best_step: int | None) -> None:
-    """Remove the oldest checkpoints beyond `keep`; never that of the best evaluation."""
-    if keep is None:
-        return
-    for path in complete_names(folder)[keep:]:
-        if int(STEP_DIR.fullmatch(path.name)[1]) != best_step:  # type: ignore[index]
-            doomed = path.with_name(f".{path.name}.old")
-            path.rename(doomed)  # in one go: a half-removed checkpoint never has a good name
-            fault_point("rename", path)
-            shutil.rmtree(doomed, ignore_errors=True)
 
 
 def complete_names(folder: Path) -> list[Path]:
@@ -195,55 +186,57 @@ class Checkpoint:
         try:
             found = load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: not readable: {error}", "resume from another checkpoint") from error
+            raise ModelError(f"{path}: not readable: {error}", OTHER_CHECKPOINT) from error
         then, now = self.plain["tensors"][name], kinds_of(found)
         for tensor in (key for key in {**then, **now} if then.get(key) != now.get(key)):
             problem = f"{path}: the tensor {tensor} is {now.get(tensor, 'missing')}, but was {then.get(tensor, 'not there')}"
-            raise ModelError(problem, "resume from another checkpoint")
+            raise ModelError(problem, OTHER_CHECKPOINT)
         return found
 
     def weights(self) -> Tensors:
         try:
             return load_file(self.path / "model" / "model.safetensors")
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{self.path}/model: not readable: {error}", "resume from another checkpoint") from error
+            raise ModelError(f"{self.path}/model: not readable: {error}", OTHER_CHECKPOINT) from error
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """A checkpoint after all its files were compared with its manifest; raises with the first file that differs."""
+    """Return a checkpoint after comparing all its files with its manifest; raise `ModelError` with the first that differs.
+
+    Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
+    """
+    manifest = read_manifest(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        files = manifest["files"]
-        version = manifest["format"]
-        if sealed(manifest) != manifest:
-            raise ValueError("its sum is another")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"checkpoint {path}: {MANIFEST} is missing or damaged", "resume from another checkpoint") from error
-    if version != FORMAT:
-        raise ModelError(
-            f"checkpoint {path}: it is of format {version}, this program reads {FORMAT}", "use the program that wrote it"
-        )
-    for name, entry in files.items():
+        files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"checkpoint {path}: {MANIFEST} is damaged", OTHER_CHECKPOINT) from error
+    for name, (size, digest) in files.items():
         file = path / name
-        if not file.is_file():
-            raise ModelError(f"checkpoint {path}: {name} is missing", "resume from another checkpoint")
-        if file.stat().st_size != entry["size"] or sha256_of(file) != entry["sha256"]:
-            raise ModelError(f"checkpoint {path}: {name} is damaged", "resume from another checkpoint")
-    if strange := [
-        file.name for file in path.rglob("*") if file.is_file() and str(file.relative_to(path)) not in [*files, MANIFEST]
-    ]:
-        raise ModelError(f"checkpoint {path}: {listed(strange)} does not belong to it", "remove what was added")
+        try:
+            if not file.is_file():
+                raise ModelError(f"checkpoint {path}: {name} is missing", OTHER_CHECKPOINT)
+            if file.stat().st_size != size or sha256_of(file) != digest:
+                raise ModelError(f"checkpoint {path}: {name} is damaged", OTHER_CHECKPOINT)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"checkpoint {path}: {name} cannot be read: {error}", OTHER_CHECKPOINT) from error
     return Checkpoint(path, manifest)
 
 
-def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest complete checkpoint; damaged ones are passed over with a line that names the file."""
-    for path in complete_names(folder):
-        try:
-            return open_checkpoint(path)
-        except ModelError as error:
-            say(f"passed over: {error.problem}")
-    return None
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        version = manifest["format"]
+        if type(version) is int and version > FORMAT:  # before its sum, which a newer format may compute differently
+            raise ModelError(
+                f"checkpoint {path}: written in format {version} by a newer version of Glassloop; this one reads {FORMAT}",
+                "update Glassloop",
+            )
+        if version != FORMAT or sealed(manifest) != manifest:
+            raise ValueError("the sum of its content is wrong")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"checkpoint {path}: {MANIFEST} is missing or damaged", OTHER_CHECKPOINT) from error
+    return manifest
 
 
 def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:

@@ -12,10 +12,9 @@ import torch
 from families import tiny_model
 
 from glassloop.engine.checkpoint import (
+    FORMAT,
     MANIFEST,
     Snapshot,
-    complete_names,
-    newest_checkpoint,
     open_checkpoint,
     optimizer_tensors,
     random_tensors,
@@ -25,6 +24,7 @@ from glassloop.engine.checkpoint import (
     restore_optimizer,
     restore_random,
     row_changes,
+    sealed,
     write_checkpoint,
 )
 from glassloop.errors import ModelError
@@ -48,7 +48,10 @@ def written(tmp_path: Path) -> Path:
     tensors, plain_random = random_tensors(CPU)
     content = {"state": {"step": 3}, "optimizer": plain, "random": [plain_random]}
     snapshot = Snapshot(model.state_dict(), optimizer, {}, [tensors], torch.arange(5), content, {"seed": 1})
-    return write_checkpoint(tmp_path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights))
+    write_checkpoint(
+        tmp_path / "step-00000003", snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
+    )
+    return tmp_path / "step-00000003"
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -92,9 +95,6 @@ def test_every_file_is_in_the_manifest_and_every_damage_is_found(written: Path) 
                 open_checkpoint(written)
             assert caught.value.exit_code == 4
             path.write_bytes(content)
-    (written / "more.bin").write_bytes(b"x")
-    with pytest.raises(ModelError, match=r"more.bin does not belong to it"):
-        open_checkpoint(written)
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"files": {}}', '{"files": {}, "format": 99}'])
@@ -104,20 +104,37 @@ def test_a_damaged_manifest_is_refused(written: Path, content: str | None) -> No
         open_checkpoint(written)
 
 
-def test_the_newest_complete_one_is_found_and_leftovers_are_named(written: Path) -> None:
-    folder, said = written.parent, []
-    (folder / "step-00000009").mkdir()
-    (folder / ".step-00000010.abcd_123").mkdir()
-    (folder / "step-7").mkdir()
-    assert [path.name for path in complete_names(folder)] == ["step-00000009", "step-00000003"]
-    found = newest_checkpoint(folder, said.append)
-    assert found is not None
-    assert found.path == written
-    assert len(said) == 1
-    assert "step-00000009: manifest.json is missing" in said[0]
-    assert remove_leftovers(folder) == [".step-00000010.abcd_123"]
-    assert remove_leftovers(folder) == []
-    assert newest_checkpoint(folder / "none", said.append) is None
+def test_files_that_are_not_in_the_manifest_are_ignored(written: Path) -> None:
+    for name in (".DS_Store", "state.json~", "model/.#config.json", "model/pytorch_model.bin"):
+        (written / name).write_bytes(b"x")
+    (written / "notes").mkdir()
+    assert open_checkpoint(written).manifest["step"] == 3
+
+
+def test_a_newer_format_is_reported_as_such(written: Path) -> None:
+    manifest = json.loads((written / MANIFEST).read_text()) | {"format": FORMAT + 1, "sum": "another way"}
+    (written / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=f"format {FORMAT + 1} by a newer version of Glassloop") as caught:
+        open_checkpoint(written)
+    assert caught.value.remedy == "update Glassloop"
+
+
+@pytest.mark.parametrize(
+    "files", [{"state.json": None}, {"state.json": {"size": 1}}, ["state.json"], {"a\0b": {"size": 1, "sha256": ""}}]
+)
+def test_a_manifest_of_other_types_is_damaged(written: Path, files: object) -> None:
+    manifest = json.loads((written / MANIFEST).read_text()) | {"files": files}
+    (written / MANIFEST).write_text(json.dumps(sealed(manifest)))
+    with pytest.raises(ModelError):
+        open_checkpoint(written)
+
+
+def test_leftovers_are_removed_and_named(tmp_path: Path) -> None:
+    (tmp_path / ".step-00000010.abcd_123").mkdir()
+    (tmp_path / "step-00000010.kept-1").mkdir()
+    assert remove_leftovers(tmp_path) == [".step-00000010.abcd_123"]
+    assert remove_leftovers(tmp_path) == []
+    assert (tmp_path / "step-00000010.kept-1").is_dir()
 
 
 @pytest.mark.parametrize(

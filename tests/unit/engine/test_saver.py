@@ -1,10 +1,9 @@
-"""Checkpoints written behind the next steps: in order, errors told at the next call, signals heard between steps."""
+"""Checkpoints are written behind the next steps: in order, and an error is raised at the next call."""
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 import torch
 
 from glassloop.engine.checkpoint import Snapshot, complete_names, open_checkpoint
-from glassloop.engine.saver import Saver, listening
-from glassloop.engine.state import State
+from glassloop.engine.saver import Saver
+from glassloop.engine.shelf import Shelf
 from glassloop.errors import ResourceError
 
 
@@ -32,7 +31,7 @@ def save_model(folder: Path, weights: dict[str, Any]) -> None:
 
 
 def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: Path) -> None:
-    saver = Saver(tmp_path, 2, save_model)
+    saver = Saver(Shelf(tmp_path, print), 2, save_model)
     for step in range(1, 6):
         saver.save(snapshot(step, best_step=1))
     saver.wait()
@@ -40,14 +39,14 @@ def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: P
     assert open_checkpoint(tmp_path / "step-00000005").weights()["weight"].tolist() == [5.0] * 4
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     gate = threading.Event()
 
     def slow(folder: Path, weights: dict[str, Any]) -> None:
         gate.wait(10)
         save_model(folder, weights)
 
-    saver = Saver(tmp_path, None, slow)
+    saver = Saver(Shelf(tmp_path, print), None, slow)
     saver.save(snapshot(1))
     assert complete_names(tmp_path) == []
     gate.set()
@@ -55,11 +54,11 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert len(complete_names(tmp_path)) == 1
 
 
-def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path: Path) -> None:
     def full(folder: Path, weights: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    saver = Saver(tmp_path, None, full)
+    saver = Saver(Shelf(tmp_path, print), None, full)
     saver.save(snapshot(1))
     with pytest.raises(ResourceError) as caught:
         saver.wait()
@@ -67,27 +66,4 @@ def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path: Pa
     for part in (str(tmp_path), "No space left", "bytes needed", "free", "--resume"):
         assert part in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    saver.wait()  # told once
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_asks_and_the_handlers_come_back(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    state = State()
-    with listening(state):
-        signal.raise_signal(number)
-        assert state.asked_to_stop == number
-    assert signal.getsignal(number) == before
-
-
-def test_outside_the_main_thread_signals_are_left_alone() -> None:
-    found: list[Any] = []
-
-    def inside() -> None:
-        with listening(State()):
-            found.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=inside)
-    thread.start()
-    thread.join()
-    assert found == [signal.getsignal(signal.SIGTERM)]
+    saver.wait()  # raised once

@@ -1,0 +1,60 @@
+"""Signals that ask a run to stop: the first is noted and acted on between two steps, the second ends the run at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from glassloop.engine.state import State
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heard(number: signal.Signals) -> bool:
+    """Whether to listen to a signal: not to a SIGHUP that is ignored on purpose, as under nohup."""
+    return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+
+
+@contextmanager
+def listening(state: State) -> Iterator[None]:
+    """Note the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if state.asked_to_stop:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        state.asked_to_stop = number
+        if number == signal.SIGHUP:
+            drop_lost_terminal()
+
+    before = {number: signal.signal(number, ask) for number in STOPPING if heard(number)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def drop_lost_terminal() -> None:
+    """Send standard output and error to nowhere if their terminal is gone: a write to it would fail, and end the run."""
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            with suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+
+
+def leave(number: int) -> NoReturn:
+    """End the process as the signal asks, with exit status 128 + number."""
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

@@ -1,0 +1,135 @@
+"""One training from its first or next step to its end: the loop with its lock, signals, checkpoints and resume."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glassloop.engine.checkpoint import optimizer_of, remove_leftovers
+from glassloop.engine.loop import fit, train_step
+from glassloop.engine.recorder import History
+from glassloop.engine.signals import leave, listening
+from glassloop.engine.state import NotFiniteError, State
+from glassloop.errors import listed, no_memory
+from glassloop.files import reserved
+from glassloop.lock import locked
+from glassloop.run_folder import HISTORY_NAME
+from glassloop.seeding import seed_all
+from glassloop.training import Training, with_slack
+
+if TYPE_CHECKING:
+    from glassloop.trainer import Trainer
+
+RESERVE_NAME = ".model.reserved"  # room on the disk for the final model, held while training
+
+
+@contextmanager
+def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[dict[str, float]]:
+    """Train to the end and yield the metrics; a signal that comes later is only noted in the state until the block ends.
+
+    A signal during training saves a checkpoint and ends the process as the signal asks.
+    """
+    began = time.perf_counter()
+    state = trainer.state = State()
+    backend = trainer.backend
+    with ExitStack() as held:
+        with backend.stage():
+            try:
+                training = Training(trainer)
+                alone = backend.is_main and not trainer.holds_lock
+                held.enter_context(locked(training.folder, trainer.say) if alone else nullcontext())
+                held.enter_context(listening(state))
+                held.enter_context(room_for_model(training))
+                metrics = run(training, resume, restart, began)
+            finally:
+                backend.close()
+        yield metrics
+
+
+@contextmanager
+def room_for_model(training: Training) -> Iterator[None]:
+    """Tidy the folder, check the disk, and reserve the room that the final model of a run will need."""
+    trainer, folder = training.trainer, training.folder
+    if not training.backend.is_main:
+        training.backend.wait()
+        yield
+        return
+    if names := remove_leftovers(folder) + remove_leftovers(training.shelf.folder):
+        trainer.say(f"removed what a crash had left half-written: {listed(names)}")
+    training.check_disk()
+    with reserved(folder / RESERVE_NAME, with_slack(training.num_bytes)) if trainer.holds_lock else nullcontext():
+        training.backend.wait()
+        yield
+
+
+def run(training: Training, resume: bool | str | Path | None, restart: bool, began: float) -> dict[str, float]:
+    """Restore what a checkpoint holds, run the loop, and return how it went."""
+    trainer, args, backend, plan = training.trainer, training.args, training.backend, training.plan
+    state = training.state
+    path = training.folder / HISTORY_NAME if backend.is_main else None
+    history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
+    checkpoint = training.find_checkpoint(resume or False, restart)
+    training.model.train()
+    training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
+    seed_all(args.seed + backend.rank)
+    if checkpoint is not None:
+        training.restore(checkpoint)
+    first = state.step
+    step = partial(
+        train_step,
+        training.model,
+        loss_sum=training.loss_sum,
+        optimizer=training.optimizer,
+        backend=backend,
+        max_norm=args.max_grad_norm,
+        on_gradients=trainer.on_gradients,
+    )
+    try:
+        fit(
+            backend.runner(step, training.optimizer, training.scheduler, trainer.say),
+            training.batches,
+            plan,
+            state,
+            callbacks=training.watchers(history),
+            evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
+            save=training.save,
+            gather=backend.gather_figures,
+            agree=backend.agree,
+        )
+        backend.settle()
+        training.refuse_not_finite(training.bare.state_dict())
+        if not (state.signal or trainer.holds_lock):  # a run acts on a signal after the last step itself
+            state.signal = backend.agree(state.asked_to_stop)
+            if state.signal:
+                training.save()
+    except NotFiniteError as error:
+        raise training.diverged(error) from error
+    except (RuntimeError, MemoryError) as error:
+        raise training.out_of_memory(error) if no_memory(error) else error from None
+    finally:
+        training.saver.wait()
+    if state.signal:
+        trainer.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
+        backend.wait()
+        leave(state.signal)
+    if args.load_best_model_at_end and training.best.weights:
+        training.bare.load_state_dict(training.best.weights)
+        backend.reload()
+    seconds = time.perf_counter() - began
+    return {
+        "train_loss": state.mean_loss,
+        "train_runtime": seconds,
+        "train_steps_per_second": (state.step - first) / seconds,
+        "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
+        "epoch": history.epoch(state),
+    }
+
+
+def rate_of(scheduler: Any) -> float:
+    """The learning rate of the next step."""
+    return float(optimizer_of(scheduler.optimizer).param_groups[0]["lr"])

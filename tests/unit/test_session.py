@@ -1,0 +1,124 @@
+"""One training from its first or next step to its end: signals, resume, restart."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from families import tiny_model, weights_hash
+
+from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.errors import ModelError
+
+
+class StopAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, state: Any, batches: list[Any]) -> None:
+        if state.step == self.step:
+            state.asked_to_stop = 15
+
+
+@pytest.fixture(scope="module")
+def rows() -> Dataset:
+    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 5)), 3] for row in range(21)]
+    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(21)]})
+
+
+def trained(
+    folder: Path, rows: Any, tokenizer: Any, resume: Any = None, callbacks: Any = None, restart: bool = False, **settings: Any
+) -> Trainer:
+    chosen = {"max_steps": 12, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 3, "logging_steps": 2}
+    args = TrainingArguments(folder, **(chosen | {"learning_rate": 1e-3, "device": "cpu", "precision": "fp32"} | settings))
+    trainer = Trainer(
+        tiny_model(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, callbacks=callbacks
+    )
+    trainer.quiet = True
+    trainer.train(resume_from_checkpoint=resume, restart=restart)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gradient_accumulation_steps": 2, "group_by_length": True, "max_steps": 7},
+        {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "metric_for_best_model": "accuracy"},
+        {"lr_scheduler_type": "cosine", "warmup_steps": 3, "weight_decay": 0.1, "optim": "adamw_torch"},
+    ],
+)
+@pytest.mark.parametrize("stop", [1, 5, 6])
+def test_stopping_anywhere_and_resuming_equals_never_stopping(
+    settings: dict, stop: int, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    whole = trained(tmp_path / "whole", rows, tiny_tokenizer, **settings)
+    with pytest.raises(SystemExit) as caught:
+        trained(tmp_path / "parts", rows, tiny_tokenizer, callbacks=[StopAt(stop)], **settings)
+    assert caught.value.code == 143
+    parts = trained(tmp_path / "parts", rows, tiny_tokenizer, resume=True, **settings)
+    assert weights_hash(parts.model) == weights_hash(whole.model)
+    assert parts.state.history == whole.state.history
+    assert parts.state.mean_loss == whole.state.mean_loss
+    assert parts.state.best_step == whole.state.best_step
+
+
+def test_without_a_checkpoint_the_run_starts_again_and_says_so(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
+    args = whole.args
+    again = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
+    shutil.rmtree(tmp_path / "whole" / "checkpoints")
+    again.train(resume_from_checkpoint=True)
+    assert "no checkpoint, so the run starts again" in capsys.readouterr().err
+    assert weights_hash(again.model) == weights_hash(whole.model)
+
+
+class StopAtTheEnd(Callback):
+    """A signal after the last step's own look for one."""
+
+    def on_fit_end(self, state: Any) -> None:
+        state.asked_to_stop = 15
+
+
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+def test_a_signal_after_the_last_step_loses_nothing(strategy: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", rows, tiny_tokenizer, save_strategy=strategy)
+    with pytest.raises(SystemExit) as caught:
+        trained(tmp_path / "run", rows, tiny_tokenizer, callbacks=[StopAtTheEnd()], save_strategy=strategy)
+    assert caught.value.code == 143
+    assert (tmp_path / "run/checkpoints/step-00000012").is_dir()
+    again = trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, save_strategy=strategy)
+    assert weights_hash(again.model) == weights_hash(whole.model)
+    assert again.state.history == whole.state.history
+
+
+def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    whole = trained(tmp_path, rows, tiny_tokenizer)
+    for path in (tmp_path / "checkpoints").iterdir():
+        (path / "state.json").write_text("{")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
+    with pytest.raises(ModelError, match=r"2 checkpoints are there and none can be used: .*12.*state.json.*9.*state.json"):
+        trained(tmp_path, rows, tiny_tokenizer, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")} == before
+    again = trained(tmp_path, rows, tiny_tokenizer, resume=True, restart=True)
+    assert weights_hash(again.model) == weights_hash(whole.model)
+    assert len(list((tmp_path / "checkpoints.kept-1").iterdir())) == 2
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    args = TrainingArguments(tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True)
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
+    trainer.quiet = True
+    with trainer.training() as output:
+        signal.raise_signal(signal.SIGHUP)
+        assert trainer.state.asked_to_stop == signal.SIGHUP
+    assert output.global_step == 2
