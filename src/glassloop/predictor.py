@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
+from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
 from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
@@ -22,8 +22,6 @@ from glassloop.metrics import decide
 from glassloop.modeling import load_model, load_tokenizer, longest_input, refuse_unknown_tokens
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
 from glassloop.speed.backends import usable
-
-FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -89,50 +87,85 @@ class Predictor:
         return Prediction(label, dict(zip(self.names, scores.tolist(), strict=True)), values.tolist())
 
     def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
-        """Predict every row of a file and write the rows with their predictions, in order; memory does not grow with rows."""
-        if target.suffix.lower() not in (".csv", ".tsv", ".jsonl"):
-            raise SettingsError(f"{target.name}: predictions are written as .csv, .tsv or .jsonl", "choose such a name")
-        number = 0
+        """Predict every row of a file and write the rows with their predictions, in order; return their number.
+
+        The whole file is checked before the first row is predicted. Memory does not grow with the number of rows.
+        """
+        refuse_target(target)
+        suffix, number = target.suffix.lower(), 0
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
-            write: Any = None
-            for row in self.rows_of(source, text, pair, delimiter):
-                if write is None:
-                    write = row_writer(opened, target.suffix.lower(), list(row))
+            columns: list[str] = []
+            for first, table in self.checked_tables(source, text, pair, delimiter):
+                columns = [*table.column_names, *self.added_columns]
+                if suffix == ".tsv":
+                    refuse_for_tsv(table, first, source.name, self.added_columns)
+            if not columns:
+                raise DataError(f"{source.name}: there are no rows", "give a file with at least one row")
+            write = row_writer(opened, suffix, columns)
+            for row in self.predicted_rows(source, text, pair, delimiter):
                 write(row)
                 number += 1
         return number
 
-    def rows_of(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[dict[str, Any]]:
-        if source.exists():
-            refuse_special(source)
-        if source.suffix.lower() not in SUFFIXES or not source.is_file():
-            raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
-        if self.run is not None and text is None:
-            text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
-        row_number = first_row_number(source)
-        for table in read_file(source, delimiter):
-            if text is None:
-                found = listed(table.column_names)
-                raise SettingsError(f"{source.name}: which column holds the text? found {found}", "name it with --text")
-            for name in filter(None, (text, pair)):
-                if name not in table.column_names:
-                    there = f"found {listed(table.column_names)}{did_you_mean(name, table.column_names)}"
-                    remedy = "name the columns with --text and --text_pair"
-                    raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
-            if "prediction" in table.column_names:
-                raise DataError(
-                    f'{source.name}: there is a column "prediction" already', "rename it: the answers are called so"
-                )
+    @property
+    def added_columns(self) -> list[str]:
+        """The columns that predictions are written to."""
+        return ["prediction", *(f"score_{name}" for name in self.names if self.task != "regression")]
+
+    def predicted_rows(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[Row]:
+        """The rows of a file with their predictions."""
+        text, pair = self.text_columns(text, pair)
+        for _, table in self.checked_tables(source, text, pair, delimiter):
             rows = table.to_pylist()
-            for place, row in enumerate(rows):
-                if any(not row[name] for name in (text, *filter(None, (pair,)))):
-                    raise DataError(f"{source.name}, row {row_number + place:,}: the text is empty", "fill or remove the row")
             logits = self.logits([row[text] for row in rows], [row[pair] for row in rows] if pair else None)
             for row, values in zip(rows, logits, strict=True):
                 answer = self.described(values)
                 scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
                 yield {**row, "prediction": answer.label, **scores}
-            row_number += len(rows)
+
+    def text_columns(self, text: str | None, pair: str | None) -> tuple[str | None, str | None]:
+        """The columns of the texts: those given, else those the model was trained on."""
+        if self.run is not None and text is None:
+            return self.run.data.columns.text, pair or self.run.data.columns.text_pair
+        return text, pair
+
+    def checked_tables(
+        self, source: Path, text: str | None, pair: str | None, delimiter: str | None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The rows of a file as tables, each with the number of its first row; raises where a row cannot be predicted."""
+        if source.exists():
+            refuse_special(source)
+        if source.suffix.lower() not in SUFFIXES or not source.is_file():
+            raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
+        text, pair = self.text_columns(text, pair)
+        row_number = first_row_number(source)
+        for table in read_file(source, delimiter):
+            found = listed(table.column_names)
+            if text is None:
+                raise SettingsError(f"{source.name}: which column holds the text? found {found}", "name it with --text")
+            for name in filter(None, (text, pair)):
+                if name not in table.column_names:
+                    there = f"found {found}{did_you_mean(name, table.column_names)}"
+                    remedy = "name the columns with --text and --text_pair"
+                    raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
+            for name in self.added_columns:
+                if name in table.column_names:
+                    raise DataError(
+                        f"{source.name}: there is a column {visible(name)} already",
+                        "rename it: predictions are written to a column of that name",
+                    )
+            table = written_table(table, source.name)
+            for name in filter(None, (text, pair)):
+                for place, cell in enumerate(table[name].to_pylist()):
+                    where = f"{source.name}, row {row_number + place:,}"
+                    if cell is None or cell == "":
+                        raise DataError(f"{where}: the text is empty", "fill or remove the row")
+                    if not isinstance(cell, str):
+                        raise DataError(
+                            f"{where}: {visible(name)} is {visible(cell)}, not text", "name the text column with --text"
+                        )
+            yield row_number, table
+            row_number += table.num_rows
 
 
 def model_of_run(folder: Path) -> tuple[Path, RunRecord | None]:
@@ -145,21 +178,3 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord | None]:
     if not (folder / MODEL_NAME).is_dir():
         raise ModelError(f"{folder}: the run is {run.status} and has no model yet", "train it to the end")
     return folder / MODEL_NAME, run
-
-
-def row_writer(opened: Any, suffix: str, columns: list[str]) -> Any:
-    """A function that writes one row: JSON lines, or a table in which no cell can be taken for a formula."""
-    if suffix == ".jsonl":
-        return lambda row: opened.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-    writer = csv.writer(opened, delimiter="\t" if suffix == ".tsv" else ",")
-    writer.writerow([harmless(name) for name in columns])
-    return lambda row: writer.writerow([harmless(row[name]) for name in columns])
-
-
-def harmless(cell: Any) -> Any:
-    """A cell that no spreadsheet runs: text that starts like a formula gets an apostrophe; lists are joined."""
-    if isinstance(cell, list):
-        cell = "|".join(map(str, cell))
-    if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS):
-        return "'" + cell
-    return cell

@@ -12,6 +12,7 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
+from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
@@ -84,6 +85,7 @@ def predict_file(
     path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
     if path.resolve() == data.resolve():
         raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
+    refuse_target(path)  # before the model is loaded
     sign = "\t" if delimiter == "tab" else delimiter
     number = Predictor(run, device=device).predict_file(data, path, text, pair, sign)
-    print(f"{counted(number, 'row', 'rows')} → {path}")
+    print(f"{counted(number, 'row', 'rows')} → {printable(str(path))}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ from families import tiny_model, tiny_tokenizer
 from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
+from glassloop.data.readers import read_file
 from glassloop.errors import DataError, ModelError, SettingsError
-from glassloop.predictor import harmless
 from glassloop.run_folder import RUN_NAME, write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
@@ -205,23 +207,32 @@ def source_of(folder: Path, suffix: str) -> Path:
     elif suffix == ".parquet":
         pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), path)
     else:
-        rows = [{**row, "text": row["text"].replace("\n", " ").replace('"', "")} if suffix == ".tsv" else row for row in ROWS]
         with path.open("w", newline="", encoding="utf-8") as opened:
-            writer = csv.DictWriter(opened, [*ROWS[0]], delimiter="\t" if suffix == ".tsv" else ",")
-            writer.writeheader()
-            writer.writerows(rows)
+            if suffix == ".tsv":
+                lines = ["\t".join(row.values()).replace("\n", " ") for row in ROWS]
+                opened.write("\n".join(["\t".join(ROWS[0]), *lines]))
+            else:
+                writer = csv.DictWriter(opened, [*ROWS[0]])
+                writer.writeheader()
+                writer.writerows(ROWS)
     return path
 
 
 @pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl"])
 @pytest.mark.parametrize("source", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
 def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, source: str, target: str) -> None:
+    """Through our own reader and back: nothing is lost, and in tables no cell is a formula."""
     path, out = source_of(tmp_path, source), tmp_path / f"out{target}"
+    if target == ".tsv" and source != ".tsv":
+        with pytest.raises(DataError, match=r'row [34]: "text" holds a tab or a line end, which a \.tsv file cannot hold'):
+            predictor.predict_file(path, out, None, None)
+        assert not out.exists()
+        return
     assert predictor.predict_file(path, out, None, None) == 5
-    found = read_lines(out) if target == ".jsonl" else read_csv(out, "\t" if target == ".tsv" else ",")
+    found = [row for table in read_file(out) for row in table.to_pylist()]
     assert [row["id"] for row in found] == ["1", "2", "3", "4", "5"]
     assert [*found[0]] == ["id", "text", "note", "prediction", "score_pos, really", "score_neg"]
-    texts = [row["text"].replace("\n", " ").replace('"', "") if source == ".tsv" else row["text"] for row in ROWS]
+    texts = [row["text"].replace("\n", " ") if source == ".tsv" else row["text"] for row in ROWS]
     for row, text, answer in zip(found, texts, predictor.predict(texts), strict=True):
         assert row["prediction"] == answer.label
         assert row["text"] == (text if target == ".jsonl" or text[0] not in "=@" else "'" + text)
@@ -231,26 +242,47 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     assert [row["note"] for row in found] == (notes if target == ".jsonl" else [f"'{note}" for note in notes[:4]] + notes[4:])
 
 
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        ("=cmd()", "'=cmd()"),
-        ("+1", "'+1"),
-        ("-1", "'-1"),
-        ("@sum", "'@sum"),
-        ("\t=1", "'\t=1"),
-        ("\r=1", "'\r=1"),
-        ("good = bad", "good = bad"),
-        ("", ""),
-        (None, None),
-        (-0.5, -0.5),
-        (["a", "b"], "a|b"),
-        (["=a", "b"], "'=a|b"),
-        ([], ""),
-    ],
-)
-def test_no_cell_is_a_formula(cell: Any, written: Any) -> None:
-    assert harmless(cell) == written
+def test_dates_and_numbers_that_are_none(predictor: Predictor, tmp_path: Path) -> None:
+    day = datetime.datetime(2026, 2, 3, 4, 5)
+    table = pa.table({"text": ["good", "bad"], "day": [day, None], "share": [float("nan"), float("inf")], "list": [[day], []]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.jsonl", None, None)
+    first, second = read_lines(tmp_path / "out.jsonl")
+    assert (first["day"], first["share"], first["list"]) == ("2026-02-03 04:05:00.000000", None, ["2026-02-03 04:05:00"])
+    assert (second["day"], second["share"], second["list"]) == (None, "inf", [])
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv", None, None)
+    assert [row["share"] for row in read_csv(tmp_path / "out.csv")] == ["", "inf"]
+
+
+@pytest.mark.parametrize("name", ["prediction", "score_neg", "score_pos, really"])
+def test_no_column_of_the_input_is_overwritten(says, predictor: Predictor, tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good", name: "mine"}) + "\n")
+    problem = f'in.jsonl: there is a column "{name}" already'
+    with says(problem, "rename it: predictions are written to a column of that name", DataError):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
+    monkeypatch.setattr(predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
+    with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
+    with pytest.raises(DataError, match=re.escape('in.jsonl, row 10: "text" holds a tab or a line end')):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.tsv", None, None)
+
+
+def test_a_file_without_rows(says, predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n")
+    with says("in.csv: there are no rows", "give a file with at least one row", DataError):
+        predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+
+
+def test_a_text_column_of_numbers(says, predictor: Predictor, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"text": [1, 2]}), tmp_path / "in.parquet")
+    with says('in.parquet, row 1: "text" is "1", not text', "name the text column with --text", DataError):
+        predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv", None, None)
 
 
 def test_names_of_columns_and_labels_are_no_formulas_either(model_dir, tmp_path: Path) -> None:
@@ -382,13 +414,3 @@ def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monk
     )
     with pytest.raises(DataError, match="row 8: the text is empty"):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
-
-
-def test_a_column_called_prediction_is_never_overwritten(tiny_model_dir, write, tmp_path) -> None:
-    from glassloop.errors import DataError
-    from glassloop.predictor import Predictor
-
-    source = write("rows.csv", "text,prediction\ngood,mine\n")
-    with pytest.raises(DataError, match='a column "prediction" already'):
-        Predictor(tiny_model_dir).predict_file(source, tmp_path / "out.csv", "text", None)
-    assert not (tmp_path / "out.csv").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
-from glassloop.errors import DataError
+from glassloop.errors import DataError, ResourceError
 from glassloop.scoring import evaluate_run, predict_file, predict_text
 
 LABELS = ["pos, really", "neg"]
@@ -189,3 +189,26 @@ def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path
     with says("the predictions would replace the file they are made for", "choose another --out"):
         predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
     assert source.read_bytes() == before
+
+
+def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("glassloop.scoring.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    (tmp_path / "out.csv").mkdir()
+    with says(f"{tmp_path / 'out.csv'} is a folder", f"name a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
+        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
+
+
+def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
+    text_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    with pytest.raises(ResourceError, match="name a folder that can be written to"):
+        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
+
+
+def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
+    assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"

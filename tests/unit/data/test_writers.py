@@ -1,0 +1,169 @@
+"""Rows that are written: every cell comes back through our reader, and no spreadsheet runs one."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from glassloop.data.readers import read_file
+from glassloop.data.writers import FORMULA, plain, refuse_for_tsv, refuse_target, row_writer, table_cell, written_table
+from glassloop.errors import DataError, SettingsError
+
+TRICKY = [
+    *('a "quoted" word', '"', '""', '"open', "it's", "'", "''", "a,b;c|d", "\\t and \\n written out", "back\\slash\\"),
+    *("=1+1", "+1", "-1", "@sum", "'=1+1", "''=1", "'text", "#N/A", "NA", "null", "nan", "true", "007", "1e5"),
+    *(
+        " blanks around ",
+        "Ü 漢 😀",
+        "\u200f\u202eright to left",
+        "\x0b\x0c\x1c\x85\u2028\u2029",
+        "\ufeffmark",
+        "<script>",
+        "\x1b[31m",
+    ),
+]
+ONLY_QUOTED = ["tab\there", "line\nend", "line\r\nend", "\r", "\n", "\tfirst", "last\n"]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as opened:
+        write = row_writer(opened, path.suffix, [*rows[0]])
+        for row in rows:
+            write(row)
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [row for table in read_file(path) for row in table.to_pylist()]
+
+
+def without_apostrophe(cell: str) -> str:
+    """What is written in the documents: one apostrophe before a formula is ours."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_every_cell_comes_back_through_our_reader(suffix: str, tmp_path: Path) -> None:
+    cells = TRICKY if suffix == ".tsv" else TRICKY + ONLY_QUOTED
+    rows = [{"id": str(number), "text": cell, "=name": cell, "last": cell} for number, cell in enumerate(cells)]
+    found = read_rows(write_rows(tmp_path / f"out{suffix}", rows))
+    if suffix != ".jsonl":
+        found = [{without_apostrophe(name): without_apostrophe(cell) for name, cell in row.items()} for row in found]
+    assert found == rows
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=cmd()", "'=cmd()"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@sum", "'@sum"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("'=1", "''=1"),
+        ("'quoted'", "'quoted'"),
+        ("good = bad", "good = bad"),
+        ("", ""),
+        (None, ""),
+        (-0.5, "-0.5"),
+        (True, "true"),
+        (float("nan"), ""),
+        (float("inf"), "inf"),
+        (["a", "b"], "a|b"),
+        (["=a", "b"], "'=a|b"),
+        ([], ""),
+        (["a|b", "c"], '["a|b", "c"]'),
+        ({"a": [1, None]}, '{"a": [1, null]}'),
+        (datetime.date(2026, 2, 3), "2026-02-03"),
+        (decimal.Decimal("1.10"), "1.10"),
+    ],
+    ids=repr,
+)
+def test_a_cell_of_a_table(cell: Any, written: str) -> None:
+    assert table_cell(cell) == written
+
+
+def test_what_json_cannot_hold_is_text_or_nothing() -> None:
+    value = {"a": float("nan"), "b": [float("-inf"), 1.5], "c": datetime.datetime(2026, 2, 3, 4, 5), "d": True}
+    assert plain(value) == {"a": None, "b": ["-inf", 1.5], "c": "2026-02-03 04:05:00", "d": True}
+    assert json.loads(json.dumps(plain(value), allow_nan=False))
+
+
+def test_dates_and_times_become_text_to_the_nanosecond() -> None:
+    table = pa.table(
+        {
+            "date": pa.array([datetime.date(2026, 2, 3), None]),
+            "stamp": pa.array([1, None], pa.timestamp("ns")),
+            "zone": pa.array([0, 1], pa.timestamp("s", "UTC")),
+            "time": pa.array([3661, None], pa.time32("s")),
+            "long": pa.array([5, None], pa.duration("s")),
+            "number": pa.array([1.5, float("nan")]),
+        }
+    )
+    first, second = (plain(row) for row in written_table(table, "rows.parquet").to_pylist())
+    assert first == {
+        "date": "2026-02-03",
+        "stamp": "1970-01-01 00:00:00.000000001",
+        "zone": "1970-01-01 00:00:00Z",
+        "time": "01:01:01",
+        "long": "0:00:05",
+        "number": 1.5,
+    }
+    assert second == dict.fromkeys(table.column_names) | {"zone": "1970-01-01 00:00:01Z"}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2)], ids=str)
+def test_bytes_are_no_text(says, kind: pa.DataType) -> None:
+    with says('rows.parquet: column "image" holds bytes, which cannot be written as text', "remove the column", DataError):
+        written_table(pa.table({"text": ["a"], "image": pa.array([b"ab"], kind)}), "rows.parquet")
+
+
+@pytest.mark.parametrize("sign", ["\t", "\n", "\r"], ids=ascii)
+@pytest.mark.parametrize("kind", ["text", "large", "dictionary", "list", "struct"])
+def test_a_tsv_file_cannot_hold_tabs_and_line_ends(says, sign: str, kind: str) -> None:
+    cell = f"a{sign}b"
+    columns = {
+        "text": pa.array(["x", cell]),
+        "large": pa.array(["x", cell], pa.large_string()),
+        "dictionary": pa.array(["x", cell]).dictionary_encode(),
+        "list": pa.array([["x"], [cell]]),
+        "struct": pa.array([{"k": "x"}, {"k": cell}]),
+    }
+    table = pa.table({"id": [1, 2], "other": columns[kind]})
+    if kind == "struct":  # written as JSON, where they are escaped
+        return refuse_for_tsv(table, 2, "rows.csv", [])
+    with says(
+        'rows.csv, row 3: "other" holds a tab or a line end, which a .tsv file cannot hold',
+        "write a .csv or .jsonl file instead: --out",
+        DataError,
+    ):
+        refuse_for_tsv(table, 2, "rows.csv", [])
+    refuse_for_tsv(table.slice(0, 1), 2, "rows.csv", [])
+    with pytest.raises(DataError, match=re.escape(r'the column name "score_a\tb" holds a tab or a line end')):
+        refuse_for_tsv(table.slice(0, 1), 2, "rows.csv", ["score_a\tb"])
+
+
+def test_where_rows_may_be_written(says, tmp_path: Path) -> None:
+    (tmp_path / "there.csv").touch()
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("new.csv", "new.tsv", "NEW.JSONL", "there.csv", "new/folder/x.csv"):
+        refuse_target(tmp_path / name)
+    with says(
+        f"{tmp_path / 'folder.csv'} is a folder", f"name a file, for example {tmp_path / 'folder.csv' / 'predictions.csv'}"
+    ):
+        refuse_target(tmp_path / "folder.csv")
+    with says("out.xlsx: predictions are written as .csv, .tsv or .jsonl", "choose such a name"):
+        refuse_target(tmp_path / "out.xlsx")
+    import os
+
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(SettingsError, match="is not a file"):
+        refuse_target(tmp_path / "pipe.csv")
