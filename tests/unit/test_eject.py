@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from glassloop.eject import LOSSES, eject_run, script_of
 from glassloop.errors import ModelError
-from glassloop.records import decoded
+from glassloop.records import NotARecordError, decoded
 from glassloop.run_folder import RunRecord
 
 
@@ -108,6 +109,78 @@ def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str,
     assert found["LABELS"] == labels
     assert found["TEXTS"] == ["__TASK__", "se'cond"]
     assert found["TASK"] == "single_label_classification"
+
+
+HOSTILE: list[Any] = [
+    "0; __import__('os').abort()",
+    '"""\nimport os\n"""',
+    "'\nimport os\n'",
+    "x\rimport os",
+    "x\u2028import os\\",
+    "__LOSS__ __import__('os')",
+    ["__import__('os')"],
+    {"__import__('os')": "__import__('os')"},
+]
+
+
+class Blank(ast.NodeTransformer):
+    """Replaces every literal, so that only the code is left."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        node = super().generic_visit(node)
+        try:
+            ast.literal_eval(node)  # type: ignore[arg-type]
+        except (ValueError, TypeError, SyntaxError):
+            return node
+        return ast.Constant(0) if isinstance(node, ast.expr) else node
+
+
+def code_of(text: str) -> str:
+    return ast.dump(Blank().visit(ast.parse(text)))
+
+
+def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield from (leaf for name, entry in inside for leaf in leaves_of(entry, (*path, name)))
+    if not isinstance(value, dict | list):
+        yield path
+
+
+def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any]) -> None:
+    """Every entry of run.json in turn is replaced by hostile text: it is refused, or it stays a literal."""
+    described["class_weights"] = [0.5, 2.0]
+    described["settings"]["pad_to_multiple_of"] = 8
+    whole = script(described)
+    expected, written = code_of(whole), 0
+    for path in leaves_of(copy.deepcopy(described)):
+        for hostile in HOSTILE:
+            crafted = copy.deepcopy(described)
+            entry = crafted
+            for name in path[:-1]:
+                entry = entry[name]
+            entry[path[-1]] = hostile
+            try:
+                text = script(crafted)
+            except (NotARecordError, ModelError):
+                continue
+            if text != whole:
+                assert code_of(text) == expected, (path, hostile)
+                written += 1
+    assert written > 20, "labels, columns and savings may be any text"
+
+
+def test_crafted_names_are_text_when_the_file_runs(described: dict[str, Any], tmp_path: Path) -> None:
+    """The constants of the file are evaluated for real; a sentinel shows whether anything else was."""
+    sentinel = tmp_path / "sentinel"
+    attack = f"open({str(sentinel)!r}, 'w')"
+    names = [f"{quote}{end}{attack}{end}{quote}" for quote in ("'", '"', '"""', "\\'", "") for end in ("\n", "\r", "; ", "#")]
+    described["data"]["labels"] = described["savings"] = names
+    described["data"]["columns"] |= {"text": names[0], "text_pair": names[1]}
+    found: dict[str, Any] = {}
+    exec(script(described).partition("# The data: ")[0], found)
+    assert found["LABELS"] == names
+    assert found["TEXTS"] == names[:2]
+    assert not sentinel.exists()
 
 
 # --- what cannot be ejected --------------------------------------------------------------------------------------
