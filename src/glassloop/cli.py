@@ -15,6 +15,7 @@ from glassloop import __version__
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings, data_settings, refuse_invalid_bytes
 from glassloop.errors import GlassloopError, SettingsError, printable, resource_error
+from glassloop.processes import launch, report
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,7 +38,7 @@ def main() -> None:
     except GlassloopError as error:
         if len(arguments) < len(sys.argv) - 1:
             traceback.print_exc()
-        print(error, file=sys.stderr)
+        report(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -45,7 +46,7 @@ def main() -> None:
         found = resource_error(raised)
         if found is None or len(arguments) < len(sys.argv) - 1:
             raise
-        print(found, file=sys.stderr)
+        report(found)
         sys.exit(found.exit_code)
 
 
@@ -167,7 +168,7 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import check_settings, launch, leave_on_sigterm, look_first, read_config
+    from glassloop.launch import check_settings, leave_on_sigterm, look_first, read_config
 
     leave_on_sigterm()
     written = read_config(config)

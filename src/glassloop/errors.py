@@ -71,6 +71,10 @@ class ResourceError(GlassloopError):
     exit_code = 6
 
 
+class LostProcessError(ResourceError):
+    """Another process of the same run has ended."""
+
+
 def no_memory(error: BaseException) -> bool:
     """Whether memory was not enough, on whatever device."""
     return isinstance(error, MemoryError) or any(part in str(error) for part in ("out of memory", "can't allocate memory"))
@@ -84,7 +88,7 @@ def resource_error(error: BaseException) -> ResourceError | None:
     if no_memory(error):
         return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
     if isinstance(error, RuntimeError) and any(part in text for part in LOST):
-        return ResourceError("another process has ended, so this one ends too", "see its message, then resume with --resume")
+        return LostProcessError("another process has ended, so this one ends too", "see its message, then resume with --resume")
     return None
 
 

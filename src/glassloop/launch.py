@@ -1,14 +1,12 @@
-"""How a run is started: settings from a TOML file, a commented file to start from, several processes on this machine."""
+"""How a run is started: settings from a TOML file, a commented file to start from, what is looked at first."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 import tomllib
 from dataclasses import asdict, fields
-from types import FrameType
 from typing import Any
 
 from glassloop.arguments import TrainingArguments, translated
@@ -18,28 +16,6 @@ from glassloop.files import user_path, write_text
 
 SECTIONS = ("data", "training")
 TOP = ("source", "model")
-
-
-def launch(num_processes: int) -> None:
-    """Start this very command in `num_processes` processes with torch's launcher, and leave with its exit code."""
-    kept = sys.argv[1:]
-    if "--processes" in kept:
-        place = kept.index("--processes")
-        kept = kept[:place] + kept[place + 2 :]
-    kept = [argument for argument in kept if not argument.startswith("--processes=")]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
-    got: list[int] = []
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        got.append(number)
-        started.send_signal(number)
-
-    # In a session of its own: a Ctrl-C reaches it once, through us, and not a second time from the terminal.
-    started = subprocess.Popen([*launcher, "-m", "glassloop", *kept], start_new_session=True)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, forward)
-    code = started.wait()
-    sys.exit(128 + got[0] if got and code else code if code >= 0 else 128 - code)
 
 
 def leave_on_sigterm() -> None:

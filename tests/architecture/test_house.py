@@ -25,7 +25,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Whole tasks put together, and what a person is shown.
     "FLOOR 3": (
         *("overview", "doctor", "devices", "progress", "planning", "training", "session", "trainer"),
-        *("predictor", "results", "runs", "scoring", "launch", "seeds", "eject", "verify"),
+        *("predictor", "results", "runs", "scoring", "launch", "processes", "seeds", "eject", "verify"),
     ),
     # The doors.
     "ROOF": ("cli", "__main__", "__init__"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import tomllib
 from dataclasses import fields
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from glassloop import cli, launch
+from glassloop import cli
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings
 from glassloop.errors import SettingsError
@@ -266,41 +265,19 @@ def test_values_come_back_from_toml(value: Any) -> None:
 # --- several processes -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would have been started; all of them end with code 7."""
-    commands: list[list[str]] = []
+def test_wrong_settings_are_told_before_anything_is_started(command, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
 
-    class Process:
-        def __init__(self, command: list[str], **_: Any) -> None:
-            commands.append(command)
+    def launch(number: int) -> None:
+        started.append(number)
+        sys.exit(7)
 
-        def wait(self) -> int:
-            return 7
-
-    monkeypatch.setattr(subprocess, "Popen", Process)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    return commands
-
-
-@pytest.mark.parametrize("flag", [["--processes", "2"], ["--processes=2"]])
-def test_the_same_command_in_each_process(started: list[list[str]], flag: list[str], monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["glassloop", "train", "rows.csv", *flag, "--seed", "2"])
-    with pytest.raises(SystemExit) as left:
-        launch.launch(2)
-    assert left.value.code == 7
-    ((program, *rest),) = started
-    assert program == sys.executable
-    assert rest[:4] == ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
-    assert rest[4:] == ["2", "-m", "glassloop", "train", "rows.csv", "--seed", "2"]
-
-
-def test_wrong_settings_are_told_before_anything_is_started(started: list[list[str]], command, capsys) -> None:
+    monkeypatch.setattr(cli, "launch", launch)
     assert command("--processes", "2", "--learning_rate", "-1") == (2,)
     assert capsys.readouterr().err.startswith("settings: learning_rate is -1.0, not 0 or more\n")
     assert started == []
     assert command("--processes", "2") == (7,)
-    assert len(started) == 1
+    assert started == [2]
 
 
 def test_data_and_model_are_looked_at_before_processes_start(write, tiny_model_dir) -> None:

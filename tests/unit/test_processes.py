@@ -1,0 +1,141 @@
+"""Several processes as one: signals reach all, one failure ends all, and people see one error with its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from glassloop import processes
+from glassloop.errors import GlassloopError, ResourceError
+from glassloop.processes import ERROR_FILE, launch, report
+
+CHILD = """
+import json, os, pathlib, signal, sys, time
+from glassloop.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError
+from glassloop.processes import report
+rank, folder = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
+(folder / f"started-{rank}").write_text(json.dumps([sys.argv[2:], os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"]]))
+does = sys.argv[2].split(",")[rank]
+
+def end(error):
+    report(error)
+    sys.exit(error.exit_code)
+
+if does == "data":
+    end(DataError("row 3 is empty", "fill it"))
+if does == "diverge":
+    end(DivergedError("the loss is nan", "lower the learning rate"))
+if does == "lose":
+    time.sleep(0.1)
+    end(LostProcessError("another process has ended", "see its output"))
+if does == "follow":  # the one that follows ends first
+    end(LostProcessError("another process has ended", "see its output"))
+if does == "late":
+    time.sleep(0.3)
+    end(DataError("row 3 is empty", "fill it"))
+if does == "bug":
+    raise ZeroDivisionError("a bug")
+if does == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if does == "hang":
+    time.sleep(60)
+if does == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+if does == "stop":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(128 + number))
+    (folder / f"ready-{rank}").touch()
+    time.sleep(60)
+print(f"words of {rank}", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """`run("data,lose")`: exit code and standard error of two processes that do that."""
+
+    def start(does: str, *more: str) -> tuple[int, str]:
+        monkeypatch.setattr(processes, "PROGRAM", [sys.executable, "-c", CHILD, str(tmp_path)])
+        monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.3)
+        monkeypatch.setattr(processes, "LAST_SECONDS", 1.0)
+        monkeypatch.setattr(sys, "argv", ["glassloop", does, *more])
+        before = signal.getsignal(signal.SIGTERM)
+        with pytest.raises((SystemExit, GlassloopError)) as left:
+            launch(len(does.split(",")))
+        assert signal.getsignal(signal.SIGTERM) == before
+        code = left.value.code if isinstance(left.value, SystemExit) else left.value.exit_code
+        said = capfd.readouterr().err
+        return code, said if isinstance(left.value, SystemExit) else f"{said}{left.value}"
+
+    return start
+
+
+@pytest.mark.parametrize("flag", [["--processes", "2"], ["--processes=2"]])
+def test_each_process_runs_the_same_command_and_knows_the_others(run, tmp_path: Path, flag: list[str]) -> None:
+    assert run("fine,fine", *flag, "--seed", "2") == (0, "words of 0\n")
+    first, second = ((tmp_path / f"started-{rank}").read_text() for rank in (0, 1))
+    assert first == second
+    assert first.startswith('[["fine,fine", "--seed", "2"], "2", ')
+
+
+DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it\n", "diverged: the loss is nan\ntry:  lower the learning rate\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "said"),
+    [
+        ("data,data", 3, DATA),
+        ("data,lose", 3, DATA),
+        ("lose,data", 3, DATA),
+        ("follow,late", 3, DATA),
+        ("diverge,diverge", 5, DIVERGED),
+        ("data,hang", 3, DATA),
+        ("hang,data", 3, DATA),
+        ("data,deaf", 3, DATA),
+        ("lose,lose", 6, "resources: another process has ended\ntry:  see its output\n"),
+    ],
+)
+def test_one_error_and_its_code(run, does: str, code: int, said: str) -> None:
+    assert run(does) == (code, said)
+
+
+@pytest.mark.parametrize("does", ["bug,lose", "lose,bug"])
+def test_a_bug_is_a_traceback(run, does: str) -> None:
+    code, said = run(does)
+    assert code == 1
+    assert said.count("ZeroDivisionError: a bug") == said.count("Traceback") == 1
+    assert "another process" not in said
+
+
+@pytest.mark.parametrize(("does", "rank"), [("die,lose", 1), ("lose,die", 2)])
+def test_a_process_that_was_killed_is_named(run, does: str, rank: int) -> None:
+    code, said = run(does)
+    assert code == ResourceError.exit_code
+    assert f"({rank} of 2) was ended by SIGKILL\n" in said
+    assert "another process" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_all(run, tmp_path: Path, number: int) -> None:
+    def send() -> None:
+        while not all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert run("stop,stop") == (128 + number, "")
+    sender.join()
+
+
+def test_a_process_alone_prints_its_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ERROR_FILE, raising=False)
+    report(ResourceError("full", "make room"))
+    assert capsys.readouterr().err == "resources: full\ntry:  make room\n"
