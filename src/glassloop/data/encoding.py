@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
 from glassloop.data.labels import SEVERAL
 from glassloop.errors import SettingsError
-from glassloop.files import cache_dir, replacing_dir
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -54,12 +55,9 @@ def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Enc
     encoded = {}
     for name, fact in examples.facts.items():
         parts = [FORMAT, fact.fingerprint, tokens_key, max_length, examples.task, examples.num_labels, fact.unlabelled]
-        folder = cache_dir() / "encodings" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-        if not folder.is_dir():
-            with replacing_dir(folder) as writing:
-                truncation = write_encoding(writing / ROWS_NAME, examples, name, tokenizer, max_length)
-                (writing / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
-        encoded[name] = load_encoding(folder, name)
+        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length)
+        encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
     return encoded
 
 
@@ -81,8 +79,8 @@ def lengths_of(rows: Any) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
-def write_encoding(path: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> Truncation:
-    """Tokenize one split into an Arrow file; return what truncation cut."""
+def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> None:
+    """Tokenize one split into an Arrow file in `folder`, and write beside it what truncation cut."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
     counted, writer = np.zeros(4, dtype=np.int64), None
     for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
@@ -96,11 +94,12 @@ def write_encoding(path: Path, examples: Examples, name: str, tokenizer: Any, ma
             columns["labels"] = model_labels(table[label].combine_chunks(), examples.task, examples.num_labels)
         written = pa.table(columns)
         if writer is None:
-            writer = pa.ipc.new_stream(str(path), written.schema)
+            writer = pa.ipc.new_stream(str(folder / ROWS_NAME), written.schema)
         writer.write_table(written)
     if writer is not None:
         writer.close()
-    return Truncation(*counted.tolist())
+    truncation = Truncation(*counted.tolist())
+    (folder / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
 
 
 def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_length: int) -> np.ndarray:

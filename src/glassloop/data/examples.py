@@ -29,7 +29,6 @@ from glassloop.data.labels import (
     settle_labels,
 )
 from glassloop.errors import DataError, listed, visible
-from glassloop.files import replacing_dir
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -95,7 +94,7 @@ class Part:
 
 
 def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, folder: Path) -> None:
-    """Check all rows, give labels their numbers, cut off a validation split where there is none; write `folder`.
+    """Check all rows, give labels their numbers, cut off a validation split where there is none; fill `folder`.
 
     Two passes over the rows: one looks, one writes. Raises `DataError` for the first row that cannot be meant.
     """
@@ -120,21 +119,20 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
     notes = [note for split in raw.values() for note in split.notes]
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = cut_validation(parts, task, settings, notes)
-    with replacing_dir(folder) as writing:
-        facts = {}
-        for name, part in parts.items():
-            fingerprint = write_part(writing / f"{name}.arrow", part, columns, task, labels, settings)
-            train_keys = parts["train"].keys if name != "train" and "train" in parts else None
-            counted = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
-            facts[name] = replace(counted, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
-        described = {
-            "columns": asdict(columns),
-            "task": task,
-            "labels": labels.names if labels else None,
-            "facts": {name: asdict(fact) for name, fact in facts.items()},
-            "notes": notes + notes_on(facts, labels),
-        }
-        (writing / DESCRIPTION_NAME).write_text(json.dumps(described, ensure_ascii=False, indent=1), encoding="utf-8")
+    facts = {}
+    for name, part in parts.items():
+        fingerprint = write_part(folder / f"{name}.arrow", part, columns, task, labels, settings)
+        train_keys = parts["train"].keys if name != "train" and "train" in parts else None
+        counted = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
+        facts[name] = replace(counted, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
+    described = {
+        "columns": asdict(columns),
+        "task": task,
+        "labels": labels.names if labels else None,
+        "facts": {name: asdict(fact) for name, fact in facts.items()},
+        "notes": notes + notes_on(facts, labels),
+    }
+    (folder / DESCRIPTION_NAME).write_text(json.dumps(described, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def load_prepared(folder: Path) -> Examples:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from glassloop.data.columns import Known
 from glassloop.data.labels import CLASSES, SCORE, UNLABELLED
-from glassloop.data.readers import read_delimited
+from glassloop.data.readers import opened_text, read_delimited
 from glassloop.errors import DataError, did_you_mean, listed, visible
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
@@ -23,6 +23,7 @@ BOTH_MNLI = {
     "test_mismatched": "test_mismatched.tsv",
 }
 MSR_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv")
+MSR_IDS = ("#1 ID", "#2 ID")
 INFERENCE = ("entailment", "neutral", "contradiction")
 
 
@@ -133,6 +134,7 @@ def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator
     task = glue_task(name)
     headless = ["source", "is_acceptable", "mark", "sentence"] if has_no_header(name, split) else None
     needed = [*task.texts.values(), *([] if split.startswith("test") else [task.label])]
+    needed += MSR_IDS if path.name == MSR_FILES[0] else ()
     number, left_out = 0, 0
     for table in read_delimited(path, "\t", quoted=False, names=headless, skipped=skipped if name == "qqp" else None):
         absent = [column for column in needed if column not in table.column_names]
@@ -156,7 +158,7 @@ def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator
 
 def msr_rows(path: Path, table: pa.Table, is_validation: bool) -> list[bool]:
     """Which rows of the original MRPC file belong to the validation split (or to the rest): `dev_ids.tsv` lists them."""
-    lines = (path.parent / MSR_FILES[2]).read_text(encoding="utf-8-sig").split("\n")
-    chosen = {tuple(line.rstrip("\r").split("\t")[:2]) for line in lines if line}
-    ids = zip(table["#1 ID"].to_pylist(), table["#2 ID"].to_pylist(), strict=True)
+    with opened_text(path.parent / MSR_FILES[2]) as lines:
+        chosen = {tuple(line.rstrip("\r\n").split("\t")[:2]) for line in lines if line.strip()}
+    ids = zip(*(table[name].to_pylist() for name in MSR_IDS), strict=True)
     return [(pair in chosen) == is_validation for pair in ids]

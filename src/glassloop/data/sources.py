@@ -10,24 +10,23 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from glassloop.cache import open_or_build
 from glassloop.config import DataSettings, data_settings
 from glassloop.data import quickstart
 from glassloop.data.columns import Known
-from glassloop.data.examples import DESCRIPTION_NAME, Examples, RawSplit, load_prepared, prepare
-from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task, has_no_header, read_glue
+from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
+from glassloop.data.glue import GLUE_TASKS, MSR_FILES, find_glue_files, glue_task, has_no_header, read_glue
 from glassloop.data.labels import CLASSES
 from glassloop.data.objects import hub_splits, object_tables
 from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file, refuse_special
+from glassloop.data.spool import spooled
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
-from glassloop.files import cache_dir, find_path, names_beside, scratch_dir, sha256_of
+from glassloop.files import find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
-
-if TYPE_CHECKING:
-    pass
 
 QUICKSTART_ROWS = 2400
 SPLIT_NAMES = {
@@ -45,7 +44,7 @@ SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-
 class Source:
     """A data set before its rows are looked at. `key` changes when its content does; `read` may use a scratch folder."""
 
-    key: list[Any]
+    key: Callable[[], list[Any]]
     read: Callable[[Path], dict[str, RawSplit]]
     known: Known = field(default_factory=Known)
 
@@ -68,13 +67,20 @@ def load_examples(path: Any = "quickstart", **given: Any) -> Examples:
     """Like `load_dataset`, with all that is known about the data: columns, task, labels, counts and notes."""
     settings = data_settings(given)
     source = find_source(path, settings)
-    described = {**asdict(settings), "data_dir": None, "key": source.key, "known": asdict(source.known), "code": code_key()}
-    key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache_dir() / "data" / key
-    if not (folder / DESCRIPTION_NAME).is_file():
-        with scratch_dir(folder) as scratch:
+    content = source.key()
+    described = {**asdict(settings), "data_dir": None, "key": content, "known": asdict(source.known), "code": code_key()}
+
+    def build(folder: Path) -> None:
+        with scratch_dir(folder / "scratch") as scratch:
             prepare(source.read(scratch), settings, source.known, folder)
-    return load_prepared(folder)
+        if source.key() != content:  # the rows that were read are not those that the key stands for
+            raise DataError(
+                f"{visible(path, 200) if isinstance(path, str | Path) else 'the data set'}: changed while it was read",
+                "run the command again when nothing writes to the data any more",
+            )
+
+    key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+    return open_or_build("data", key, build, load_prepared)
 
 
 def code_key() -> str:
@@ -126,7 +132,7 @@ def quickstart_source(settings: DataSettings) -> Source:
         return {split: generated(split, islice(pairs, size), scratch) for split, size in sizes.items()}
 
     known = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES)
-    return Source(["quickstart", rows, settings.split_seed], read, known)
+    return Source(lambda: ["quickstart", rows, settings.split_seed], read, known)
 
 
 def generated(split: str, pairs: Iterator[tuple[str, str, int]], scratch: Path) -> RawSplit:
@@ -151,7 +157,11 @@ def glue_source(task: str, settings: DataSettings) -> Source:
     def read(scratch: Path) -> dict[str, RawSplit]:
         return {split: raw_glue(task, split, file, scratch / split) for split, file in files.items()}
 
-    return Source(["glue", task, [[split, sha256_of(file)] for split, file in files.items()]], read, known)
+    def key() -> list[Any]:
+        beside = [file for folder in {file.parent for file in files.values()} if (file := folder / MSR_FILES[2]).is_file()]
+        return ["glue", task, [*files], hashes_of([*files.values(), *beside])]
+
+    return Source(key, read, known)
 
 
 def raw_glue(task: str, split: str, file: Path, spool: Path) -> RawSplit:
@@ -206,11 +216,18 @@ def files_source(files: Mapping[str, list[Path]], settings: DataSettings) -> Sou
     def read(scratch: Path) -> dict[str, RawSplit]:
         return {split: raw_files(paths, scratch / split, settings) for split, paths in files.items()}
 
+    def key() -> list[Any]:
+        return ["files", [[split, [path.suffix.lower() for path in paths], hashes_of(paths)] for split, paths in files.items()]]
+
+    return Source(key, read)
+
+
+def hashes_of(paths: list[Path]) -> list[str]:
+    """Return the checksums of files; raises `DataError` for one that cannot be read."""
     try:
-        key = [[split, [[path.suffix.lower(), sha256_of(path)] for path in paths]] for split, paths in files.items()]
+        return [sha256_of(path) for path in paths]
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}", "check the path and its permissions") from error
-    return Source(["files", key], read)
 
 
 def raw_files(paths: list[Path], spool: Path, settings: DataSettings) -> RawSplit:
@@ -231,34 +248,6 @@ def raw_files(paths: list[Path], spool: Path, settings: DataSettings) -> RawSpli
     return RawSplit(spooled(tables(), spool), row_name, listed(path.name for path in paths))
 
 
-def spooled(tables: Iterator[pa.Table], path: Path) -> Callable[[], Iterator[pa.Table]]:
-    """Read `tables` once into an Arrow file; what comes back reads that file, memory-mapped, as often as called."""
-    schema: Any = None
-    writer = None
-    for table in tables:
-        if writer is None:
-            schema, writer = table.schema, pa.ipc.new_stream(str(path), table.schema)
-        if sorted(table.column_names) == sorted(schema.names):
-            table = table.select(schema.names)
-        if table.schema != schema:
-            one, other = (listed(f"{field.name} ({field.type})" for field in each) for each in (schema, table.schema))
-            raise DataError(
-                f"{path.name}: the columns are not the same in all rows: {one} and {other}",
-                "give all rows the same columns and kinds of values",
-            )
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
-
-    def read_again() -> Iterator[pa.Table]:
-        if writer is not None:
-            with pa.memory_map(str(path)) as mapped:
-                for batch in pa.ipc.open_stream(mapped):
-                    yield pa.Table.from_batches([batch])
-
-    return read_again
-
-
 def object_source(data: Any, settings: DataSettings) -> Source:
     """A Python object: `Dataset`, `DatasetDict`, pandas frame, list of dicts, or a dict of those by split."""
     splits = data if isinstance(data, Mapping) else {"train": data}
@@ -272,18 +261,21 @@ def object_source(data: Any, settings: DataSettings) -> Source:
     if not raw:
         raise DataError("the data set has no splits", "give at least one split")
     known = next((known for known, _ in raw.values() if known.label), Known())
-    hasher = hashlib.sha256()
-    for split, (_, tables) in raw.items():
-        hasher.update(split.encode())
-        for table in tables():
-            hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
-            for batch in table.combine_chunks().to_batches():
-                hasher.update(batch.serialize())
+
+    def key() -> list[Any]:
+        hasher = hashlib.sha256()
+        for split, (_, tables) in raw.items():
+            hasher.update(split.encode())
+            for table in tables():
+                hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
+                for batch in table.combine_chunks().to_batches():
+                    hasher.update(batch.serialize())
+        return ["object", hasher.hexdigest()]
 
     def read(scratch: Path) -> dict[str, RawSplit]:
         return {split: RawSplit(tables, partial(row_of, split), split) for split, (_, tables) in raw.items()}
 
-    return Source(["object", hasher.hexdigest()], read, known)
+    return Source(key, read, known)
 
 
 def row_of(split: str, row: int) -> str:

@@ -13,6 +13,7 @@ from glassloop.data import objects, readers
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
 from glassloop.data.labels import CLASSES, SCORE
 from glassloop.data.sources import load_examples
+from glassloop.errors import DataError
 
 Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]
@@ -220,6 +221,34 @@ def test_the_three_places_of_the_diagnostic_data(place, original):
     folder = original({place: FILES["ax"]["AX/AX.tsv"]})
     assert find_glue_files("ax", str(folder)) == {"test": folder / place}
     check("ax", load_examples("glue/ax", data_dir=str(folder)), SPLITS["ax"])
+
+
+def test_other_rows_for_validation_are_other_data(original):
+    folder = original(MSR_FILES)
+    first = load_examples("glue/mrpc", data_dir=str(folder))
+    (folder / "MRPC" / "dev_ids.tsv").write_text("7\t8\n")
+    assert load_examples("glue/mrpc", data_dir=str(folder)).facts["validation"].num_rows == 1
+    assert first.facts["validation"].num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"MRPC/dev_ids.tsv": b"7\t8\n\xff"}, "dev_ids.tsv, line 2: byte 4 is not UTF-8"),
+        (
+            {"MRPC/msr_paraphrase_train.txt": tsv(["Quality", *MSR[3:]], [(1, "a", "b"), (0, "c", "d")], "\r\n")},
+            "msr_paraphrase_train.txt: there is no column #1 ID, #2 ID; found Quality, #1 String, #2 String",
+        ),
+    ],
+    ids=["invalid bytes", "no ids"],
+)
+def test_damaged_lists_of_validation_rows_are_refused(change, problem, original):
+    folder = original(MSR_FILES)
+    for name, content in change.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError) as caught:
+        load_examples("glue/mrpc", data_dir=str(folder))
+    assert caught.value.problem == problem
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])

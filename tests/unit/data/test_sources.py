@@ -332,6 +332,39 @@ def test_changed_code_is_another_entry(monkeypatch):
         load_examples(SPLITS)
 
 
+CHANGED = "run the command again when nothing writes to the data any more"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_file_that_changes_while_it_is_read_is_refused(suffix, write, fresh_cache, monkeypatch, refused):
+    path = write(f"d{suffix}", FORMATS[suffix](SPLITS["train"]))
+    read = sources.read_file
+
+    def read_and_change(*given: Any) -> Any:
+        path.write_bytes(FORMATS[suffix](SPLITS["train"][:-1]))
+        return read(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sources, "read_file", read_and_change)
+        with refused(f'"{path}": changed while it was read', CHANGED):
+            load_examples(path)
+    assert list((fresh_cache / "data").iterdir()) == []
+    assert sum(fact.num_rows for fact in load_examples(path).facts.values()) == SIZES["train"] - 1
+
+
+def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
+    rows = [dict(row) for row in SPLITS["train"]]
+    prepare = sources.prepare
+
+    def change_and_prepare(*given: Any) -> None:
+        rows[0]["text"] = "another"
+        prepare(*given)
+
+    monkeypatch.setattr(sources, "prepare", change_and_prepare)
+    with refused("the data set: changed while it was read", CHANGED):
+        load_examples(rows)
+
+
 def test_a_fault_leaves_nothing_in_the_cache(fresh_cache):
     with pytest.raises(DataError):
         load_examples([{"text": "", "label": "a"}])

@@ -1,0 +1,29 @@
+"""Rows read once and given as often as asked for; tables that do not fit together are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from glassloop.data.spool import spooled
+
+
+def test_rows_are_read_once_and_given_as_often_as_asked_for(tmp_path: Path) -> None:
+    parts = [pa.table({"text": ["a", "b"], "label": ["x", "y"]}), pa.table({"label": ["z"], "text": ["c"]})]
+    again = spooled(iter(parts), tmp_path / "train")
+    for _ in range(2):
+        assert [row["text"] + row["label"] for table in again() for row in table.to_pylist()] == ["ax", "by", "cz"]
+
+
+def test_no_rows_are_no_tables(tmp_path: Path) -> None:
+    assert [*spooled(iter(()), tmp_path / "train")()] == []
+
+
+def test_tables_of_other_columns_are_refused(tmp_path: Path, refused) -> None:
+    parts = [pa.table({"text": ["a"], "label": ["x"]}), pa.table({"text": ["b"], "label": [1]})]
+    with refused(
+        "train: the columns are not the same in all rows: text (string), label (string) and text (string), label (int64)",
+        "give all rows the same columns and kinds of values",
+    ):
+        spooled(iter(parts), tmp_path / "train")
