@@ -162,7 +162,7 @@ def test_a_loader_that_always_fails_is_not_tried_for_ever(place: Path) -> None:
 
 def test_a_disk_that_changes_what_is_written_is_an_error_of_ours(place: Path, monkeypatch) -> None:
     monkeypatch.setattr(cache, "damage", lambda _: "rows.arrow: its checksum differs")
-    with pytest.raises(ResourceError, match="damaged again right after it was written: rows.arrow"):
+    with pytest.raises(ResourceError, match="damaged again right after it was written: rows"):
         Entry().open()
 
 

@@ -15,7 +15,6 @@ from glassloop.data import labels as labels_module
 from glassloop.data.columns import Columns, Known
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.labels import CLASSES, SCORE, SEVERAL, LabelSet
-from glassloop.errors import DataError
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may come without labels)"
 FIX_ROW = "fix the row, or add the label to --labels"
