@@ -77,9 +77,9 @@ REFUSED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen: its error would not say what to do instead
 class TrainingArguments:
-    """How a run trains. Checked when built; all problems are reported together."""
+    """How a run trains. Checked when made, all problems are reported together, and never changed afterwards."""
 
     output_dir: str | None = setting(None, "Folder for everything the run leaves behind; by default the next runs/run-001.")
     num_train_epochs: float = setting(3.0, "Passes over the training examples.")
@@ -139,6 +139,13 @@ class TrainingArguments:
             raise SettingsError("; ".join(problems), "glassloop train --help lists every setting")
         if self.output_dir is not None:
             object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        problem = f"{name} cannot be changed: settings are checked once, when they are made"
+        raise SettingsError(problem, f"make new settings: dataclasses.replace(args, {name}=…)")
+
+    def __delattr__(self, name: str) -> None:
+        setattr(self, name, None)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

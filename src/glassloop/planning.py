@@ -116,7 +116,12 @@ def make_optimizers(
         raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone")
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise SettingsError("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule")
-    if optimizer is None:
+    if optimizer is not None:
+        held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
+        if not any(id(weight) in held for weight in model.parameters()):
+            problem = "the optimizer holds no parameter of the model"
+            raise SettingsError(problem, "make it over model.parameters() of this model")
+    else:
         optimizer = make(
             model,
             args.learning_rate,

@@ -15,14 +15,16 @@ import numpy as np
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator
+from glassloop.data.formats import known_columns, refuse_unreadable
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
-from glassloop.errors import DivergedError, SettingsError, listed, visible
+from glassloop.errors import DivergedError, SettingsError, listed
 from glassloop.files import share_files, user_path
+from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.metrics import decide, metrics_for
 from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
@@ -30,13 +32,6 @@ from glassloop.session import trained
 from glassloop.speed.backends import usable
 
 DEFAULT_DIR = "trainer_output"
-UNSUPPORTED = {
-    "model_init": "build the model first: Trainer(model=load_model(...))",
-    "compute_loss_func": "give loss=, a function of logits and labels that returns one loss a row",
-    "preprocess_logits_for_metrics": "do it in compute_metrics",
-    "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
-    "peft_config": "wrap the model first",
-}
 
 
 class EvalPrediction(NamedTuple):
@@ -85,36 +80,54 @@ class Trainer:
         backend: PlainBackend | None = None,
         **unsupported: Any,
     ) -> None:
-        for name, value in unsupported.items():
-            if name not in UNSUPPORTED:
-                raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
-            if value is not None:
-                raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
-        if model is None or not hasattr(model, "forward"):
-            raise SettingsError("Trainer needs a model", "give model=load_model(...)")
+        refuse_unsupported(unsupported)
+        refuse_hooks(type(self))
         self.args = args if args is not None else TrainingArguments()
         self.processing_class = processing_class if processing_class is not None else tokenizer
-        self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
-        self.model = model.to(self.backend.device)
-        self.collate = self.choose_collator(data_collator)
-        refuse_unknown_tokens(self.processing_class, self.model)
         self.told: set[str] = set()
         self.quiet = False  # no lines and no bar
-        self.optimizers = optimizers
-        own = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
-        own = own if optimizers == (None, None) else "the optimizer is your own"
-        if on_gradients is not None and self.args.backend == "auto":
-            own = own or "on_gradients may do anything with gradients"
-        self.backend = usable(self.backend, self.model, self.say_once, own)
+        self.should_stop: Callable[[], bool] = lambda: False  # asked after each batch of an evaluation
+        self.model = model
+        self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
+        self.model = model.to(self.backend.device)
+        self.data_collator = data_collator
+        refuse_unknown_tokens(self.processing_class, self.model)
+        self.optimizers, self.callbacks = optimizers, callbacks or []
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.compute_metrics = compute_metrics
         self.custom_loss, self.on_gradients = loss, on_gradients
-        self.callbacks = checked_callbacks(callbacks)
+        self.choose_usable()
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
         self.holds_lock = False  # set where the folder is locked for longer than the training
         self.state = State()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. What is assigned after construction takes effect, or is refused."""
+        refuse_assignment(self, name, value)
+        if name == "model" and "backend" in vars(self):
+            value = value.to(self.backend.device)
+        super().__setattr__(name, checked_callbacks(value) if name == "callbacks" else value)
+        if name == "collate" and "state" in vars(self):
+            self.choose_usable()
+
     # Parts, each usable alone
+
+    @property
+    def data_collator(self) -> Callable[[Any], Any]:
+        """What makes a batch of rows."""
+        return self.collate
+
+    @data_collator.setter
+    def data_collator(self, given: Any) -> None:
+        self.collate = self.choose_collator(given)
+
+    def choose_usable(self) -> None:
+        """Fall back to the plain backend where the fast one cannot run the model or the parts as they are now."""
+        own = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
+        own = own if tuple(self.optimizers) == (None, None) else "the optimizer is your own"
+        if self.on_gradients is not None and self.args.backend == "auto":
+            own = own or "on_gradients may do anything with gradients"
+        self.backend = usable(self.backend, self.model, self.say_once, own)
 
     def choose_collator(self, given: Any) -> Callable[[Any], Any]:
         """The user's collator; ours where none is given or where it is known to give the same."""
@@ -129,15 +142,7 @@ class Trainer:
 
     def batches(self, rows: Any, *, training: bool) -> Batches:
         """The batches of a data set: shuffled by seed and epoch for training, else by length."""
-        if rows is None:
-            raise SettingsError(f"there is no {'train' if training else 'eval'}_dataset", "give one to the Trainer")
-        if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
-            raise SettingsError(
-                f"a {type(rows).__name__} has no length or no rows by number, so its order cannot be repeated",
-                "give a datasets.Dataset, a list of dicts, or another data set with len() and [number]",
-            )
-        if len(rows) == 0:
-            raise SettingsError("the data set has no rows", "give at least one row")
+        refuse_unreadable(rows, f"{'train' if training else 'eval'}_dataset")
         made_by_us = isinstance(self.collate, PaddingCollator)  # another collator may make labels of anything
         refuse_labels(rows, self.task, int(self.model.config.num_labels), needed=training and made_by_us)
         args, processes = self.args, self.backend.num_processes
@@ -155,19 +160,12 @@ class Trainer:
         )
 
     def with_known_columns(self, rows: Any) -> Any:
-        """The rows without columns that the model does not take; which ones is told once."""
-        if not hasattr(rows, "remove_columns"):
-            return rows
-        taken = [*inspect.signature(type(self.model).forward).parameters, *LABEL_KEYS]
-        if "input_ids" not in rows.column_names:
-            raise SettingsError(
-                f"the data set has no column input_ids; found {listed(rows.column_names)}",
-                "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …)",
-            )
-        unused = [name for name in rows.column_names if name not in taken]
+        """Drop columns the model does not accept, and report them once."""
+        taken = {*inspect.signature(type(self.model).forward).parameters, *LABEL_KEYS}
+        known, unused = known_columns(rows, taken)
         if unused:
-            self.say_once(f"columns the model does not take are left out: {listed(unused)}")
-        return rows.remove_columns(unused) if unused else rows
+            self.say_once(f"columns the model does not accept are dropped: {listed(unused)}")
+        return known
 
     def say_once(self, line: str) -> None:
         if line not in self.told:
@@ -219,18 +217,19 @@ class Trainer:
     @contextmanager
     def training(self, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[TrainOutput]:
         """Train as `train` does; until the block ends a signal is only noted, in `state.asked_to_stop`."""
+        refuse_hooks(type(self))
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
-        self.backend = usable(self.backend, self.model, self.say_once)  # weights may have been frozen since
+        self.choose_usable()  # weights may have been frozen since, parts assigned
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         resume = user_path(resume) if isinstance(resume, str) else resume
         with trained(self, resume, restart=restart) as metrics:
             yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
-    def run(self, model: Any, rows: Any, prefix: str, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
+    def run(self, model: Any, rows: Any, prefix: str) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
         with self.backend.equipped(model):
             batches = self.backend.batches(self.batches(rows, training=False), rows)
-            found = run_over(model, batches, self.backend, self.loss_sum(), should_stop)
+            found = run_over(model, batches, self.backend, self.loss_sum(), self.should_stop)
         metrics: dict[str, float] = {}
         if found.labels is not None:
             metrics["loss"] = float(found.loss or 0.0)
@@ -261,16 +260,18 @@ class Trainer:
         metric = metrics_for(self.task, int(self.model.config.num_labels))
         return metric.compute(predictions=decide(found.predictions, self.task), references=found.label_ids)
 
-    def evaluate(self, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Loss and metrics over all rows of a split."""
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: None = None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Return loss and metrics over all rows of a split; training calls this too."""
+        refuse_keys(ignore_keys)
         return self.evaluation(eval_dataset, metric_key_prefix).metrics
 
     def evaluation(self, rows: Any = None, prefix: str = "eval") -> Evaluation:
         """Logits, labels and metrics of all rows of a split."""
         return self.run(self.model, self.eval_dataset if rows is None else rows, prefix)
 
-    def predict(self, test_dataset: Any, metric_key_prefix: str = "test") -> PredictionOutput:
-        """Logits, labels and metrics of all rows, in their order."""
+    def predict(self, test_dataset: Any, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:
+        """Return logits, labels and metrics of all rows, in their order."""
+        refuse_keys(ignore_keys)
         found = self.run(self.model, test_dataset, metric_key_prefix)
         return PredictionOutput(found.logits, found.labels, found.metrics)
 

@@ -25,7 +25,7 @@ from glassloop.engine.checkpoint import (
     restore_random,
 )
 from glassloop.engine.evaluate import Interrupted
-from glassloop.engine.losses import check_loss
+from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.recorder import History, Trackers, versions
 from glassloop.engine.saver import BestWeights, Saver
 from glassloop.engine.shelf import Shelf
@@ -53,6 +53,9 @@ class Training:
         self.folder = trainer.folder
         plain_batches = trainer.batches(trainer.train_dataset, training=True)
         self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
+        if trainer.custom_loss is None:
+            first = next(plain_batches.epoch())
+            refuse_other_loss(trainer.model, first, trainer.task, self.backend, trainer.say_once)
         shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
         make = self.backend.open(trainer.model, trainer.known_rows, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
@@ -163,10 +166,13 @@ class Training:
             return bool(self.state.asked_to_stop) and self.backend.num_processes == 1
 
         self.backend.settle()
+        self.trainer.should_stop = should_stop
         try:
-            return self.trainer.run(self.backend.unsynced(self.model), self.trainer.eval_dataset, "eval", should_stop).metrics
+            return self.trainer.evaluate()  # of the bare model: a wrapped one waits for processes that have no batch left
         except Interrupted:
             return None
+        finally:
+            self.trainer.should_stop = lambda: False
 
     def watchers(self, history: History) -> list[Callback]:
         args = self.args

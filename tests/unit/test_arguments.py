@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,15 @@ def test_the_sentences_name_every_choice() -> None:
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
-    with pytest.raises(FrozenInstanceError):
-        TrainingArguments().seed = 1  # type: ignore[misc]
+    args = TrainingArguments(seed=7)
+    with pytest.raises(SettingsError) as caught:
+        args.seed = 1
+    assert caught.value.problem == "seed cannot be changed: settings are checked once, when they are made"
+    assert caught.value.remedy == "make new settings: dataclasses.replace(args, seed=…)"
+    with pytest.raises(SettingsError):
+        del args.seed
+    assert args == TrainingArguments(seed=7)
+    assert hash(args) == hash(TrainingArguments(seed=7))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from glassloop.engine.backends import PlainBackend
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.trainer import UNSUPPORTED
+from glassloop.hooks import UNSUPPORTED
 
 STEPS_OF_AN_EPOCH = 8  # 29 rows in batches of 4
 
@@ -205,7 +205,7 @@ def test_the_same_rows_in_any_form_give_the_same_weights(trainer_of, few, capsys
     }
     for name, form in forms.items():
         assert trained(trainer_of(train_dataset=form)) == expected, name
-    assert "left out" not in capsys.readouterr().err
+    assert "dropped" not in capsys.readouterr().err
 
 
 def test_columns_the_model_does_not_take_are_left_out_and_told_once(trainer_of, few, capsys) -> None:
@@ -218,7 +218,7 @@ def test_columns_the_model_does_not_take_are_left_out_and_told_once(trainer_of, 
     trainer.evaluate()
     trainer.predict(extra["test"])
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("glassloop:")]
-    assert told == ["glassloop: columns the model does not take are left out: idx, sentence1"]
+    assert told == ["glassloop: columns the model does not accept are dropped: idx, sentence1"]
 
 
 def test_in_rows_of_ones_own_they_are_named(says, trainer_of, few) -> None:

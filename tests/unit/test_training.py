@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from families import tiny_model, weights_hash
+from torch.nn.functional import cross_entropy
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.errors import ModelError, ResourceError
+from glassloop.errors import ModelError, ResourceError, SettingsError
 
 
 class StopAt(Callback):
@@ -91,3 +92,30 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
     monkeypatch.setattr("glassloop.training.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ResourceError, match=rf"the final model need {size:,} bytes, 1,000 are free"):
         trainer.train()
+
+
+def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    """It was never used: the model trained on the usual loss instead."""
+    model = tiny_model()
+    usual = type(model).forward
+
+    def doubled(*given: Any, labels: Any = None, **named: Any) -> Any:
+        found = usual(model, *given, labels=labels, **named)
+        found.loss = None if labels is None else 2 * found.loss
+        return found
+
+    model.forward = doubled
+    args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
+    parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
+    with pytest.raises(SettingsError, match="the model's forward has a loss of its own"):
+        Trainer(model, **parts).train()
+    Trainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
+
+
+def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    settings = {"max_steps": 1, "save_strategy": "no", "label_smoothing_factor": 0.1, "class_weights": "1,3"}
+    trained(tmp_path, rows, tiny_tokenizer, **settings)

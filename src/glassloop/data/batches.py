@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassloop.data.encoding import lengths_of
+from glassloop.data.formats import arrow_rows
 from glassloop.errors import ModelError, SettingsError, listed
 
 if TYPE_CHECKING:
@@ -141,8 +142,9 @@ class Batches:
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
-        self.in_arrow = isinstance(collate, PaddingCollator) and hasattr(rows, "with_format")
-        self.rows = rows.with_format("arrow") if self.in_arrow else rows  # type: ignore[union-attr]
+        table = arrow_rows(rows) if isinstance(collate, PaddingCollator) else None
+        self.in_arrow = table is not None
+        self.rows = rows if table is None else table
         self.collate, self.batch_size, self.seed = collate, batch_size, seed
         self.lengths = lengths_of(rows) if group_by_length else None
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes

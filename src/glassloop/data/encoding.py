@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
+from glassloop.data.formats import arrow_rows
 from glassloop.data.labels import SEVERAL
 from glassloop.errors import SettingsError
 
@@ -72,9 +73,10 @@ def load_encoding(folder: Path, split: str) -> Encoding:
 
 def lengths_of(rows: Any) -> np.ndarray:
     """The number of tokens of each row of any encoded `Dataset` (or list of rows), where possible without reading them."""
-    if not hasattr(rows, "with_format"):
+    table = arrow_rows(rows)
+    if table is None:
         return np.array([len(rows[number]["input_ids"]) for number in range(len(rows))], dtype=np.int32)
-    tables = rows.with_format("arrow").select_columns("input_ids").iter(ENCODED_ROWS)
+    tables = table.select_columns("input_ids").iter(ENCODED_ROWS)
     parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from glassloop.engine.optimizer import make_optimizer
 
@@ -32,10 +31,6 @@ class PlainBackend:
         return model, optimizer, scheduler
 
     def unwrap(self, model: Any) -> Any:
-        return model
-
-    def unsynced(self, model: Any) -> Any:
-        """The model whose forward pass waits for no other process: in an evaluation some have fewer batches, or none."""
         return model
 
     def move(self, data: Any) -> Any:
@@ -156,9 +151,6 @@ class AccelerateBackend(PlainBackend):
 
     def unwrap(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model)
-
-    def unsynced(self, model: Any) -> Any:
-        return model.module if isinstance(model, DistributedDataParallel) else model
 
     @contextmanager
     def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:

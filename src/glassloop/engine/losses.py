@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from glassloop.errors import SettingsError
+from glassloop.errors import SettingsError, no_memory
 
 LossSum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOSS_REMEDY = "return one loss a row, or their sum: reduction='none' or reduction='sum', never a mean"
+OTHER_LOSS_REMEDY = (
+    "give the one to train on as loss=, a function of logits and labels that returns one loss a row "
+    "(the usual one: torch.nn.functional.cross_entropy with reduction='none')"
+)
 
 
 def make_loss(
@@ -64,3 +69,47 @@ def check_loss(loss: LossSum, model: Any, batch: Any, backend: Any) -> None:
     if not torch.allclose(whole, rows, rtol=1e-3, atol=1e-5):
         problem = f"the loss of a batch ({whole.item():.6g}) is not the sum of its rows' losses ({rows.item():.6g})"
         raise SettingsError(problem, LOSS_REMEDY)
+
+
+def refuse_other_loss(model: Any, batch: Any, task: str, backend: Any, say: Callable[[str], None] = lambda line: None) -> None:
+    """Raise where the model's own forward returns another loss than ours for one batch: it would never be used.
+
+    Both losses are of the logits of one forward pass, so dropout may stay: a loss with a term for training shows as well.
+    """
+    takes = inspect.signature(model.forward).parameters
+    has_kwargs = any(taken.kind is inspect.Parameter.VAR_KEYWORD for taken in takes.values())
+    if batch.labels is None or not ("labels" in takes or has_kwargs) or beyond(model, batch.inputs.get("input_ids")):
+        return
+    labels = batch.labels if task == "single_label_classification" else batch.labels.float()
+    was_training, kind = model.training, getattr(model.config, "problem_type", None)
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.train()
+    try:
+        with torch.random.fork_rng([backend.device] if backend.device.type == "cuda" else []), torch.no_grad():
+            labels = backend.move(labels)
+            found = model(**backend.move(batch.inputs), labels=labels)
+            theirs, logits = getattr(found, "loss", None), found.logits
+            ours = make_loss(task)(logits.float(), labels) / len(labels)
+    except Exception as error:
+        if no_memory(error):
+            raise
+        say(f"the model's own loss could not be compared with Glassloop's ({type(error).__name__}: {error})")
+        return
+    finally:
+        model.train(was_training)
+        model.config.problem_type = kind  # transformers' heads write what they infer into it
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    if not isinstance(theirs, torch.Tensor) or theirs.dim() > 0:
+        return
+    rounding = 1e-5 if theirs.dtype == logits.dtype == torch.float32 else 2e-2
+    if not torch.isclose(theirs.float(), ours, rtol=rounding, atol=rounding / 10, equal_nan=True):
+        problem = f"the model's forward has a loss of its own: {theirs.item():.6g} for the first batch, Glassloop's is"
+        raise SettingsError(f"{problem} {ours.item():.6g}", OTHER_LOSS_REMEDY)
+
+
+def beyond(model: Any, ids: torch.Tensor | None) -> bool:
+    """Whether a batch holds tokens or places the model has no vectors for: refused elsewhere, and fatal on a GPU."""
+    words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    most = getattr(model.config, "max_position_embeddings", None) or 0
+    return ids is not None and bool((words is not None and ids.max() >= words.weight.shape[0]) or 0 < most < ids.shape[1])

@@ -64,9 +64,6 @@ class SplitBackend(AccelerateBackend):
     def unwrap(self, model: Any) -> Any:
         return self.whole if self.split is not None and model is self.split else model
 
-    def unsynced(self, model: Any) -> Any:
-        return self.unwrap(model)
-
     @contextmanager
     def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
         with self.accelerator.autocast():  # gradients are shared out after every batch: whole ones would have to be kept

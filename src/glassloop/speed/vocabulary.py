@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from glassloop.data.formats import arrow_rows
+
 WORTH_IT = 0.9  # above this share of used rows there is nothing to gain
 
 
@@ -39,8 +41,8 @@ def used_ids(data_sets: Iterable[Any], size: int, padding: int) -> np.ndarray:
     seen = np.zeros(size, dtype=bool)
     seen[padding] = True
     for rows in data_sets:
-        if hasattr(rows, "with_format"):
-            column = rows.with_format("arrow")
+        column = arrow_rows(rows)
+        if column is not None:
             for start in range(0, len(rows), 10_000):
                 table = column[start : start + 10_000]
                 seen[table["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)] = True

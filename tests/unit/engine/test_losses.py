@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from families import tiny_model
+from families import FAMILIES, tiny_model, weights_hash
 from torch.nn import functional
 
 from glassloop.engine.backends import PlainBackend
-from glassloop.engine.losses import LOSS_REMEDY, balanced_weights, check_loss, make_loss
+from glassloop.engine.losses import (
+    LOSS_REMEDY,
+    OTHER_LOSS_REMEDY,
+    balanced_weights,
+    check_loss,
+    make_loss,
+    refuse_other_loss,
+)
+from glassloop.errors import SettingsError
 
 TASKS = {
     "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),
     "multi_label_classification": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]]),
     "regression": torch.tensor([0.5, 2.0, -1.0, 3.25, 0.0]),
 }
+CLASSES = "single_label_classification"
 generator = torch.Generator().manual_seed(5)
 LOGITS = {name: torch.randn(5, 1 if name == "regression" else 3, generator=generator) for name in TASKS}
 
@@ -150,9 +162,98 @@ WRONG = {
 
 @pytest.mark.parametrize(("custom", "problem", "remedy"), WRONG.values(), ids=WRONG)
 def test_a_loss_that_cannot_be_meant_is_refused(custom, problem: str, remedy: str) -> None:
-    from glassloop.errors import SettingsError
-
     with pytest.raises(SettingsError) as caught:
         check(custom)
     assert caught.value.problem.startswith(problem)
     assert caught.value.remedy == remedy
+
+
+# --- a loss inside the model's own forward -------------------------------------------------------------------------
+
+
+def batch_of(labels: torch.Tensor) -> SimpleNamespace:
+    ids = torch.randint(5, 90, (len(labels), 9), generator=torch.Generator().manual_seed(1))
+    return SimpleNamespace(inputs={"input_ids": ids}, labels=labels, size=len(labels))
+
+
+def with_loss(change: Callable[[Any, Any, torch.Tensor], torch.Tensor], **options: Any) -> Any:
+    """A tiny model whose forward changes the usual loss."""
+    model = tiny_model(**options)
+
+    class Other(type(model)):
+        def forward(self, *given: Any, labels: Any = None, **named: Any) -> Any:
+            found = super().forward(*given, labels=labels, **named)
+            if labels is not None:
+                found.loss = change(self, found, labels)
+            return found
+
+    model.__class__ = Other
+    return model
+
+
+OTHER_LOSSES = {
+    "class weights": lambda model, found, labels: functional.cross_entropy(
+        found.logits, labels, weight=torch.tensor([1.0, 5.0])
+    ),
+    "focal": lambda model, found, labels: (
+        (1 - found.logits.softmax(-1).gather(1, labels[:, None])) ** 2 * functional.cross_entropy(found.logits, labels)
+    ).mean(),
+    "an auxiliary term": lambda model, found, labels: found.loss + 1e-3 * found.logits.square().mean() + 1e-4,
+    "only in training": lambda model, found, labels: found.loss + 0.1 if model.training else found.loss,
+    "smoothed": lambda model, found, labels: functional.cross_entropy(found.logits, labels, label_smoothing=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LOSSES)
+def test_a_loss_in_the_forward_that_differs_is_refused_with_both_values(name: str) -> None:
+    model = with_loss(OTHER_LOSSES[name], initializer_range=0.3).eval()
+    before, state = weights_hash(model), torch.get_rng_state()
+    with pytest.raises(SettingsError) as caught:
+        refuse_other_loss(model, batch_of(torch.tensor([0, 1, 1, 0, 1])), CLASSES, PlainBackend())
+    theirs, ours = map(float, re.findall(r"\d\.\d+", caught.value.problem))
+    assert theirs != ours
+    assert caught.value.remedy == OTHER_LOSS_REMEDY
+    assert weights_hash(model) == before
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not model.training
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("task", "problem_type"), [*((task, "given") for task in TASKS), (CLASSES, "inferred"), ("regression", "inferred")]
+)
+def test_the_loss_of_every_head_of_transformers_is_ours(task: str, problem_type: str, family: str) -> None:
+    model = tiny_model(family, num_labels=LOGITS[task].shape[1], problem_type=task if problem_type == "given" else None)
+    for labels in (TASKS[task], TASKS[task].long()):
+        refuse_other_loss(model, batch_of(labels), task, PlainBackend(), pytest.fail)
+    assert model.config.problem_type == (task if problem_type == "given" else None), "the config is left as it was"
+
+
+def test_one_row_and_models_without_a_loss_pass() -> None:
+    refuse_other_loss(tiny_model(num_labels=1), batch_of(torch.tensor([0.5])), "regression", PlainBackend(), pytest.fail)
+    silent = with_loss(lambda model, found, labels: None)
+    refuse_other_loss(silent, batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+
+    class NoLabels(torch.nn.Module):
+        config = SimpleNamespace(num_labels=2, problem_type=None)
+
+        def forward(self, input_ids: torch.Tensor) -> None:
+            pytest.fail("nothing to compare")
+
+    refuse_other_loss(NoLabels(), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+
+
+def test_a_forward_that_fails_with_labels_is_reported_and_not_compared() -> None:
+    def fail(model: Any, found: Any, labels: torch.Tensor) -> torch.Tensor:
+        raise KeyError("weights")
+
+    said: list[str] = []
+    refuse_other_loss(with_loss(fail), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), said.append)
+    assert said == ["the model's own loss could not be compared with Glassloop's (KeyError: 'weights')"]
+
+
+def test_buffers_that_a_forward_updates_are_put_back() -> None:
+    model = with_loss(lambda model, found, labels: model.seen.add_(1) * 0 + found.loss)
+    model.register_buffer("seen", torch.zeros(()))
+    refuse_other_loss(model, batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+    assert model.seen.item() == 0

@@ -1,0 +1,92 @@
+"""What transformers' Trainer reads from a subclass or an instance and ours does not: refused by name, never ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glassloop.arguments import TrainingArguments
+from glassloop.errors import SettingsError, listed, visible
+
+# Arguments of transformers' Trainer, and what to do instead.
+UNSUPPORTED = {
+    "model_init": "build the model first: Trainer(model=load_model(...))",
+    "compute_loss_func": "give loss=, a function of logits and labels that returns one loss a row",
+    "preprocess_logits_for_metrics": "do it in compute_metrics",
+    "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
+    "peft_config": "wrap the model first",
+}
+# Methods and attributes of transformers' Trainer that this one does not have, by what to do instead.
+BY_REMEDY = {
+    UNSUPPORTED["compute_loss_func"]: "compute_loss label_smoother",
+    UNSUPPORTED["optimizer_cls_and_kwargs"]: """create_optimizer create_scheduler create_optimizer_and_scheduler
+        get_optimizer_cls_and_kwargs get_decay_parameter_names _get_learning_rate optimizer lr_scheduler""",
+    "give loss= for another loss, on_gradients= for other gradients": """training_step _clip_grad_norm _get_grad_norm
+        _has_mixed_mesh_grads _mixed_mesh_grad_norm _sync_replicated_trainable_parameters""",
+    "give a data set with len() and [number], and data_collator=": """get_train_dataloader get_eval_dataloader
+        get_test_dataloader _get_dataloader _get_train_sampler _get_eval_sampler _get_collator_with_removed_columns
+        _remove_unused_columns _set_signature_columns_if_needed _prepare_input _prepare_inputs get_batch_samples
+        num_examples label_names""",
+    "give compute_metrics=, or override metrics_of or evaluate": """prediction_step prediction_loop evaluation_loop _evaluate
+        _determine_best_metric _nested_gather _pad_across_processes""",
+    "give callbacks=, each a glassloop.Callback": """log store_flos floating_point_ops _maybe_log_save_evaluate callback_handler
+        control end""",
+    "override write_model, which also writes the model of a checkpoint": """_save _save_checkpoint _save_rng_state
+        _save_optimizer_and_scheduler _save_scaler _rotate_checkpoints _sorted_checkpoints _get_output_dir""",
+    "give resume_from_checkpoint= to train()": """_load_from_checkpoint _load_best_model _load_rng_state
+        _load_optimizer_and_scheduler _load_scaler _load_callback_state _issue_warnings_after_load""",
+    "write the loop yourself from the same parts: examples/plain_loop.py": """_inner_training_loop _init_training_state
+        _prepare_for_training _run_epoch _finalize_training set_initial_training_values get_total_train_batch_size""",
+    "give processing_class=": "tokenizer",
+    "give accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
+        compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
+        get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
+    UNSUPPORTED["model_init"]: "call_model_init _hp_search_setup _report_to_hp_search _tune_save_checkpoint",
+    "omit it: the loss of a step is always divided by all of its rows": "_get_num_items_in_batch model_accepts_loss_kwargs",
+    "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
+}
+INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
+# Read when a Trainer is made: settings, and parts.
+READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
+FIXED_PARTS = ("processing_class",)
+
+
+def refuse_unsupported(given: dict[str, Any]) -> None:
+    """Raise for an argument of a Trainer that is unknown or not supported."""
+    for name, value in given.items():
+        if name not in UNSUPPORTED:
+            raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
+        if value is not None:
+            raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
+
+
+def refuse_keys(ignore_keys: object) -> None:
+    """Raise where outputs of the model are to be ignored: only its logits are ever read."""
+    if ignore_keys is not None:
+        raise SettingsError("ignore_keys is given, but only the logits of a model are read", "omit it")
+
+
+def refuse_hooks(kind: type) -> None:
+    """Raise where a subclass overrides methods that are never called; all of them are named."""
+    if found := [name for name in INSTEAD if hasattr(kind, name)]:
+        remedies = dict.fromkeys(INSTEAD[name] for name in found)
+        raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
+
+
+def refuse_assignment(trainer: object, name: str, value: Any) -> None:
+    """Raise for an assignment to a Trainer that would be ignored."""
+    if name in INSTEAD:
+        raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", INSTEAD[name])
+    if name == "model" and not hasattr(value, "forward"):
+        raise SettingsError("Trainer needs a model", "give model=load_model(...)")
+    if name == "args" and not isinstance(value, TrainingArguments):
+        problem = f"args are of {type(value).__module__}, not glassloop.TrainingArguments"
+        raise SettingsError(problem, "change the import: from glassloop import TrainingArguments")
+    if name not in vars(trainer):
+        return  # the Trainer is being made
+    changed = [name] if name in FIXED_PARTS else []
+    if name == "args":
+        before = vars(trainer)[name]
+        changed = [setting for setting in READ_ONCE if getattr(before, setting) != getattr(value, setting)]
+    if changed:
+        problem = f"{listed(changed)} is read when a Trainer is made and cannot be changed afterwards"
+        raise SettingsError(problem, "make a new Trainer")
