@@ -8,6 +8,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
+from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError
 from glassloop.files import write_text
@@ -159,7 +160,8 @@ def eject_run(run_dir: Path, target: Path) -> Path:
         raise SettingsError(f"the run ended {how}; an ejected file would end in other weights", "train without that first")
     if target.exists() and any(target.iterdir()):
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
-    examples = load_examples(run.data.source, **run.data.given())
+    outputs = LabelSet(run.data.labels) if run.data.labels else None
+    examples = load_examples(run.data.source, outputs=outputs, **run.data.given())
     for split, fact in examples.facts.items():
         if split not in run.data.splits or fact.fingerprint != run.data.splits[split].fingerprint:
             raise SettingsError(f"the data have changed since the run ({split})", "put the data back as they were")

@@ -14,7 +14,7 @@ from rich.text import Text
 from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
 from glassloop.data.encoding import Encoding, encode
 from glassloop.data.examples import Examples
-from glassloop.data.facts import SplitFacts
+from glassloop.data.facts import SHOWN_LABELS, SplitFacts
 from glassloop.errors import printable
 
 HISTOGRAM_BINS = 10
@@ -105,7 +105,7 @@ def features_table(examples: Examples, split: str) -> Table:
 
 
 def labels_table(examples: Examples) -> Table | None:
-    """How the labels are spread, split by split."""
+    """How the labels are spread, split by split; of many, the most frequent in the first split."""
     if not examples.labels:
         return None
     labelled = {name: fact for name, fact in examples.facts.items() if not fact.unlabelled}
@@ -113,9 +113,15 @@ def labels_table(examples: Examples) -> Table | None:
     table.add_column("label")
     for name in labelled:
         table.add_column(Text(printable(name)), justify="right")
-    for number, name in enumerate(examples.labels.names):
+    shown = [*enumerate(examples.labels.names)]
+    if hidden := max(0, len(shown) - SHOWN_LABELS):
+        counts = next((fact.label_counts for fact in labelled.values()), {})
+        shown = sorted(shown, key=lambda entry: -counts.get(entry[1], 0))[:SHOWN_LABELS]
+    for number, name in shown:
         shares = [share_of(fact, name) for fact in labelled.values()]
         table.add_row(Text(f"{number}  {printable(name)}"), *shares)
+    if hidden:
+        table.add_row(f"and {hidden:,} more")
     return table
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.labels import LabelSet
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
 from glassloop.devices import choose_backend
@@ -19,7 +20,7 @@ from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
-from glassloop.modeling import load_model, load_tokenizer, longest_input, refuse_unknown_tokens
+from glassloop.modeling import carried_labels, load_model, load_tokenizer, longest_input, refuse_unknown_tokens
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
 from glassloop.speed.backends import usable
 
@@ -48,6 +49,15 @@ class Predictor:
         self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
         self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+
+    @property
+    def outputs(self) -> LabelSet | None:
+        """The labels of the model's outputs, with the order that numbers in data mean; None where it gives a score."""
+        if self.task == "regression":
+            return None
+        names = tuple(self.names)
+        numbered = carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
+        return LabelSet(names, names if numbered else self.run.data.label_order if self.run else None)
 
     def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """A prediction for every text (or pair of texts), in their order."""

@@ -59,6 +59,7 @@ class DataRecord:
     splits: dict[str, SplitRecord]
     settings: DataSettings = field(default_factory=DataSettings)
     labels: tuple[str, ...] | None = None
+    label_order: tuple[str, ...] | None = None  # the labels that 0, 1, 2 in the data mean, where that was said
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

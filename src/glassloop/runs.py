@@ -19,11 +19,12 @@ from glassloop.config import DataSettings, data_settings
 from glassloop.data.batches import padding_waste
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
+from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
-from glassloop.errors import ModelError, SettingsError, printable
+from glassloop.errors import ModelError, SettingsError, listed, printable
 from glassloop.files import replacing_dir, user_path
 from glassloop.lock import LOCK_NAME, locked, refuse_held
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
@@ -115,10 +116,8 @@ def assemble(
 ) -> tuple[Trainer, Examples, RunRecord]:
     """Everything a run needs, and its record before the first step."""
     config = load_config(model)
-    if (carried := carried_labels(config)) and not new_head and "labels" not in data_given:
-        data_given = {**data_given, "labels": carried}
     with backend.main_first():
-        examples = load_examples(data, **data_given)
+        examples = load_examples(data, outputs=kept_labels(config, data_settings(data_given), new_head), **data_given)
         tokenizer = load_tokenizer(model)
         max_length = args.max_length or longest_input(tokenizer, config)
         encoded = encode(examples, tokenizer, max_length)
@@ -153,6 +152,12 @@ def assemble(
         versions=versions(),
     )
     return trainer, examples, record
+
+
+def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet | None:
+    """The labels that a model carries, unless it gets a new head or the user gives other ones."""
+    carried = None if new_head else carried_labels(config)
+    return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
 
 
 def free_folder(chosen: str | None, is_main: bool) -> Path:
@@ -206,6 +211,7 @@ def data_record(source: str, settings: DataSettings, examples: Examples) -> Data
         task=examples.task,
         columns=ColumnsRecord(**asdict(examples.columns)),
         labels=examples.labels.names if examples.labels else None,
+        label_order=examples.labels.order if examples.labels else None,
         splits={name: SplitRecord(**asdict(fact)) for name, fact in examples.facts.items()},
         notes=tuple(examples.notes),
     )
@@ -219,7 +225,7 @@ def banner(record: RunRecord, examples: Examples, trainer: Trainer, folder: Path
     size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
     rows = {
         "data": f"{record.data.source}: " + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
-        "task": examples.task.replace("_", " ") + (f": {', '.join(examples.labels.names[:8])}" if examples.labels else ""),
+        "task": examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else ""),
         "model": f"{model.name} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
         "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {size} a step, "
         + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),

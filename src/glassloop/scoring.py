@@ -11,6 +11,7 @@ from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
+from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.sources import load_examples
 from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
@@ -38,9 +39,7 @@ def evaluate_run(
         named = {name: value for name, value in columns.items() if value}
         separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
         settings = {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
-    if predictor.task != "regression":
-        settings["labels"] = predictor.names
-    examples = load_examples(source, **{**settings, "task": predictor.task})
+    examples = load_examples(source, outputs=predictor.outputs, **{**settings, "task": predictor.task})
     name = split or validation_name(examples) or next(iter(examples.splits))
     if name not in examples.splits:
         near = did_you_mean(name, examples.splits)
@@ -70,9 +69,11 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
-    for name, score in sorted(found.scores.items(), key=lambda entry: -entry[1]):
+    for name, score in sorted(found.scores.items(), key=lambda entry: -entry[1])[:SHOWN_LABELS]:
         chosen = name == found.label or (isinstance(found.label, list) and name in found.label)
         table.add_row(Text(printable(name), style="bold" if chosen else ""), f"{score:.4f}")
+    if (hidden := len(found.scores) - SHOWN_LABELS) > 0:
+        table.add_row(f"and {hidden:,} more")
     Console().print(table)
     return found
 

@@ -333,11 +333,23 @@ def test_several_labels(show) -> None:
     assert [a + b for a, b in zip(train, held_out, strict=True)] == [20, 20]
 
 
-def test_many_labels_are_shortened_among_the_columns_only(show) -> None:
+def test_a_dozen_labels_are_shortened_among_the_columns_only(show) -> None:
     rows = [(f"good film {number}", f"class{number % 12:02}") for number in range(48)]
     output = show(csv_of(["text", "label"], rows))
     assert "class07, …)" in output
     assert [line.split()[1] for line in section(output, "Labels")[1:]] == [f"class{number:02}" for number in range(12)]
+
+
+def test_of_many_labels_the_most_frequent_are_shown(show) -> None:
+    """3,000 classes are not 3,000 lines."""
+    rows = [[f"text {number} {again}", f"L{number:04}"] for number in range(300) for again in range(2 + (number == 200))]
+    output = show(csv_of(["text", "label"], rows))
+    assert section(output, "Columns")[1].startswith("label  ClassLabel(L0000, ")
+    shown = section(output, "Labels")
+    assert shown[1].split()[:2] == ["200", "L0200"]
+    assert [line.split()[1] for line in shown[2:4]] == ["L0000", "L0001"]
+    assert (len(shown), shown[-1]) == (17, "and 285 more")
+    assert len(output.splitlines()) < 80
 
 
 # --- the drawing -------------------------------------------------------------------------------------------------

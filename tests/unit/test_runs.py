@@ -225,7 +225,19 @@ def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path
     """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
     folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
-    assert read_run(folder).data.labels == ("pos, really", "neg")
+    assert (read_run(folder).data.labels, read_run(folder).data.label_order) == (("pos, really", "neg"), None)
+
+
+def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ",1").replace(",neg", ",0"))
+    given = (str(tmp_path / "rows.csv"), str(text_run / "model"), TrainingArguments(device="cpu"))
+    with pytest.raises(DataError, match="its labels are numbers"):
+        assemble(*given, {}, False, PlainBackend("cpu", "fp32"))
+    _, examples, record = assemble(*given, {"labels": ("neg", "pos, really")}, False, PlainBackend("cpu", "fp32"))
+    assert record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"
+    assert record.data.label_order == ("neg", "pos, really")
+    counts = examples.facts["train"].label_counts
+    assert counts["pos, really"] > counts["neg"], "two of three rows are 1"
 
 
 # --- seeds -------------------------------------------------------------------------------------------------------

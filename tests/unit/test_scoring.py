@@ -77,6 +77,31 @@ def test_labels_of_other_data_are_compared_by_name(text_run: Path, tmp_path: Pat
         assert evaluated(text_run, tmp_path / "other", batch_size=size)["eval_accuracy"] == pytest.approx(expected)
 
 
+NUMBERED = [(text, str(LABELS.index(label))) for text, label in OTHERS]
+
+
+def test_numbers_in_other_data_are_read_in_the_order_of_the_run(text_run: Path, tmp_path: Path) -> None:
+    """The run was given its labels in an order, so its numbers have a meaning; another order can be given now."""
+    other = write_rows(tmp_path / "other.csv", NUMBERED)
+    right = share_right(text_run, OTHERS)
+    assert right != 0.5
+    assert evaluated(text_run, other)["eval_accuracy"] == pytest.approx(right)
+    assert evaluated(text_run, other, labels=LABELS[::-1])["eval_accuracy"] == pytest.approx(1 - right)
+
+
+def test_numbers_in_other_data_need_an_order(says, text_run: Path, tmp_path: Path) -> None:
+    """A model alone does not say what 0 and 1 in somebody's file mean."""
+    other = write_rows(tmp_path / "other.csv", NUMBERED)
+    with says(
+        "other.csv, row 2: its labels are numbers (0, 1), those of the model are words (pos, really, neg)",
+        "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME",
+        DataError,
+    ):
+        evaluated(text_run / "model", other)
+    found = evaluated(text_run / "model", other, labels=LABELS)
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
+
+
 def test_other_data_may_lack_a_label(text_run: Path, tmp_path: Path) -> None:
     rows = [(text, "neg") for text, _ in OTHERS]
     write_rows(tmp_path / "other" / "train.csv", OTHERS)
@@ -147,6 +172,20 @@ def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None
 def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
     for pair in (None, "bad"):
         assert predict_text(str(text_run / "model"), "good", pair, "cpu").label in LABELS
+
+
+def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from families import tiny_model
+
+    names = {number: f"L{number}" for number in range(40)}
+    model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    capsys.readouterr()
+    found = predict_text(str(tmp_path), "good", None, "cpu")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].split()[0] == found.label
+    assert (len(lines), lines[-1]) == (16, "and 25 more")
 
 
 def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -14,36 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.config import DataSettings
+from glassloop.data.cells import label_cells, parts_of
 from glassloop.data.columns import Columns, Known, find_columns
-from glassloop.data.facts import SplitFacts, facts_of, notes_on, text_keys
+from glassloop.data.facts import SplitFacts, facts_of, notes_on
 from glassloop.data.labels import (
     CLASSES,
     SEVERAL,
-    LabelCells,
     LabelSet,
-    label_cells,
     label_column,
     no_labels,
-    parts_of,
+    refuse_other_kind,
     refuse_unknown,
     settle_labels,
 )
-from glassloop.errors import DataError, listed, visible
+from glassloop.data.survey import Part, RawSplit, whole_part
+from glassloop.errors import DataError, listed
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
 DESCRIPTION_NAME = "examples.json"
-
-
-@dataclass(frozen=True)
-class RawSplit:
-    """One split as it was found: its rows, as often as asked for, and what a person calls each of them."""
-
-    tables: Callable[[], Iterator[pa.Table]]
-    row_name: Callable[[int], str]
-    source: str
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,41 +51,13 @@ class Examples:
         return len(self.labels.names) if self.labels else 1
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What the first pass over a split's rows found: 13 bytes a row, whatever the length of the texts."""
+def prepare(
+    raw: dict[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None = None
+) -> None:
+    """Check all rows, give labels their numbers, hold out a validation split where there is none; fill `folder`.
 
-    found: LabelCells
-    keys: np.ndarray
-    empties: np.ndarray  # how many texts of each row are empty
-
-
-@dataclass(frozen=True)
-class Part:
-    """The rows of a raw split that become a split of their own."""
-
-    raw: RawSplit
-    survey: Survey
-    rows: np.ndarray  # one bool a row
-
-    @property
-    def keys(self) -> np.ndarray:
-        return np.asarray(self.survey.keys[self.rows])
-
-    @property
-    def num_empty(self) -> int:
-        return int(self.survey.empties[self.rows].sum())
-
-    def where(self, value: str | None) -> str:
-        """What a person calls the first row with this label cell (None: missing)."""
-        row = self.survey.found.first_row(value)
-        return self.raw.source if row is None else self.raw.row_name(row)
-
-
-def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, folder: Path) -> None:
-    """Check all rows, give labels their numbers, cut off a validation split where there is none; fill `folder`.
-
-    Two passes over the rows: one looks, one writes. Raises `DataError` for the first row that cannot be meant.
+    Two passes over the rows: one looks, one writes. `outputs` are the labels of a trained model.
+    Raises `DataError` for the first row that cannot be meant.
     """
     heads = {name: next(split.tables(), None) for name, split in raw.items()}
     for name, head in heads.items():
@@ -107,14 +68,16 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
     if columns.label != (known.label,):
         known = Known()  # what the source knows is about another column
     parts = {name: whole_part(name, split, heads[name], columns, settings) for name, split in raw.items()}
-    if known.task and settings.task == "auto" and not settings.label_names:
-        task, labels = known.task, LabelSet(known.label_names) if known.label_names else None
+    if known.task and settings.task == "auto" and not settings.label_names and not outputs:
+        task, labels = known.task, LabelSet(known.label_names, known.label_names) if known.label_names else None
     else:
-        task, labels = settle_labels(parts[fitted].survey.found, settings, known.label_names, parts[fitted].where)
+        found, where = parts[fitted].survey.found, parts[fitted].where
+        task, labels = settle_labels(found, settings, known.label_names, where, outputs)
     skipped = dict.fromkeys(parts, 0)
     if labels:
+        holder = "the model" if outputs else raw[fitted].source
         for name, part in parts.items():
-            parts[name] = with_known_labels(part, labels, skip=settings.unknown_labels == "skip" and name != fitted)
+            parts[name] = with_known_labels(part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
     notes = [note for split in raw.values() for note in split.notes]
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
@@ -128,7 +91,7 @@ def prepare(raw: dict[str, RawSplit], settings: DataSettings, known: Known, fold
     described = {
         "columns": asdict(columns),
         "task": task,
-        "labels": labels.names if labels else None,
+        "labels": asdict(labels) if labels else None,
         "facts": {name: asdict(fact) for name, fact in facts.items()},
         "notes": notes + notes_on(facts, labels),
     }
@@ -141,73 +104,21 @@ def load_prepared(folder: Path) -> Examples:
 
     described = json.loads((folder / DESCRIPTION_NAME).read_text(encoding="utf-8"))
     columns = Columns(**{**described["columns"], "label": tuple(described["columns"]["label"])})
-    labels = LabelSet(tuple(described["labels"])) if described["labels"] else None
+    names, order = ((described["labels"] or {}).get(name) for name in ("names", "order"))
+    labels = LabelSet(tuple(names), tuple(order) if order else None) if names else None
     splits = {}
     for name in described["facts"]:
         path = folder / f"{name}.arrow"
         with pa.OSFile(str(path)) as opened:
             features = Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
-        named = ClassLabel(names=list(labels.names)) if labels else Value("float32")
-        features[columns.label_name] = List(named) if described["task"] == SEVERAL else named
+        kind = ClassLabel(names=list(labels.names)) if labels else Value("float32")
+        features[columns.label_name] = List(kind) if described["task"] == SEVERAL else kind
         splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
     facts = {name: SplitFacts(**fact) for name, fact in described["facts"].items()}
     return Examples(DatasetDict(splits), columns, described["task"], labels, facts, described["notes"])
 
 
-def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
-    """The first pass over a split: all its texts checked, its label cells told apart."""
-    absent = [column for column in columns.texts if column not in head.column_names]
-    labelled = all(column in head.column_names for column in columns.label)
-    if not labelled and not name.startswith("test"):
-        absent += [column for column in columns.label if column not in head.column_names]
-    if absent:
-        raise DataError(
-            f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
-            "give every split the columns of the training rows (only test may come without labels)",
-        )
-    found, keys, empties, index = LabelCells(), [], [], 0
-    for table in split.tables():
-        texts = [table[column].combine_chunks() for column in columns.texts]
-        checked = [
-            check_text(text, column, split, index, settings.empty == "keep")
-            for column, text in zip(columns.texts, texts, strict=True)
-        ]
-        empties.append(np.sum(checked, axis=0, dtype=np.uint8))
-        keys.append(text_keys([text.to_pylist() for text in texts]))
-        if labelled:
-            found.add(label_cells(table, columns.label, settings.label_separator))
-        index += table.num_rows
-    return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
-
-
-def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
-    """Which cells are empty; raises where that is not wanted, or where a cell is no text at all."""
-    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
-        raise DataError(
-            f"{split.source}: column {visible(column)} holds {text.type}, not text", "name the text column with --text"
-        )
-    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
-    if with_nul.any():
-        name = split.row_name(first + int(np.argmax(with_nul)))
-        raise DataError(
-            f"{name}: {visible(column)} holds a NUL byte", "remove the byte: the file may be damaged or not be text"
-        )
-    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
-    if empty.any() and not keep_empty:
-        rows = [split.row_name(first + int(row)) for row in np.flatnonzero(empty)]
-        raise DataError(
-            f"{rows[0]}: {visible(column)} is empty" + also(rows[1:]),
-            "fill or remove the rows, or keep them with --empty keep",
-        )
-    return np.asarray(empty)
-
-
-def also(rows: list[str]) -> str:
-    """`; so are rows 5, 9 and 20 more`, or nothing."""
-    return f"; so are {listed((name.rpartition(', ')[2] for name in rows), 5)}" if rows else ""
-
-
-def with_known_labels(part: Part, labels: LabelSet, *, skip: bool) -> Part:
+def with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
     """The part without rows whose label is missing or unknown; unless they may be skipped, they are an error."""
     found = part.survey.found
     if not found.labelled:
@@ -220,7 +131,8 @@ def with_known_labels(part: Part, labels: LabelSet, *, skip: bool) -> Part:
     if not skip:
         if None in found.cells:
             raise DataError(f"{part.where(None)}: the label is missing", "give a label in every row, or remove the row")
-        refuse_unknown(found.values(), labels, part.where)
+        refuse_unknown(found.values(), labels, part.where, holder)
+    refuse_other_kind(found.values(), labels, part.where, holder)
     numbers = labels.numbers_of(found.values())
     known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
     rows = np.array(known)[found.codes]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 
-from glassloop.data.labels import LabelCells, LabelSet
+from glassloop.data.cells import LabelCells
+from glassloop.data.labels import LabelSet
+from glassloop.data.lookalikes import look_alikes, spelled
 from glassloop.errors import counted, listed, visible
+
+SHOWN_GROUPS = 6
+SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,27 @@ def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]
         }
         notes += [f"{name}: {sentence}" for sentence, count in told.items() if count]
         if not fact.unlabelled:
-            rare = [label for label, count in fact.label_counts.items() if count <= 1]
-            notes += [
-                f"{name}: label {visible(label)} has {fact.label_counts[label] or 'no'} row"
-                + "s" * (not fact.label_counts[label])
-                for label in rare
-            ]
-    lowered = [name.lower() for name in labels.names] if labels else []
-    alike = [name for name in labels.names if lowered.count(name.lower()) > 1] if labels else []
-    return notes + ([f"labels that differ only in capitals: {listed(alike)}"] if alike else [])
+            notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
+    return notes + notes_on_look_alikes(facts, labels)
+
+
+def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
+    """A sentence about the labels without rows, and one about those with a single row."""
+    for number, rows in enumerate(("no rows", "1 row")):
+        rare = [label for label, count in counts.items() if count == number]
+        if len(rare) == 1:
+            yield f"label {visible(rare[0])} has {rows}"
+        elif rare:
+            yield f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
+
+
+def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
+    """A sentence for each group of labels that a person can hardly tell apart, of the first few."""
+    groups = look_alikes(labels.names) if labels else []
+    notes = []
+    for group in groups[:SHOWN_GROUPS]:
+        rows = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
+        told = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), rows, strict=True)]
+        notes.append(f"these labels look alike, but are different classes: {' and '.join(told)}")
+    rest = len(groups) - SHOWN_GROUPS
+    return notes + ([f"{counted(rest, 'more group', 'more groups')} of labels look alike"] if rest > 0 else [])

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glassloop.config import DataSettings, name_problem
-from glassloop.errors import DataError, did_you_mean, listed, visible
+from glassloop.data.cells import UNLABELLED, LabelCells, parts_of
+from glassloop.data.lookalikes import shape_of, spelled
+from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
-UNLABELLED = -1  # what the public data sets write where the labels are kept secret
-MAX_CLASSES = 10_000
 SCORE_VALUES = 20  # that many different fractions can only be scores
 LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 
 
 @dataclass(frozen=True)
 class LabelSet:
-    """The label names and their numbers, fixed for a run."""
+    """The label names and their numbers, fixed for a run.
+
+    `order` holds the names that the cells 0, 1, 2 mean, where the user or the source has said so; without it numbers in
+    the data name no label.
+    """
 
     names: tuple[str, ...]
+    order: tuple[str, ...] | None = field(default=None, compare=False)
 
     @property
     def id2label(self) -> dict[int, str]:
@@ -38,124 +41,23 @@ class LabelSet:
         return {name: number for number, name in enumerate(self.names)}
 
     def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
-        """Cell text -> number: by name, or, where no name is a number and all cells are numbers in range, by number."""
-        by_number = {str(number): number for number in range(len(self.names))}
-        if all(value in by_number for value in values) and not any(number_of(name) is not None for name in self.names):
-            return by_number
-        return self.label2id
-
-
-Cell = str | tuple[str, ...] | None
-
-
-class LabelCells:
-    """Which label cell each row of a split holds: the different cells, and four bytes a row that say which."""
-
-    def __init__(self) -> None:
-        self.codes_of: dict[Cell, int] = {}
-        self.parts: list[np.ndarray] = []
-        self.overflowed = False
-
-    def add(self, cells: pa.Array) -> None:
-        """Take the cells of the next rows. Beyond `MAX_CLASSES` different texts (scores), new ones are no longer told apart."""
-        if pa.types.is_list(cells.type):
-            rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
-            codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
-            self.parts.append(np.fromiter(codes, dtype=np.int32, count=len(rows)))
-        else:
-            encoded = cells.dictionary_encode()
-            known = [self.code(value) for value in encoded.dictionary.to_pylist()]
-            lookup = np.array(known + ([self.code(None)] if encoded.null_count else []))
-            indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-            self.parts.append(lookup.astype(np.int32)[indices])
-
-    def code(self, cell: Cell) -> int:
-        if cell not in self.codes_of and len(self.codes_of) >= MAX_CLASSES:
-            self.overflowed = True
-            return MAX_CLASSES - 1
-        return self.codes_of.setdefault(cell, len(self.codes_of))
-
-    @property
-    def codes(self) -> np.ndarray:
-        """For each row, the number of its cell in `cells`."""
-        if len(self.parts) > 1:
-            self.parts = [np.concatenate(self.parts)]
-        return self.parts[0] if self.parts else np.zeros(0, dtype=np.int32)
-
-    @property
-    def cells(self) -> list[Cell]:
-        return list(self.codes_of)
-
-    @property
-    def are_lists(self) -> bool:
-        return any(isinstance(cell, tuple) for cell in self.codes_of)
-
-    def values(self) -> list[str]:
-        """The different label texts, one by one where rows hold several."""
-        return list(dict.fromkeys(value for cell in self.cells if cell is not None for value in parts_of(cell)))
-
-    def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
-        """How often each label text occurs in the chosen rows."""
-        found: Counter[str] = Counter()
-        for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
-            for value in parts_of(cell) if cell is not None and number else ():
-                found[value] += int(number)
-        return found
-
-    def first_row(self, value: str | None) -> int | None:
-        """The first row whose cell is, or holds, `value`; None where there is none."""
-        wanted = [code for cell, code in self.codes_of.items() if cell == value or (isinstance(cell, tuple) and value in cell)]
-        rows = np.flatnonzero(np.isin(self.codes, wanted))
-        return int(rows[0]) if len(rows) else None
-
-    @property
-    def labelled(self) -> bool:
-        """Whether there are labels at all: a column, and not only marks that the labels are kept secret."""
-        return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
-
-
-def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
-    return cell if isinstance(cell, tuple) else (cell,)
-
-
-def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
-    """The label cells of a table as text, or as lists of text where a row may have several labels."""
-    if len(columns) > 1:
-        parts = [as_text(table[name].combine_chunks()) for name in columns]
-        rows = zip(*(part.to_pylist() for part in parts), strict=True)
-        return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
-    cells = as_text(table[columns[0]].combine_chunks())
-    if separator is not None and not pa.types.is_list(cells.type):
-        split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
-        parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
-        return pa.array(parted, pa.list_(pa.string()))
-    return cells
-
-
-def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
-    """The names of the columns that hold 1; None where a cell holds neither 0 nor 1."""
-    meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-    if any(cell is None or cell.lower() not in meaning for cell in row):
-        return None
-    return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]
-
-
-def as_text(cells: pa.Array) -> pa.Array:
-    """Any kind of label cell as text; lists stay lists."""
-    kind = cells.type
-    if pa.types.is_dictionary(kind):
-        return as_text(cells.dictionary_decode())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pc.cast(cells, pa.list_(pa.string()))
-    if pa.types.is_floating(kind):
-        return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
-    return pc.cast(cells, pa.string())
+        """Cell text -> number: by name, or by its place in `order` where all cells are such places and no name is a number."""
+        numbers = self.label2id
+        places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
+        by_place = places and all(value in places for value in values) and all(number_of(name) is None for name in self.names)
+        return places if by_place else numbers
 
 
 def settle_labels(
-    found: LabelCells, settings: DataSettings, known: tuple[str, ...] | None, where: Callable[[str | None], str]
+    found: LabelCells,
+    settings: DataSettings,
+    known: tuple[str, ...] | None,
+    where: Callable[[str | None], str],
+    outputs: LabelSet | None = None,
 ) -> tuple[str, LabelSet | None]:
     """The task and its labels, from the cells of the training rows. `where` names the first row that holds a cell.
+
+    `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
 
     Raises `DataError` for cells that cannot be meant: missing, stray blanks, negative, gaps, mixed kinds, fractions.
     """
@@ -164,7 +66,7 @@ def settle_labels(
     if None in found.cells:
         allowed = "0 or 1 in every label column" if len(settings.label_columns) > 1 else "a label in every row"
         raise DataError(f"{where(None)}: the label is missing", f"give {allowed}, or remove the row")
-    unnamed = known is None and settings.label_names is None
+    unnamed = known is None and settings.label_names is None and outputs is None
     if settings.task == SCORE or (settings.task == "auto" and not several and unnamed and are_scores(found)):
         for value in values:
             if number_of(value) is None:
@@ -172,7 +74,9 @@ def settle_labels(
         return SCORE, None
     if not values:
         raise DataError(f"{where(None)}: no row has a label", "give at least one label, or name the right column with --label")
-    given = settings.label_names or (settings.label_columns if len(settings.label_columns) > 1 else known)
+    columns = settings.label_columns if len(settings.label_columns) > 1 else None
+    order = order_of(settings, columns or known, outputs)
+    given = outputs.names if outputs else settings.label_names or columns or known
     if settings.task == SEVERAL and not found.are_lists:
         raise DataError(
             f"{where(values[0])}: the label is a single value", "name the sign between labels with --label_separator"
@@ -180,13 +84,14 @@ def settle_labels(
     if settings.task == CLASSES and found.are_lists:
         raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
     if given:
-        refuse_unknown(values, LabelSet(given), where)
+        refuse_unknown(values, LabelSet(given, order), where, "the model")
         names = given
     else:
         if found.overflowed or (len(values) > 50 and len(values) > 0.5 * len(found.codes)):
             raise DataError(
                 f"{where(values[0])}: the label column holds {len(values):,} different values",
-                "name the right column with --label, or use --task regression for scores",
+                "name the right column with --label"
+                + (", or use --task regression for scores" if all(map(is_number, values)) else ""),
             )
         names = names_of(values, found, where)
     for name in names:
@@ -194,19 +99,34 @@ def settle_labels(
             raise DataError(f"{where(name)}: {problem}", "use short label names on one line")
     if len(names) < (1 if several else 2):
         raise DataError(f"{where(None)}: all rows have the label {visible(names[0])}", "training needs at least two labels")
-    return (SEVERAL if several else CLASSES), LabelSet(tuple(names))
+    return (SEVERAL if several else CLASSES), LabelSet(tuple(names), order)
+
+
+def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: LabelSet | None) -> tuple[str, ...] | None:
+    """The names that numbers in the data mean: as the user says, else the source, else the model; None where nobody says."""
+    order = settings.label_names or known
+    if outputs is None or (order and {*order} == {*outputs.names}):
+        return order
+    if settings.label_names:
+        raise SettingsError(
+            f"labels is {listed(settings.label_names)}, but the labels of the model are {listed(outputs.names)}",
+            "give the model's labels in the order of the data's numbers",
+        )
+    return None if known else outputs.order
 
 
 def names_of(values: list[str], found: LabelCells, where: Callable[[str | None], str]) -> tuple[str, ...]:
-    """The names in the order of their numbers: whole numbers by size, words by alphabet."""
+    """The names in the order of their numbers: whole numbers by size, words and codes such as 007 by alphabet."""
     for value in values:
         if value != value.strip() or not value:
             raise DataError(
                 f"{where(value)}: label {visible(value)} has stray blanks or is empty", "remove the blanks in that row"
             )
-    numeric = [value for value in values if number_of(value) is not None]
+    if any(map(CODE.fullmatch, values)):
+        return tuple(sorted(values))
+    numeric = [value for value in values if is_number(value)]
     if numeric and len(numeric) < len(values):
-        words = [value for value in values if number_of(value) is None]
+        words = [value for value in values if not is_number(value)]
         counts = found.counts()
         odd = min((numeric, words), key=lambda kind: sum(counts[value] for value in kind))
         raise DataError(
@@ -238,10 +158,15 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
 
 
 def are_scores(found: LabelCells) -> bool:
-    """Whether these cells can only be scores: all numbers, and many different fractions (codes such as 007 are none)."""
+    """Whether these cells can only be scores: all numbers, and many different fractions."""
     values = found.values()
     fractions = [value for value in values if not value.lstrip("-").isdigit()]
-    return len(fractions) > SCORE_VALUES and all(number_of(value) is not None for value in values)
+    return len(fractions) > SCORE_VALUES and all(map(is_number, values))
+
+
+def is_number(value: str) -> bool:
+    """Whether `value` writes a number; codes such as 007 do not."""
+    return number_of(value) is not None and not CODE.fullmatch(value)
 
 
 def number_of(value: str) -> float | None:
@@ -254,17 +179,33 @@ def number_of(value: str) -> float | None:
     return number if written and abs(number) <= LARGEST_SCORE else None
 
 
-def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str]) -> None:
-    """Raise for the first cell that names no label."""
+def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+    """Raise for the first cell that names no label. `holder` says whose the labels are."""
     values = list(values)
+    refuse_other_kind(values, labels, where, holder)
     numbers = labels.numbers_of(values)
     for value in values:
         if value not in numbers:
+            twin = next((name for name in labels.names if shape_of(name) == shape_of(value)), value)
+            if hidden := twin.lower() != value.lower():
+                seen, known = spelled((value, twin))
             raise DataError(
-                f"{where(value)}: label {visible(value)} is not one of {listed(labels.names)}"
-                + did_you_mean(value, labels.names),
+                f"{where(value)}: label {seen if hidden else visible(value)} is not one of {listed(labels.names)}"
+                + (f"; it looks like {known}, but its characters differ" if hidden else did_you_mean(value, labels.names)),
                 "fix the row, or add the label to --labels",
             )
+
+
+def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+    """Raise for numbers where the labels are words, or words where they are numbers, and nobody has given an order."""
+    kinds = [{is_number(name) for name in names} for names in (values, labels.names)]
+    if labels.order is None and kinds in ([{True}, {False}], [{False}, {True}]):
+        here, there = ("numbers", "words") if kinds[0] == {True} else ("words", "numbers")
+        raise DataError(
+            f"{where(values[0])}: its labels are {here} ({listed(values, 6)}), "
+            f"those of {holder} are {there} ({listed(labels.names, 6)})",
+            "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME",
+        )
 
 
 def label_column(found: LabelCells, rows: slice, cells: pa.Array, task: str, numbers: Mapping[str, int]) -> pa.Array:

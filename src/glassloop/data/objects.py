@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import LABEL_NAMES, Known
-from glassloop.data.labels import UNLABELLED
 from glassloop.data.readers import CHUNK_ROWS, tables_of
 from glassloop.errors import DataError
 from glassloop.hub import hub_unreachable

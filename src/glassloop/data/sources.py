@@ -18,12 +18,13 @@ from glassloop.cache import open_or_build
 from glassloop.config import DataSettings, data_settings
 from glassloop.data import quickstart
 from glassloop.data.columns import Known
-from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
+from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, MSR_FILES, find_glue_files, glue_task, has_no_header, read_glue
-from glassloop.data.labels import CLASSES
+from glassloop.data.labels import CLASSES, LabelSet
 from glassloop.data.objects import hub_splits, object_tables
 from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.spool import spooled
+from glassloop.data.survey import RawSplit
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
@@ -63,16 +64,21 @@ def load_dataset(path: Any = "quickstart", name: str | None = None, *, split: st
     return splits[split]
 
 
-def load_examples(path: Any = "quickstart", **given: Any) -> Examples:
-    """Like `load_dataset`, with all that is known about the data: columns, task, labels, counts and notes."""
+def load_examples(path: Any = "quickstart", *, outputs: LabelSet | None = None, **given: Any) -> Examples:
+    """Like `load_dataset`, with all that is known about the data: columns, task, labels, counts and notes.
+
+    `outputs` are the labels of a trained model. They keep their numbers: the setting `labels` then only says which of them
+    the numbers in the data mean.
+    """
     settings = data_settings(given)
     source = find_source(path, settings)
     content = source.key()
     described = {**asdict(settings), "data_dir": None, "key": content, "known": asdict(source.known), "code": code_key()}
+    described["outputs"] = asdict(outputs) if outputs else None
 
     def build(folder: Path) -> None:
         with scratch_dir(folder / "scratch") as scratch:
-            prepare(source.read(scratch), settings, source.known, folder)
+            prepare(source.read(scratch), settings, source.known, folder, outputs)
         if source.key() != content:  # the rows that were read are not those that the key stands for
             raise DataError(
                 f"{visible(path, 200) if isinstance(path, str | Path) else 'the data set'}: changed while it was read",

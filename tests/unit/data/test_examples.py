@@ -11,10 +11,12 @@ import pytest
 from datasets import ClassLabel, DatasetDict, List, Value
 
 from glassloop.config import DataSettings
-from glassloop.data import labels as labels_module
+from glassloop.data import cells as cells_module
 from glassloop.data.columns import Columns, Known
-from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
+from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import CLASSES, SCORE, SEVERAL, LabelSet
+from glassloop.data.survey import RawSplit
+from glassloop.errors import SettingsError
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may come without labels)"
 FIX_ROW = "fix the row, or add the label to --labels"
@@ -32,11 +34,13 @@ def raw_split(name: str, rows: list[dict] | pa.Table, chunk: int = 3) -> RawSpli
 def prepared(tmp_path: Path):
     """Prepares splits of rows, given by name, and loads what was written."""
 
-    def prepare_rows(known: Known | None = None, settings: dict | None = None, chunk: int = 3, **splits) -> Examples:
+    def prepare_rows(
+        known: Known | None = None, settings: dict | None = None, chunk: int = 3, outputs: LabelSet | None = None, **splits
+    ) -> Examples:
         raw = {name: raw_split(name, rows, chunk) for name, rows in splits.items()}
         folder = tmp_path / f"prepared{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        prepare(raw, DataSettings(**(settings or {})), known or Known(), folder)
+        prepare(raw, DataSettings(**(settings or {})), known or Known(), folder, outputs)
         return load_prepared(folder)
 
     return prepare_rows
@@ -211,7 +215,7 @@ def test_a_split_of_which_nothing_is_left(prepared, refused):
 
 
 def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
-    monkeypatch.setattr(labels_module, "MAX_CLASSES", 5)
+    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]
     remedy = "name the right column with --label, or use --task regression for scores"
@@ -225,9 +229,48 @@ def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, mo
     assert found.splits["train"]["label"][:] == [[*range(place, 8)] for place in range(8)]
 
 
-def test_a_split_may_write_the_numbers_of_the_labels(prepared):
-    found = prepared(train=TRAIN, validation=[{"text": "new", "label": "1"}])
-    assert found.splits["validation"]["label"][:] == [1]
+NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "1")]
+ORDER = "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME"
+
+
+@pytest.mark.parametrize("skip", ["refuse", "skip"])
+def test_words_in_one_split_and_numbers_in_another_are_refused(skip, prepared, refused):
+    """Which word is 0 would be an accident of the alphabet."""
+    settings = {"unknown_labels": skip}
+    with refused("validation.csv, row 2: its labels are numbers (1, 0), those of train.csv are words (a, b)", ORDER):
+        prepared(train=TRAIN, validation=NUMBERS, settings=settings)
+    with refused("validation.csv, row 2: its labels are words (a, b), those of train.csv are numbers (0, 1)", ORDER):
+        prepared(train=NUMBERS * 2, validation=TRAIN, settings=settings)
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_numbers_are_read_in_the_order_that_somebody_gave(order, prepared):
+    for known, settings in ((None, {"labels": order}), (Known("text", None, "label", order), {})):
+        found = prepared(known, train=TRAIN, validation=NUMBERS, settings=settings)
+        assert (found.labels, found.labels.order) == (LabelSet(order), order)
+        assert found.splits["validation"]["label"][:] == [1, 0, 1]
+        assert found.splits["train"]["label"][:4] == [order.index(row["label"]) for row in TRAIN[:4]]
+        mixed = prepared(known, train=NUMBERS * 2, validation=TRAIN, settings=settings)
+        assert mixed.splits["train"]["label"][:3] == [1, 0, 1]
+
+
+def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
+    """Another order of the same names says what numbers in the data mean, not what the model's outputs are."""
+    found = prepared(train=TRAIN, outputs=LabelSet(("b", "a")))
+    assert (found.labels, found.splits["train"]["label"][0]) == (LabelSet(("b", "a")), "ba".index(TRAIN[0]["label"]))
+    with refused("train.csv, row 2: its labels are numbers (1, 0), those of the model are words (b, a)", ORDER):
+        prepared(train=NUMBERS, outputs=LabelSet(("b", "a")))
+    found = prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,b", "validation_share": 0})
+    assert (found.labels, found.labels.order) == (LabelSet(("b", "a")), ("a", "b"))
+    assert found.splits["train"]["label"][:] == [0, 1, 0]
+    ordered = prepared(train=NUMBERS, outputs=LabelSet(("b", "a"), ("a", "b")), settings={"validation_share": 0})
+    assert ordered.splits["train"]["label"][:] == [0, 1, 0]
+    with refused(
+        "labels is a, c, but the labels of the model are b, a",
+        "give the model's labels in the order of the data's numbers",
+        SettingsError,
+    ):
+        prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,c"})
 
 
 @pytest.mark.parametrize("name", ["test", "test_matched"])

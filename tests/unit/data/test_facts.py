@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from glassloop.data.cells import LabelCells
 from glassloop.data.facts import SplitFacts, facts_of, notes_on, text_keys
-from glassloop.data.labels import LabelCells, LabelSet
+from glassloop.data.labels import LabelSet
+
+NUMBERED = LabelSet(("no", "yes"), ("no", "yes"))
 
 
 def cells_of(*chunks: list) -> LabelCells:
@@ -63,7 +66,7 @@ def test_a_text_with_three_labels_is_one_conflict():
 
 
 def test_labels_written_as_numbers_count_under_their_names():
-    fact = facts_of(text_keys([["a", "b", "c"]]), cells_of(["1", "0", "1"]), np.ones(3, bool), LabelSet(("no", "yes")), None)
+    fact = facts_of(text_keys([["a", "b", "c"]]), cells_of(["1", "0", "1"]), np.ones(3, bool), NUMBERED, None)
     assert fact.label_counts == {"no": 1, "yes": 2}
 
 
@@ -93,7 +96,7 @@ def test_scores_have_no_balance():
         ({"num_skipped": 5}, ["skipped: 5 rows with a missing or unknown label"]),
         ({"unlabelled": True}, ["no labels are given"]),
         ({"unlabelled": True, "label_counts": {"x": 0}}, ["no labels are given"]),
-        ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "x" has 1 row', 'label "y" has no rows']),
+        ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "y" has no rows', 'label "x" has 1 row']),
         (
             {"num_skipped": 1000, "num_duplicates": 2, "label_counts": {"a\nb": 0}},
             [
@@ -109,7 +112,22 @@ def test_each_thing_worth_knowing_is_a_sentence(fact, sentences):
     assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
 
 
-def test_labels_that_differ_only_in_capitals_are_told():
-    facts = {"train": SplitFacts(num_rows=9)}
-    assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == ["labels that differ only in capitals: No, no"]
+def test_labels_that_look_alike_are_reported():
+    facts = {
+        "train": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 3, "maybe": 2}),
+        "test": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 1998, "maybe": 2}),
+    }
+    note = 'these labels look alike, but are different classes: "No" (8 rows) and "no" (2,001 rows)'
+    assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == [note]
     assert notes_on(facts, None) == []
+
+
+def test_many_rare_labels_are_one_short_note():
+    """3,000 classes are not 3,000 lines."""
+    names = tuple(f"class {number}" for number in range(3000))
+    facts = {"train": SplitFacts(num_rows=3000, label_counts={name: number % 2 for number, name in enumerate(names)})}
+    notes = notes_on(facts, LabelSet(names))
+    assert notes == [
+        "train: 1,500 labels have no rows: class 0, class 2, class 4, class 6, class 8, class 10 and 1,494 more",
+        "train: 1,500 labels have 1 row: class 1, class 3, class 5, class 7, class 9, class 11 and 1,494 more",
+    ]

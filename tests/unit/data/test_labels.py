@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from glassloop.config import DataSettings
-from glassloop.data import labels as labels_module
+from glassloop.data import cells as cells_module
+from glassloop.data.cells import LabelCells
 from glassloop.data.labels import (
     CLASSES,
     SCORE,
     SEVERAL,
-    LabelCells,
     LabelSet,
-    label_cells,
     label_column,
     no_labels,
     refuse_unknown,
@@ -62,6 +58,9 @@ def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
         (["1", "0", "2"], None, {}, CLASSES, ("0", "1", "2")),
         ([*map(str, range(12))], None, {}, CLASSES, tuple(map(str, range(12)))),  # by size, not by alphabet
         (["5", "3", "4"], None, {}, CLASSES, ("3", "4", "5")),
+        ([f"{code:03}" for code in range(30)], None, {}, CLASSES, tuple(f"{code:03}" for code in range(30))),  # codes
+        (["10", "007", "9"], None, {}, CLASSES, ("007", "10", "9")),  # one leading zero: all are codes, by their text
+        (["01", "A1"], None, {}, CLASSES, ("01", "A1")),
         (["b", "a"], ("b", "a"), {}, CLASSES, ("b", "a")),  # the order the source knows
         (["b", "b"], ("b", "a"), {}, CLASSES, ("b", "a")),  # also names that no row holds
         (["0", "1"], ("b", "a"), {}, CLASSES, ("b", "a")),
@@ -140,7 +139,6 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (["0", "1", "0.5"], {}, ', row 4: label "0.5" is not a whole number', REGRESSION),
         (["1.0", "0.0"], {}, ', row 2: label "1.0" is not a whole number', REGRESSION),
         (SCORES[:20], {}, ', row 2: label "0.0" is not a whole number', REGRESSION),  # too few to be sure
-        ([f"{code:03}" for code in range(30)], {}, ', row 2: label "000" is not a whole number', REGRESSION),  # codes
         (
             [*SCORES, "good"],
             {},
@@ -150,6 +148,18 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (SCORES, {"task": CLASSES}, ', row 2: label "0.0" is not a whole number', REGRESSION),
         (
             [f"text {place}" for place in range(60)],
+            {},
+            ", row 2: the label column holds 60 different values",
+            "name the right column with --label",
+        ),
+        (
+            [f"{place:04}" for place in range(60)],
+            {},
+            ", row 2: the label column holds 60 different values",
+            "name the right column with --label",
+        ),
+        (
+            [f"{place}" for place in range(60)],
             {},
             ", row 2: the label column holds 60 different values",
             "name the right column with --label, or use --task regression for scores",
@@ -217,6 +227,7 @@ def test_many_classes_are_fine_where_each_has_rows():
         (("no", "yes"), ["1"], {"0": 0, "1": 1}),
         (("no", "yes"), ["1", "2"], {"no": 0, "yes": 1}),  # out of range: then none of them is a number
         (("no", "yes"), ["1", "no"], {"no": 0, "yes": 1}),
+        (("0 stars", "007"), ["0", "1"], {"0 stars": 0, "007": 1}),
         (("1", "2", "3"), ["1", "2"], {"1": 0, "2": 1, "3": 2}),
         (("1", "2", "3"), ["0"], {"1": 0, "2": 1, "3": 2}),
         (("5", "6", "7"), ["0", "1"], {"5": 0, "6": 1, "7": 2}),
@@ -224,7 +235,8 @@ def test_many_classes_are_fine_where_each_has_rows():
     ],
 )
 def test_cells_are_names_first_and_numbers_only_without_doubt(names, values, numbers):
-    assert LabelSet(names).numbers_of(iter(values)) == numbers
+    assert LabelSet(names, names).numbers_of(iter(values)) == numbers
+    assert LabelSet(names).numbers_of(iter(values)) == {name: number for number, name in enumerate(names)}
 
 
 def test_a_label_set_knows_both_directions():
@@ -233,8 +245,16 @@ def test_a_label_set_knows_both_directions():
 
 
 def test_refuse_unknown_accepts_what_is_known():
-    refuse_unknown(iter(["0", "1"]), LabelSet(("a", "b")), str)
-    refuse_unknown(iter(["a"]), LabelSet(("a", "b")), str)
+    refuse_unknown(iter(["0", "1"]), LabelSet(("a", "b"), ("a", "b")), str, "train")
+    refuse_unknown(iter(["a"]), LabelSet(("a", "b")), str, "train")
+
+
+def test_an_unknown_label_that_looks_like_a_known_one(refused):
+    problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but its characters differ'
+    with refused(problem, FIX_ROW):
+        refuse_unknown(["pos", "nеg"], LabelSet(("neg", "pos")), lambda value: "here", "train")
+    with refused('here: label "Neg" is not one of neg, pos; did you mean "neg"?', FIX_ROW):
+        refuse_unknown(["pos", "Neg"], LabelSet(("neg", "pos")), lambda value: "here", "train")
 
 
 @pytest.mark.parametrize(
@@ -264,87 +284,10 @@ def test_rows_without_labels():
     assert no_labels(2, SEVERAL).equals(pa.array([[], []], pa.list_(pa.int64())))
 
 
-# --- cells -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("several", [False, True])
-def test_label_cells_against_counting_by_hand(seed, several):
-    random = np.random.default_rng(seed)
-    words = ["x", "y", "z", None]
-    cells = [words[number] for number in random.integers(0, 4, 50)]
-    if several:
-        cells = [None if cell is None else [cell] * int(random.integers(0, 2)) + ["w"] for cell in cells]
-    found = cells_of(cells, 7)
-    plain = [tuple(cell) if isinstance(cell, list) else cell for cell in cells]
-    assert [found.cells[code] for code in found.codes] == plain
-    assert (found.are_lists, found.overflowed, found.labelled) == (several, False, True)
-    for rows in (slice(None), random.random(50) < 0.5):
-        chosen = np.array(plain, dtype=object)[rows]
-        parts = [part for cell in chosen if cell is not None for part in ([*cell] if several else [cell])]
-        assert found.counts(rows) == {value: parts.count(value) for value in set(parts)}
-    for value in ["x", "y", "w", None, "never"]:
-        held = [row for row, cell in enumerate(plain) if cell == value or (several and cell and value in cell)]
-        assert found.first_row(value) == (held[0] if held else None)
-    assert sorted(found.values()) == sorted({part for cell in plain if cell for part in ([*cell] if several else [cell])})
-
-
-def test_no_cells_at_all():
-    found = LabelCells()
-    assert (found.codes.tolist(), found.cells, found.first_row("x"), found.labelled) == ([], [], None, False)
-
-
-@pytest.mark.parametrize(
-    ("cells", "labelled"), [(["-1", "-1"], False), (["-1.0"], False), (["-1", "0"], True), (["-1", None], True), (["-2"], True)]
-)
-def test_marks_that_labels_are_kept_secret(cells, labelled):
-    assert cells_of(cells).labelled is labelled
-
-
-def test_beyond_the_limit_cells_are_no_longer_told_apart(monkeypatch, refused):
-    monkeypatch.setattr(labels_module, "MAX_CLASSES", 5)
-    exactly = cells_of(list("abcde") * 2)
-    assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)
-    beyond = cells_of([*"abcde", "f", "g", "a", None])
-    assert (beyond.overflowed, beyond.codes.tolist()) == (True, [0, 1, 2, 3, 4, 4, 4, 0, 4])
-    remedy = "name the right column with --label, or use --task regression for scores"
+def test_too_many_different_labels_are_refused(monkeypatch, refused):
+    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
+    remedy = "name the right column with --label"
     with refused("d.csv, row 2: the label column holds 5 different values", remedy):
         settle([*"abcdef"] * 9)
     assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
     assert settle(SCORES, task=SCORE) == (SCORE, None)
-    lists = [[*"abcdefg"][: 1 + place] for place in range(7)]
-    assert [*cells_of(lists).codes] == [*range(7)]  # however many sets of labels there are
-
-
-# --- from tables -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cells", "separator", "wanted"),
-    [
-        (pa.array(["a", None, "b"]), None, ["a", None, "b"]),
-        (pa.array(["a", None, "b"], pa.large_string()), None, ["a", None, "b"]),
-        (pa.array([1, None, -1], pa.int8()), None, ["1", None, "-1"]),
-        (pa.array([0.5, 1.0, None, 0.1], pa.float64()), None, ["0.5", "1.0", None, "0.1"]),
-        (pa.array([Decimal("0.5")]), None, ["0.5"]),
-        (pa.array([True, False, None]), None, ["true", "false", None]),
-        (pa.array(["b", "a", "b", None]).dictionary_encode(), None, ["b", "a", "b", None]),
-        (pa.array([["a"], [], None, ["b", "c"]]), None, [["a"], [], None, ["b", "c"]]),
-        (pa.array([["a"], ["b", "c"]], pa.large_list(pa.string())), ",", [["a"], ["b", "c"]]),
-        (pa.array([[1, 0], [0, 1]], pa.list_(pa.int64(), 2)), None, [["1", "0"], ["0", "1"]]),
-        (pa.array([[1], [0, 2]]), None, [["1"], ["0", "2"]]),
-        (pa.array(["a, b", "", None, "c,,a", " , "]), ",", [["a", "b"], [], None, ["c", "a"], []]),
-        (pa.array(["a || b", "c"]), "||", [["a", "b"], ["c"]]),
-        (pa.array([12, 3]), "|", [["12"], ["3"]]),
-    ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
-)
-def test_any_kind_of_cell_as_text(cells, separator, wanted):
-    table = pa.table({"text": ["t"] * len(cells), "label": cells})
-    for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
-        assert label_cells(chunked, ("label",), separator).to_pylist() == wanted
-
-
-def test_several_columns_of_zero_and_one():
-    table = pa.table({"b": ["1", "0", "TRUE", "2", None], "a": [1, 0, 0, 1, 1], "c": [True, False, False, True, True]})
-    assert label_cells(table, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]

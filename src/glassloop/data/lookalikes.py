@@ -1,0 +1,38 @@
+"""Label names that a person can hardly tell apart: other case, Unicode form, invisible characters, other alphabets."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from glassloop.errors import visible
+
+# Cyrillic and Greek letters that most fonts draw like these Latin ones.
+LATIN = str.maketrans(
+    "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ",
+    "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj",
+)
+INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """The groups of two or more names that have the same shape."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(shape_of(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def shape_of(name: str) -> str:
+    """What is left of a name without case, blanks, invisible characters, leading zeros and the choice of alphabet."""
+    text = unicodedata.normalize("NFKC", name)
+    seen = "".join(sign for sign in text if sign not in INVISIBLE and unicodedata.category(sign) not in ("Cf", "Cc"))
+    folded = " ".join(seen.translate(LATIN).casefold().split())
+    return folded.lstrip("0") or "0" if folded.isdigit() else folded
+
+
+def spelled(group: tuple[str, ...]) -> Iterator[str]:
+    """Each name in quotes; where more than case differs, with escapes for all but ASCII characters."""
+    hidden = len({name.lower() for name in group}) > 1
+    for name in group:
+        yield visible(name.encode("ascii", "backslashreplace").decode() if hidden else name)

@@ -1,0 +1,110 @@
+"""The first pass over the rows of a split: every text is checked, every different label cell is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glassloop.config import DataSettings
+from glassloop.data.cells import LabelCells, label_cells
+from glassloop.data.columns import Columns
+from glassloop.data.facts import text_keys
+from glassloop.errors import DataError, listed, visible
+
+
+@dataclass(frozen=True)
+class RawSplit:
+    """One split as it was found: its rows, as often as asked for, and what a person calls each of them."""
+
+    tables: Callable[[], Iterator[pa.Table]]
+    row_name: Callable[[int], str]
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass over a split's rows found: 13 bytes a row, whatever the length of the texts."""
+
+    found: LabelCells
+    keys: np.ndarray
+    empties: np.ndarray  # how many texts of each row are empty
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a raw split that become a split of their own."""
+
+    raw: RawSplit
+    survey: Survey
+    rows: np.ndarray  # one bool a row
+
+    @property
+    def keys(self) -> np.ndarray:
+        return np.asarray(self.survey.keys[self.rows])
+
+    @property
+    def num_empty(self) -> int:
+        return int(self.survey.empties[self.rows].sum())
+
+    def where(self, value: str | None) -> str:
+        """What a person calls the first row with this label cell (None: missing)."""
+        row = self.survey.found.first_row(value)
+        return self.raw.source if row is None else self.raw.row_name(row)
+
+
+def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
+    """The first pass over a split: all its texts checked, its label cells told apart."""
+    absent = [column for column in columns.texts if column not in head.column_names]
+    labelled = all(column in head.column_names for column in columns.label)
+    if not labelled and not name.startswith("test"):
+        absent += [column for column in columns.label if column not in head.column_names]
+    if absent:
+        raise DataError(
+            f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
+            "give every split the columns of the training rows (only test may come without labels)",
+        )
+    found, keys, empties, index = LabelCells(), [], [], 0
+    for table in split.tables():
+        texts = [table[column].combine_chunks() for column in columns.texts]
+        checked = [
+            check_text(text, column, split, index, settings.empty == "keep")
+            for column, text in zip(columns.texts, texts, strict=True)
+        ]
+        empties.append(np.sum(checked, axis=0, dtype=np.uint8))
+        keys.append(text_keys([text.to_pylist() for text in texts]))
+        if labelled:
+            found.add(label_cells(table, columns.label, settings.label_separator))
+        index += table.num_rows
+    return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
+
+
+def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
+    """Which cells are empty; raises where that is not wanted, or where a cell is no text at all."""
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        raise DataError(
+            f"{split.source}: column {visible(column)} holds {text.type}, not text", "name the text column with --text"
+        )
+    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
+    if with_nul.any():
+        name = split.row_name(first + int(np.argmax(with_nul)))
+        raise DataError(
+            f"{name}: {visible(column)} holds a NUL byte", "remove the byte: the file may be damaged or not be text"
+        )
+    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
+    if empty.any() and not keep_empty:
+        rows = [split.row_name(first + int(row)) for row in np.flatnonzero(empty)]
+        raise DataError(
+            f"{rows[0]}: {visible(column)} is empty" + also(rows[1:]),
+            "fill or remove the rows, or keep them with --empty keep",
+        )
+    return np.asarray(empty)
+
+
+def also(rows: list[str]) -> str:
+    """`; so are rows 5, 9 and 20 more`, or nothing."""
+    return f"; so are {listed((name.rpartition(', ')[2] for name in rows), 5)}" if rows else ""

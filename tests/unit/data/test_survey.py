@@ -1,0 +1,33 @@
+"""The first pass over a split: what it keeps of each row, and which texts it refuses."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from glassloop.config import DataSettings
+from glassloop.data.columns import Columns
+from glassloop.data.survey import Part, RawSplit, whole_part
+
+COLUMNS = Columns("text", None, ("label",))
+
+
+def surveyed(rows: list[dict[str, str | None]], **settings: str) -> Part:
+    table = pa.Table.from_pylist(rows)
+    split = RawSplit(lambda: iter([table.slice(0, 2), table.slice(2)]), lambda row: f"d.csv, row {row + 2}", "d.csv")
+    return whole_part("train", split, table, COLUMNS, DataSettings(**settings))
+
+
+ROWS = [{"text": "a", "label": "x"}, {"text": "", "label": "y"}, {"text": "a", "label": "x"}, {"text": " ", "label": None}]
+
+
+def test_rows_are_counted_and_found_again() -> None:
+    part = surveyed(ROWS, empty="keep")
+    assert (part.num_empty, len(part.keys), len({*part.keys.tolist()})) == (2, 4, 3)
+    assert part.survey.found.counts() == {"x": 2, "y": 1}
+    assert [part.where(value) for value in ("x", "y", None, "z")] == ["d.csv, row 2", "d.csv, row 3", "d.csv, row 5", "d.csv"]
+
+
+def test_empty_texts_are_refused_with_their_rows(refused) -> None:
+    remedy = "fill or remove the rows, or keep them with --empty keep"
+    with refused('d.csv, row 3: "text" is empty', remedy):
+        surveyed(ROWS)
