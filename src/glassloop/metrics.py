@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -263,3 +263,16 @@ VALUES: dict[str, Callable[..., float]] = {
     **dict.fromkeys(AVERAGED, _averaged),
     **{f"f1_{average}": partial(_averaged, average=average) for average in ("micro", "macro", "samples")},
 }
+
+
+def checked_numbers(given: Any) -> dict[str, float]:
+    """What a user's `compute_metrics` returned, as names and finite numbers."""
+    if not isinstance(given, Mapping):
+        raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
+    try:
+        numbers = {str(name): float(value) for name, value in given.items()}
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"compute_metrics returned no number: {error}", "return a dict of names and numbers") from error
+    if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
+        raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
+    return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
 from glassloop.modeling import carried_labels, load_model, load_tokenizer, longest_input, refuse_unknown_tokens
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
-from glassloop.speed.backends import usable
+from glassloop.speed.admission import proven, usable
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Prediction:
     label: str | list[str] | float
     scores: dict[str, float]
     logits: list[float]
+
+
+def say(line: str) -> None:
+    print(f"glassloop: {line}", file=sys.stderr, flush=True)
 
 
 class Predictor:
@@ -78,6 +83,7 @@ class Predictor:
         encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length, return_attention_mask=False)
         rows = [{key: encoded[key][row] for key in encoded} for row in range(len(texts))]
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
+        self.backend = proven(self.backend, self.model, lambda: batches, say)
         with self.backend.equipped(self.model):
             return run_over(self.model, self.backend.batches(batches, rows), self.backend).logits
 

@@ -104,6 +104,17 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
+class DifferenceRecord:
+    """How far a fast backend was from the plain model before the first step, without dropout, as shares of its figures."""
+
+    rows: int
+    logits: float
+    gradients: float | None
+    allowed_logits: float
+    allowed_gradients: float | None
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything run.json says about a run. What is known only at the end is None until then."""
 
@@ -121,6 +132,7 @@ class RunRecord:
     precision: str = "fp32"
     backend: str = "plain"
     savings: tuple[str, ...] = ()
+    difference: DifferenceRecord | None = None
     processes: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     result: dict[str, float] | None = None

@@ -37,6 +37,7 @@ from glassloop.run_folder import (
     RUNNING,
     ColumnsRecord,
     DataRecord,
+    DifferenceRecord,
     ModelRecord,
     PlanRecord,
     RunRecord,
@@ -46,6 +47,7 @@ from glassloop.run_folder import (
     read_run,
     write_run,
 )
+from glassloop.speed.admission import proof_of
 from glassloop.trainer import Trainer
 
 RUNS_DIR = Path("runs")
@@ -133,6 +135,7 @@ def assemble(
         processing_class=tokenizer,
         backend=backend,
     )
+    trainer.prove()
     batches = trainer.batches(trainer.train_dataset, training=True)
     record = RunRecord(
         status=RUNNING,
@@ -148,6 +151,7 @@ def assemble(
         precision=backend.precision,
         backend=trainer.backend.name,
         savings=tuple(trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay)),
+        difference=DifferenceRecord(**asdict(proof)) if (proof := proof_of(trainer.backend, network)) else None,
         processes=backend.num_processes,
         versions=versions(),
     )
@@ -232,6 +236,7 @@ def banner(record: RunRecord, examples: Examples, trainer: Trainer, folder: Path
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan.warmup_steps:,} steps of warm-up",
         "run on": f"{record.device}, {record.precision}, backend {record.backend}",
         **({"saves": ", ".join(record.savings)} if record.savings else {}),
+        **({"check": f"{proof} ({proof.rows} rows)"} if (proof := proof_of(trainer.backend, trainer.model)) else {}),
         "folder": str(folder),
     }
     table = Table.grid(padding=(0, 2))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +26,11 @@ from glassloop.engine.state import Plan, State
 from glassloop.errors import DivergedError, SettingsError, listed
 from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
-from glassloop.metrics import decide, metrics_for
+from glassloop.metrics import checked_numbers, decide, metrics_for
 from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
 from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
 from glassloop.session import trained
-from glassloop.speed.backends import usable
+from glassloop.speed.admission import TrainingUse, proven, usable
 
 DEFAULT_DIR = "trainer_output"
 
@@ -203,6 +204,17 @@ class Trainer:
         """All intervals and lengths as plain numbers."""
         return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
 
+    def prove(self, rows: Any = None) -> None:
+        """Compare a fast backend with the plain model on a few rows, once; where they differ, plain takes its place.
+
+        `rows`: those of an evaluation; None: a training is checked, gradients too.
+        """
+        chosen, training, args = self.train_dataset if rows is None else rows, rows is None, self.args
+        adds = args.gradient_accumulation_steps > 1
+        use = TrainingUse(self.known_rows, args.weight_decay, self.on_gradients is not None, adds) if training else None
+        parts = partial(self.batches, chosen, training=training)
+        self.backend = proven(self.backend, self.model, parts, self.say_once, use, by_name=args.backend != "auto")
+
     # The verbs
 
     def train(self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False) -> TrainOutput:
@@ -220,6 +232,7 @@ class Trainer:
         refuse_hooks(type(self))
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self.choose_usable()  # weights may have been frozen since, parts assigned
+        self.prove()
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         resume = user_path(resume) if isinstance(resume, str) else resume
         with trained(self, resume, restart=restart) as metrics:
@@ -227,6 +240,7 @@ class Trainer:
 
     def run(self, model: Any, rows: Any, prefix: str) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
+        self.prove(rows)
         with self.backend.equipped(model):
             batches = self.backend.batches(self.batches(rows, training=False), rows)
             found = run_over(model, batches, self.backend, self.loss_sum(), self.should_stop)
@@ -245,18 +259,7 @@ class Trainer:
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
         """The user's metrics, else those that fit the task."""
         if self.compute_metrics is not None:
-            given = self.compute_metrics(found)
-            if not isinstance(given, Mapping):
-                raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
-            try:
-                numbers = {str(name): float(value) for name, value in given.items()}
-            except (TypeError, ValueError) as error:
-                raise SettingsError(
-                    f"compute_metrics returned no number: {error}", "return a dict of names and numbers"
-                ) from error
-            if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
-                raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
-            return numbers
+            return checked_numbers(self.compute_metrics(found))
         metric = metrics_for(self.task, int(self.model.config.num_labels))
         return metric.compute(predictions=decide(found.predictions, self.task), references=found.label_ids)
 

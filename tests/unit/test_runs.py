@@ -140,7 +140,8 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:8].strip(): line[8:] for line in lines[:8]}
+    rows = {line[:8].strip(): line[8:] for line in lines[:9]}
+    measured = read_run(folder).difference
     assert rows == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
@@ -149,9 +150,11 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "rate": "5e-05, linear, 0 steps of warm-up",
         "run on": "cpu, fp32, backend packed",
         "saves": ", ".join(read_run(folder).savings),
+        "check": f"logits differ from the plain model by {measured.logits:.1e}, gradients by {measured.gradients:.1e} (4 rows)",
         "folder": str(folder),
     }
-    assert lines[8].startswith("• no validation split: held out 3 of 30 training rows")
+    assert 0 < measured.logits < measured.allowed_logits
+    assert lines[9].startswith("• no validation split: held out 3 of 30 training rows")
     assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
     assert any(line.startswith("validation  this run  majority baseline") for line in lines)
     assert lines[-1].startswith("✓ ")

@@ -177,10 +177,17 @@ class Batches:
     def batch(self, mine: np.ndarray, numbers: np.ndarray) -> Batch:
         """The batch of `numbers`, as far as it is `mine`; an empty share holds one row that counts for nothing."""
         chosen = mine if len(mine) else numbers[:1]
-        rows = self.columns(chosen) if self.in_arrow else [self.rows[int(number)] for number in chosen]
+        rows = self.columns(chosen) if self.in_arrow else self.read(chosen)
         inputs = dict(self.collate(rows))
         labels = inputs.pop("labels", None)
         return Batch(inputs, labels, mine, len(numbers))
+
+    def read(self, numbers: np.ndarray) -> list[Mapping[str, Any]]:
+        """The chosen rows, each on its own."""
+        if not self.in_arrow:
+            return [self.rows[int(number)] for number in numbers]
+        columns = self.columns(numbers)
+        return [{key: cells[place] for key, cells in columns.items()} for place in range(len(numbers))]
 
     def row_hashes(self) -> np.ndarray:
         """Eight bytes for each row as the model gets it, in the order of the data: tells whether, and where, data changed."""

@@ -8,6 +8,7 @@ from copy import copy
 from functools import partial
 from math import lcm
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,12 +18,14 @@ from glassloop.engine.backends import PlainBackend
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.batches import PackedBatches
-from glassloop.speed.graphs import GraphStep, NoSchedule
+from glassloop.speed.graphs import GraphStep, NoSchedule, NoUpdate
 from glassloop.speed.layers import layers_of
 from glassloop.speed.modules import ModuleSavings
 from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, joined, pack
+from glassloop.speed.proof import Proof
+from glassloop.speed.recognition import why_not_as_built, why_not_flat, why_not_packed
 from glassloop.speed.rehearsal import rehearsal
-from glassloop.speed.savings import Savings, choose_vocabulary, make_savings, why_not, why_not_packed
+from glassloop.speed.savings import Savings, choose_vocabulary, make_savings
 from glassloop.speed.vocabulary import Vocabulary, used_ids
 
 
@@ -37,12 +40,13 @@ class PackedBackend(PlainBackend):
         self.known: list[Any] = []  # the data sets whose words the savings know
         self.optimizer: FlatAdamW | None = None
         self.shown = False  # whether somebody looks at gradients, and may change them
+        self.proofs: WeakKeyDictionary[Any, Proof] = WeakKeyDictionary()  # of each model, how far it is from plain
 
     def why_not(self, model: Any) -> str | None:
         """Why this backend cannot run a model; None where it can."""
         if self.precision == "fp16":
             return "fp16 needs a scaler"
-        return why_not_packed(model) or why_not(model)
+        return why_not_packed(model) or why_not_flat(model)
 
     @property
     def low(self) -> torch.dtype:
@@ -90,6 +94,10 @@ class PackedBackend(PlainBackend):
             yield
         finally:
             self.close()
+
+    def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
+        """What a step without an update gives for `group`, run as the steps of a training are; `other` has the same shape."""
+        return step(group)
 
     def batches(self, batches: Batches, rows: Any) -> Any:
         """The batches packed; as they are where they hold words that the savings do not know."""
@@ -161,19 +169,6 @@ def with_few_shapes(batches: Batches) -> Batches:
     return found
 
 
-def usable(
-    backend: PlainBackend, model: Any, say: Callable[[str], None] = lambda line: None, reason: str | None = None
-) -> PlainBackend:
-    """The backend; the plain one in its place where there is a reason against it, which is told."""
-    if not isinstance(backend, PackedBackend):
-        return backend
-    reason = reason or backend.why_not(model)
-    if reason is None:
-        return backend
-    say(f"backend plain instead of {backend.name}: {reason}")
-    return PlainBackend(backend.device, backend.precision)
-
-
 class GraphsBackend(PackedBackend):
     """The same on a GPU, each step a CUDA graph."""
 
@@ -188,8 +183,8 @@ class GraphsBackend(PackedBackend):
         return ["steps as CUDA graphs", *fused, *super().saved_names(model, data_sets, weight_decay)]
 
     def why_not(self, model: Any) -> str | None:
-        """A model that cannot be packed is run padded, its steps captured all the same."""
-        return "fp16 needs a scaler" if self.precision == "fp16" else why_not(model)
+        """A model that cannot be packed is run padded and its steps captured, if it is exactly what transformers builds."""
+        return "fp16 needs a scaler" if self.precision == "fp16" else why_not_flat(model) or why_not_as_built(model)
 
     @contextmanager
     def stage(self) -> Iterator[None]:
@@ -213,19 +208,33 @@ class GraphsBackend(PackedBackend):
         self.rehearse(self.savings, optimizer)
         return captured()
 
-    def rehearse(self, savings: Savings, optimizer: FlatAdamW) -> None:
+    def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
+        """Run `other`, capture it, and replay the graph with `group`: what a graph holds fast shows in the difference."""
+        if self.shown:
+            return step(group)
+        if isinstance(self.savings, Savings):
+            self.rehearse(self.savings, None)
+        run = GraphStep(step, NoUpdate(), NoSchedule(), lambda line: None, own_modules=not isinstance(self.savings, Savings))
+        run(other)
+        run(other)
+        return run(group)
+
+    def rehearse(self, savings: Savings, optimizer: FlatAdamW | None) -> None:
         """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""
-        model, steps = savings.model, optimizer.steps.clone()
+        model, was_training = savings.model, savings.model.training
+        steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
         nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
         inputs = pack(nothing, nothing[0], savings.first_position, (STEPS_OF_LENGTH, STEPS_OF_FLASH))
         inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
         with torch.random.fork_rng([torch.cuda.current_device()]), rehearsal():
             self.backward(model(**inputs).logits.float().sum())
-            optimizer.clip(1.0)
-            optimizer.step()
+            if optimizer is not None:
+                optimizer.clip(1.0)
+                optimizer.step()
             model.eval()
             with torch.inference_mode():
                 model(**inputs)
-        model.train()
-        optimizer.zero_grad()
-        optimizer.steps.copy_(steps)
+        model.train(was_training)
+        savings.storage.clear()
+        if optimizer is not None:
+            optimizer.steps.copy_(steps)

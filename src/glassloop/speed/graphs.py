@@ -20,6 +20,14 @@ class NoSchedule:
     def step(self) -> None: ...
 
 
+class NoUpdate:
+    """Stands in for the optimizer of a step that changes no weight."""
+
+    def refresh(self) -> None: ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+
 class GraphStep:
     """Runs a step by replaying its graph. `step` takes a group of batches and returns its figures.
 

@@ -13,7 +13,6 @@ from glassloop.speed.packing import Packing
 from glassloop.speed.storage import Storage
 
 PACKED_ATTENTION = "glassloop_packed"
-PACKED_MODULES = ("modernbert",)  # attention through transformers' interface, positions by number, a head that takes a mean
 
 
 class ModuleSavings:
@@ -22,9 +21,8 @@ class ModuleSavings:
     vocabulary = limits = None
     first_position = 0
 
-    def __init__(self, model: Any, *, trains: bool = True, no_decay: set[int] | None = None) -> None:
-        self.model = model
-        self.packs = model.config.model_type in PACKED_MODULES
+    def __init__(self, model: Any, *, packs: bool = False, trains: bool = True, no_decay: set[int] | None = None) -> None:
+        self.model, self.packs = model, packs
         self.storage = Storage(model, [], no_decay or set(), trains=trains)
         self.masks = Masks(next(model.parameters()).device)
         self.hooks: list[Any] = []

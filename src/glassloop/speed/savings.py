@@ -1,4 +1,4 @@
-"""All savings of a model put in place and taken away again; which are on, and why one is off."""
+"""All savings of a model put in place and taken away again."""
 
 from __future__ import annotations
 
@@ -7,70 +7,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from glassloop.speed.elementwise import Elementwise
 from glassloop.speed.embedding import Embedded
 from glassloop.speed.layers import Layer, Tables, calls_of, first_position_of, layers_of, tables_of
-from glassloop.speed.modules import PACKED_MODULES, ModuleSavings
+from glassloop.speed.modules import ModuleSavings
 from glassloop.speed.packing import Packing
 from glassloop.speed.postnorm import PostNormLayer
+from glassloop.speed.recognition import packs_layers, packs_modules, why_not_packed
 from glassloop.speed.storage import Storage
 from glassloop.speed.vocabulary import WORTH_IT, Vocabulary
 
 PACKED_INPUTS = ("packed", "tokens", "rows", "longest", "filled")
-
-
-def why_not_packed(model: Any) -> str | None:
-    """Why the layers of a model cannot be packed; None where they can."""
-    if model.config.model_type in PACKED_MODULES:
-        return None
-    if not layers_of(model):
-        return f"{model.config.model_type} has layers of another form"
-    if tables_of(model) is None or any(not plain_table(table) for table in model.modules() if isinstance(table, nn.Embedding)):
-        return f"{model.config.model_type} has tables of another form"
-    if "position_ids" not in inspect.signature(model.forward).parameters:
-        return f"{type(model).__name__} takes no position_ids"
-    if (changed := changed_part(model)) is not None:
-        return f"{changed} is not as its family has it, or has hooks"
-    return None
-
-
-def changed_part(model: Any) -> str | None:
-    """The name of a part that does more than its weights say: a fast layer reads those and never calls it."""
-    tables = tables_of(model)
-    kinds: dict[Any, type] = {}
-    for layer in layers_of(model):
-        kinds |= dict.fromkeys((layer.query, layer.key, layer.value, layer.out, layer.up, layer.down), nn.Linear)
-        kinds |= dict.fromkeys((layer.out_norm, layer.down_norm), nn.LayerNorm) | dict.fromkeys(layer.dropouts, nn.Dropout)
-    if tables is not None:
-        kinds |= dict.fromkeys((tables.words, tables.positions, tables.types), nn.Embedding)
-        kinds |= {tables.norm: nn.LayerNorm, tables.dropout: nn.Dropout}
-    for name, part in model.base_model.named_modules():
-        hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-        strange = type(part) is not kinds.get(part, type(part)) or (
-            part in kinds and (getattr(part, "weight", part) is None or getattr(part, "bias", part) is None)
-        )
-        if strange or any(hooks) or "forward" in vars(part):
-            return name or str(model.base_model_prefix)
-    return "forward" if "forward" in vars(model) else None
-
-
-def why_not(model: Any) -> str | None:
-    """Why the weights of a model cannot be stored flat; None where they can."""
-    if frozen := sum(not weight.requires_grad for weight in model.parameters()):
-        return f"{frozen:,} weights are frozen"
-    if any(weight.dtype != torch.float32 for weight in model.parameters()):
-        return "the weights are not fp32"
-    if any(weight._backward_hooks for weight in model.parameters()):
-        return "weights have hooks of their own"
-    if getattr(model, "is_gradient_checkpointing", False):
-        return "gradient checkpointing is on"
-    return None
-
-
-def plain_table(table: nn.Embedding) -> bool:
-    return table.max_norm is None and not table.sparse and not table.scale_grad_by_freq
 
 
 def make_savings(
@@ -78,11 +26,12 @@ def make_savings(
     low_gradients: bool = False,
 ) -> Savings | ModuleSavings:  # fmt: skip
     """The savings that fit a model."""
-    if why_not_packed(model) is None and model.config.model_type not in PACKED_MODULES:
+    packs = why_not_packed(model) is None
+    if packs and packs_layers(model):
         return Savings(
             model, low, trains=trains, no_decay=no_decay, vocabulary=vocabulary, low_gradients=low_gradients
         )  # fmt: skip
-    return ModuleSavings(model, trains=trains, no_decay=no_decay)
+    return ModuleSavings(model, packs=packs and packs_modules(model), trains=trains, no_decay=no_decay)
 
 
 class Savings:

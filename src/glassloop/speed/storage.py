@@ -131,6 +131,11 @@ class Storage:
             found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
         return found
 
+    def whole_gradient(self, weight: nn.Parameter) -> torch.Tensor:
+        """A parameter's gradient in its own shape and precision, whatever is kept smaller here."""
+        table, found = self.tables.get(id(weight)), self.gradient(weight).float()
+        return table.full(found) if table is not None else found
+
     def joined(self, weights: Sequence[nn.Parameter], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
         """Neighbours in the storage as one: query, key and value are one matrix with three times the rows."""
         key = (block.data_ptr(), *map(id, weights))

@@ -1,8 +1,6 @@
-"""Savings put in place and taken away: padded inputs go the old way, no trace is left, and a reason against is told."""
+"""Savings put in place and taken away: padded inputs go the old way, no trace is left, and none is left behind."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,8 @@ from packs import FAST, inputs_of, lively, padded_inputs, plain_gradients, token
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.modules import ModuleSavings
-from glassloop.speed.savings import Savings, elementwise_for, make_savings, why_not, why_not_packed
+from glassloop.speed.recognition import why_not_flat, why_not_packed
+from glassloop.speed.savings import Savings, elementwise_for, make_savings
 from glassloop.speed.vocabulary import Vocabulary
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -45,7 +44,7 @@ def test_nothing_is_left_of_them(family: str) -> None:
     assert weights_hash(model) == before
     assert all(weight.grad is None and not weight._post_accumulate_grad_hooks for weight in model.parameters())
     assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in model.parameters())
-    assert why_not(model) is why_not_packed(model) is None, "they can be put in place again"
+    assert why_not_flat(model) is why_not_packed(model) is None, "they can be put in place again"
 
 
 @pytest.mark.parametrize("family", FAST)
@@ -136,103 +135,6 @@ def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
     trained.model.load_state_dict(fresh.state_dict())
     trained.savings.reload()
     torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
-
-
-def frozen(model: Any) -> None:
-    model.base_model.embeddings.requires_grad_(False)
-
-
-def half(model: Any) -> None:
-    model.classifier.to(torch.bfloat16)
-
-
-def hooked(model: Any) -> None:
-    model.classifier.weight.register_hook(lambda grad: grad)
-
-
-def checkpointed(model: Any) -> None:
-    model.gradient_checkpointing_enable()
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (frozen, "5 weights are frozen"),
-        (half, "the weights are not fp32"),
-        (hooked, "weights have hooks of their own"),
-        (checkpointed, "gradient checkpointing is on"),
-    ],
-)
-def test_a_model_whose_weights_cannot_be_stored_flat(change: Any, reason: str) -> None:
-    model = tiny_model()
-    assert why_not(model) is None
-    change(model)
-    assert why_not(model) == reason
-
-
-def other_activation(model: Any) -> None:
-    model.config.hidden_act = "relu"
-
-
-def other_tables(model: Any) -> None:
-    model.base_model.embeddings.word_embeddings.max_norm = 1.0
-
-
-def other_forward(model: Any) -> None:
-    model.forward = lambda input_ids, attention_mask=None: None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (other_activation, "bert has layers of another form"),
-        (other_tables, "bert has tables of another form"),
-        (other_forward, "function takes no position_ids"),
-    ],
-)
-def test_a_model_whose_layers_cannot_be_packed(change: Any, reason: str) -> None:
-    model = tiny_model()
-    change(model)
-    assert why_not_packed(model) == reason.replace("function", type(model).__name__)
-
-
-def hook_inside(model: Any) -> None:
-    model.base_model.encoder.layer[0].attention.self.query.register_forward_hook(lambda module, args, output: output * 2)
-
-
-def pre_hook_inside(model: Any) -> None:
-    model.base_model.encoder.layer[1].output.register_forward_pre_hook(lambda module, args: None)
-
-
-def other_part(model: Any) -> None:
-    inner = model.base_model.encoder.layer[0].attention.self
-    inner.query = torch.nn.Sequential(inner.query, torch.nn.Tanh())
-
-
-def part_without_bias(model: Any) -> None:
-    model.base_model.encoder.layer[0].attention.self.query = torch.nn.Linear(32, 32, bias=False)
-
-
-def part_of_another_kind(model: Any) -> None:
-    class Doubled(torch.nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * 2
-
-    model.base_model.encoder.layer[0].output.dense = Doubled(64, 32)
-
-
-@pytest.mark.parametrize("change", [hook_inside, pre_hook_inside, other_part, part_without_bias, part_of_another_kind])
-def test_parts_that_somebody_changed_are_not_passed_over(change: Any) -> None:
-    """A fast layer reads the weights of its parts and never calls them: what they do beyond that would be lost."""
-    model = tiny_model()
-    change(model)
-    assert why_not_packed(model) is not None
-
-
-@pytest.mark.parametrize("family", [*FAST, "modernbert"])
-def test_a_model_of_a_known_form_can_be_packed(family: str) -> None:
-    model = tiny_model(family)
-    assert why_not(model) is why_not_packed(model) is None
 
 
 def test_the_savings_that_fit() -> None:

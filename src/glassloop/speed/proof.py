@@ -1,0 +1,161 @@
+"""The check before a fast backend is used: its logits and gradients on a few rows, beside those of the plain model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassloop.data.batches import Batch, Batches
+from glassloop.engine.backends import PlainBackend
+
+ROWS = 4  # enough for padding, several lengths and both sides of a pair; few enough to cost next to nothing
+LOOKED_AT = 16  # the rows are chosen among so many, spread over the data, by their lengths
+BASE = {"fp32": (1e-4, 1e-3), "bf16": (1e-2, 3e-2)}  # allowed shares of logits and of gradients, where rounding is smaller
+TIMES_ROUNDING = 4.0  # in bf16, the plain model's own distance from fp32 is the yardstick
+SMALL = 1e-2  # gradients far below their typical size are rounding: those of key biases are zero in exact arithmetic
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How far a fast backend is from the plain model in fp32, without dropout, as shares of the plain model's figures."""
+
+    rows: int
+    logits: float
+    gradients: float | None  # None: only logits were compared
+    allowed_logits: float
+    allowed_gradients: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is rounding. A figure that is not a number is not."""
+        close = self.logits <= self.allowed_logits
+        return close and (self.gradients is None or self.gradients <= (self.allowed_gradients or 0.0))
+
+    def __str__(self) -> str:
+        gradients = "" if self.gradients is None else f", gradients by {self.gradients:.1e}"
+        return f"logits differ from the plain model by {self.logits:.1e}{gradients}"
+
+    @property
+    def allowed(self) -> str:
+        gradients = "" if self.allowed_gradients is None else f", gradients {self.allowed_gradients:.0e}"
+        return f"allowed: logits {self.allowed_logits:.0e}{gradients}"
+
+
+class Figures(NamedTuple):
+    """Logits of the compared rows, and the gradient of each weight by its name (none where only logits are compared)."""
+
+    logits: torch.Tensor
+    gradients: dict[str, torch.Tensor]
+
+
+def sample_of(batches: Batches) -> Batches:
+    """A few rows of a data set, read once, as two batches: in one order, and in the reverse."""
+    places = np.unique(np.linspace(0, len(batches.rows) - 1, LOOKED_AT).astype(int))
+    rows = batches.read(places)
+    by_length = sorted(range(len(rows)), key=lambda place: len(rows[place]["input_ids"]))
+    chosen = [rows[by_length[place]] for place in np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(int))]
+    return Batches([*chosen, *reversed(chosen)], batches.collate, len(chosen))
+
+
+def weighed(logits: torch.Tensor) -> torch.Tensor:
+    """A number that depends on every logit in its own way: its gradients show every weight that counts."""
+    return (logits * torch.linspace(-1.0, 2.0, logits.numel(), device=logits.device).view_as(logits)).mean()
+
+
+def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool) -> Figures:
+    """What the unmodified model gives, padded as its user would pad it."""
+    with torch.set_grad_enabled(trains), backend.forward(model):
+        logits = model(**backend.move(batch.inputs)).logits.float()
+    if not trains:
+        return Figures(logits, {})
+    names, weights = zip(*((name, weight) for name, weight in model.named_parameters() if weight.requires_grad), strict=True)
+    found = torch.autograd.grad(weighed(logits), weights, allow_unused=True)
+    return Figures(logits.detach(), {name: value for name, value in zip(names, found, strict=True) if value is not None})
+
+
+def fast_figures(model: nn.Module, batches: Any, backend: Any, *, trains: bool) -> Figures:
+    """What the backend gives for the first batch; captured steps are captured with the second one and replayed."""
+    first, second = batches.epoch()
+    if not trains:
+        with torch.inference_mode(), backend.forward(model):
+            return Figures(model(**backend.move(first.inputs)).logits.float(), {})
+    storage = backend.savings.storage
+
+    def step(group: list[Batch]) -> torch.Tensor:
+        with backend.forward(model):
+            logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
+        backend.backward(weighed(logits))
+        storage.close_gaps()
+        storage.clear()
+        return logits.detach()
+
+    logits = backend.tried(step, [first], [second])
+    named = model.named_parameters()
+    return Figures(logits, {name: storage.whole_gradient(weight) for name, weight in named if weight.requires_grad})
+
+
+def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
+    """The largest difference of a logit and of a weight's gradient, as shares of what is wanted."""
+    logits = (found.logits - wanted.logits).abs().max() / wanted.logits.abs().max().clamp(min=1e-6)
+    if not wanted.gradients:
+        return float(logits), 0.0
+    norms = torch.stack([torch.linalg.vector_norm(value) for value in wanted.gradients.values()])
+    typical = float(norms.norm()) / sum(value.numel() for value in wanted.gradients.values()) ** 0.5
+    shares = []
+    for name in {**wanted.gradients, **found.gradients}:
+        value, other = (figures.gradients.get(name) for figures in (wanted, found))
+        if value is None:
+            value = torch.zeros_like(other)  # type: ignore[arg-type]
+        difference = torch.linalg.vector_norm(value if other is None else value - other)
+        shares.append(difference / (torch.linalg.vector_norm(value) + SMALL * typical * value.numel() ** 0.5 + 1e-30))
+    return float(logits), float(torch.stack(shares).max())
+
+
+def compare(backend: Any, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool) -> Proof:
+    """Compare what `fast` gives for a sample with the plain model. Weights, gradients and random states stay as they are."""
+    was_training, gradients = model.training, {weight: weight.grad for weight in model.parameters()}
+    model.eval()
+    model.zero_grad(set_to_none=True)  # else what was left there before would be added
+    try:
+        found = fast()  # first: it refuses tokens the model does not know with a message of its own
+        batch = next(iter(sample.epoch()))
+        wanted = plain_figures(model, batch, PlainBackend(backend.device, "fp32"), trains=trains)
+        allowed = list(BASE[backend.precision])
+        if backend.precision != "fp32" or coarse_products(backend.device):
+            rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
+            floor = BASE["bf16"]
+            rounding = distance(rounded, wanted)
+            allowed = [max(least, TIMES_ROUNDING * share) for least, share in zip(floor, rounding, strict=True)]
+        shares = distance(found, wanted)
+    finally:
+        model.train(was_training)
+        for weight, gradient in gradients.items():
+            weight.grad = gradient
+    if not trains:
+        return Proof(len(batch.numbers), shares[0], None, allowed[0], None)
+    return Proof(len(batch.numbers), *shares, *allowed)
+
+
+def coarse_products(device: torch.device) -> bool:
+    """Whether products of fp32 are allowed to be rounded to TF32."""
+    return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+
+
+@contextmanager
+def random_states_kept(device: torch.device) -> Iterator[None]:
+    """Whatever draws random numbers inside, all generators are afterwards where they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -1,0 +1,189 @@
+"""Any model gets the numbers of the plain backend: fast paths run what they understand, checked at run time, else plain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from families import rows_for, tiny_model
+from packs import ALIKE, FAST
+from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, replaced_activation
+
+from glassloop import Predictor, Trainer, TrainingArguments
+from glassloop.errors import ModelError
+from glassloop.speed import admission, backends, savings
+
+STEPS = 6
+
+
+@pytest.fixture
+def trainer_of(encoded, tiny_tokenizer, tmp_path: Path):
+    def make(model: Any, backend: str = "auto", *, family: str = "bert", **given: Any) -> Trainer:
+        settings = {"max_steps": STEPS, "per_device_train_batch_size": 8, "logging_steps": 1, "learning_rate": 1e-3}
+        quiet = {"device": "cpu", "precision": "fp32", "save_strategy": "no", "disable_tqdm": True}
+        rows = {name: rows_for(family, encoded[split].rows) for name, split in SPLITS.items()}
+        return Trainer(
+            model,
+            TrainingArguments(tmp_path / backend, backend=backend, **settings, **quiet, **given),
+            processing_class=tiny_tokenizer,
+            **rows,
+        )
+
+    return make
+
+
+SPLITS = {"train_dataset": "train", "eval_dataset": "validation"}
+
+
+def takes_types(model: Any) -> str:
+    return "roberta" if model.config.model_type in ("roberta", "gpt2", "mpnet") else "bert"
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
+    found = {}
+    for backend in ("auto", "plain"):
+        model = STRANGE[name]()
+        trainer = trainer_of(model, backend, family=takes_types(model))
+        before = trainer.predict(trainer.eval_dataset).predictions
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.history if "loss" in entry]
+        found[backend] = [
+            torch.tensor(values) for values in (before, losses, trainer.predict(trainer.eval_dataset).predictions)
+        ]
+    for auto, plain in zip(found["auto"], found["plain"], strict=True):
+        torch.testing.assert_close(auto, plain, atol=1e-5, rtol=1e-5)
+    assert found["plain"][0].std() > 1e-3, "answers that are all alike would prove nothing"
+
+
+def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nobody looked at a model before it is packed."""
+    for module in (backends, savings):
+        monkeypatch.setattr(module, "why_not_packed", lambda model: None)
+    monkeypatch.setattr(savings, "packs_layers", lambda model: True)
+
+
+MISTAKEN = {"mean head": lambda: custom(MeanHead), "ernie with tasks": ernie_with_tasks, "activation": replaced_activation}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_a_model_that_was_taken_for_a_known_one_is_found_out(name: str, trainer_of, monkeypatch, capsys) -> None:
+    understand_everything(monkeypatch)
+    trainer = trainer_of(MISTAKEN[name]())
+    assert trainer.backend.name == "packed"
+    trainer.train()
+    assert trainer.backend.name == "plain"
+    assert "backend plain instead of packed: logits differ from the plain model by" in capsys.readouterr().err
+    twin = trainer_of(MISTAKEN[name](), "plain")
+    twin.train()
+    assert [entry["loss"] for entry in trainer.state.history] == [entry["loss"] for entry in twin.state.history]
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_before_an_evaluation_too(name: str, trainer_of, monkeypatch) -> None:
+    understand_everything(monkeypatch)
+    trainer, twin = trainer_of(MISTAKEN[name]()), trainer_of(MISTAKEN[name](), "plain")
+    found, wanted = (one.predict(one.eval_dataset).predictions for one in (trainer, twin))
+    assert trainer.backend.name == "plain"
+    assert (found == wanted).all()
+
+
+def test_a_backend_asked_for_by_name_stops(trainer_of, monkeypatch) -> None:
+    understand_everything(monkeypatch)
+    trainer = trainer_of(custom(MeanHead), "packed")
+    with pytest.raises(
+        ModelError, match=r"backend packed: logits differ from the plain model by \S+, gradients by \S+ \(allowed"
+    ):
+        trainer.train()
+    with pytest.raises(ModelError, match="backend packed"):
+        trainer.evaluate()
+
+
+class WrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 1.01
+
+
+def test_gradients_that_differ_by_a_hundredth_are_found_out(trainer_of, monkeypatch) -> None:
+    """The logits are right; only training would go another way."""
+    usual = savings.Savings.embed
+    monkeypatch.setattr(savings.Savings, "embed", lambda self, *args, **given: WrongGradient.apply(usual(self, *args, **given)))
+    trainer = trainer_of(bert())
+    trainer.evaluate()
+    assert trainer.backend.name == "packed"
+    trainer.train()
+    assert trainer.backend.name == "plain"
+
+
+@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert"])
+def test_every_known_family_passes_and_the_difference_is_stated(family: str, trainer_of) -> None:
+    model = tiny_model(family, initializer_range=0.2)
+    trainer = trainer_of(model, family=family)
+    trainer.train()
+    assert trainer.backend.name == "packed"
+    proof = trainer.backend.proofs[model]
+    assert 0 < proof.logits < 1e-5
+    assert 0 < proof.gradients < 2e-4
+    assert proof.rows == 4
+
+
+def test_the_check_changes_nothing(trainer_of) -> None:
+    """Same losses with and without it: weights, gradients, dropout masks and the order of rows are untouched."""
+
+    def losses(checked: bool) -> list[float]:
+        trainer = trainer_of(tiny_model("bert", dropout=0.1))
+        if checked:
+            trainer.prove()
+            trainer.prove(trainer.eval_dataset)
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.history]
+
+    assert losses(True) == losses(False)
+
+
+def test_one_check_a_model(trainer_of, monkeypatch) -> None:
+    calls = []
+    usual = admission.compare
+    monkeypatch.setattr(admission, "compare", lambda *args, **given: calls.append(given) or usual(*args, **given))
+    trainer = trainer_of(bert())
+    trainer.evaluate()
+    trainer.evaluate()
+    trainer.train()
+    trainer.evaluate()
+    assert calls == [{"trains": False}, {"trains": True}]
+    trainer.model = bert()
+    trainer.evaluate()
+    assert len(calls) == 3, "another model is another question"
+
+
+def test_rows_of_one_length_and_a_single_row(trainer_of) -> None:
+    trainer = trainer_of(bert())
+    one = Dataset.from_list([trainer.train_dataset[0]])
+    assert trainer.predict(one).predictions.shape == (1, 2)
+    assert trainer.backend.name == "packed"
+    assert trainer.backend.proofs[trainer.model].rows == 1
+
+
+def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, tmp_path: Path, monkeypatch) -> None:
+    model = bert()
+    model.save_pretrained(tmp_path / "model")
+    tiny_tokenizer.save_pretrained(tmp_path / "model")
+    predictor = Predictor(tmp_path / "model", device="cpu")
+    usual = predictor.predict("the film was good")[0].logits
+    assert predictor.backend.name == "packed"
+    assert predictor.backend.proofs[predictor.model].logits < 1e-5
+    monkeypatch.setattr(savings.Savings, "embed", lambda self, *args, **given: embed(self, *args, **given) * 1.1)
+    other = Predictor(tmp_path / "model", device="cpu")
+    assert other.predict("the film was good")[0].logits == pytest.approx(usual, abs=1e-5)
+    assert other.backend.name == "plain"
+
+
+embed = savings.Savings.embed
