@@ -114,7 +114,7 @@ def patched_forward() -> Any:
     model = bert()
     usual = model.forward
 
-    def doubled(self: Any, *args: Any, **given: Any) -> Any:
+    def doubled(self: Any, *args: Any, labels: Any = None, **given: Any) -> Any:
         found = usual(*args, **given)
         found.logits = found.logits * 2
         return found
@@ -147,8 +147,8 @@ def subclass() -> Any:
     from transformers import BertForSequenceClassification
 
     class Sharpened(BertForSequenceClassification):
-        def forward(self, *args: Any, **given: Any) -> Any:
-            found = super().forward(*args, **given)
+        def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Any:
+            found = super().forward(input_ids, attention_mask, token_type_ids)
             found.logits = found.logits * 4
             return found
 
