@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glassloop.adapters import ADAPTER_DIR, base_of, is_adapted, merged, refuse_unmergeable
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator
 from glassloop.data.formats import known_columns, refuse_unreadable
@@ -162,7 +163,7 @@ class Trainer:
 
     def with_known_columns(self, rows: Any) -> Any:
         """Drop columns the model does not accept, and report them once."""
-        taken = {*inspect.signature(type(self.model).forward).parameters, *LABEL_KEYS}
+        taken = {*inspect.signature(type(base_of(self.model)).forward).parameters, *LABEL_KEYS}
         known, unused = known_columns(rows, taken)
         if unused:
             self.say_once(f"columns the model does not accept are dropped: {listed(unused)}")
@@ -230,6 +231,7 @@ class Trainer:
     def training(self, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[TrainOutput]:
         """Train as `train` does; until the block ends a signal is only noted, in `state.asked_to_stop`."""
         refuse_hooks(type(self))
+        refuse_unmergeable(self.model)
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self.choose_usable()  # weights may have been frozen since, parts assigned
         self.prove()
@@ -285,9 +287,17 @@ class Trainer:
         self.backend.wait()
 
     def write_model(self, folder: Path, weights: dict[str, Any] | None = None) -> None:
-        """Write the model (with other `weights` where given), its config and its tokenizer."""
+        """Write the model (with other `weights` where given), its config and its tokenizer.
+
+        An adapter is merged into the model, which then loads like any other; the adapter alone is written beside it.
+        """
+        model = self.backend.unwrap(self.model)
         with quiet_transformers():
-            self.backend.unwrap(self.model).save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
+            if is_adapted(model):
+                weights = weights or model.state_dict()
+                model.save_pretrained(folder / ADAPTER_DIR, state_dict=weights, save_embedding_layers=False)
+                model, weights = merged(model, weights), None
+            model.save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
         share_files(folder, "*.safetensors")

@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Words and files: the standard library only.
     "GROUND": ("errors", "config", "arguments", "files", "cache", "hub", "lock", "model_files", "records", "run_folder"),
     # What goes into a model, the model, and how its answers are judged.
-    "FLOOR 1": ("data.", "modeling", "metrics", "seeding"),
+    "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "seeding"),
     # The loop, and how to make it fast.
     "FLOOR 2": ("engine.", "speed."),
     # Whole tasks put together, and what a person is shown.

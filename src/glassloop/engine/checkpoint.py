@@ -1,7 +1,8 @@
 """Checkpoints: everything a run needs to resume as if it had never stopped, written whole or not at all.
 
-A checkpoint is a folder `step-00000500`: `model/` as any Hugging Face user expects it, `optimizer.safetensors`, the random
-state of every process, `state.json`, and last of all `manifest.json` with the size and SHA-256 of each file.
+A checkpoint is a folder `step-00000500`: `model/` as any Hugging Face user expects it, `weights.safetensors` where the weights
+have other names in training (an adapter), `optimizer.safetensors`, the random state of every process, `state.json`, and last of
+all `manifest.json` with the size and SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from glassloop.errors import ModelError
@@ -27,6 +28,7 @@ from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, R
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+WEIGHTS_NAME = "model.safetensors"
 STEP_DIR = re.compile(r"step-(\d{8})")
 WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.(step-\d{{8}}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
@@ -125,11 +127,13 @@ def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> 
 def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
     """Write a snapshot to `path`: its files, then the manifest, then the name."""
     with replacing_dir(path, replace=True) as writing:
-        save_model(writing / "model", snapshot.model)
+        save_model(writing / "model", dict(snapshot.model))  # save_pretrained empties the dict it is given
         fault_point("write", writing / "model")
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
         tensors |= {f"random-{rank}": state for rank, state in enumerate(snapshot.randoms)}
         tensors |= {"best": snapshot.best} if snapshot.best else {}
+        if names_in(writing / "model" / WEIGHTS_NAME) != {*snapshot.model}:  # saved in another form: an adapter is merged
+            tensors["weights"] = snapshot.model
         for name, content in tensors.items():
             save_file(content, writing / f"{name}.safetensors")
             fault_point("write", writing / name)
@@ -144,6 +148,12 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
         manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
         (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / MANIFEST)
+
+
+def names_in(path: Path) -> set[str]:
+    """The names of the tensors in a safetensors file."""
+    with safe_open(path, framework="pt") as opened:
+        return {*opened.keys()}
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -194,8 +204,9 @@ class Checkpoint:
         return found
 
     def weights(self) -> Tensors:
+        """The weights under the names of training: those of `model/`, unless it was saved in another form."""
         try:
-            return load_file(self.path / "model" / "model.safetensors")
+            return self.tensors("weights") or load_file(self.path / "model" / WEIGHTS_NAME)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{self.path}/model: not readable: {error}", OTHER_CHECKPOINT) from error
 

@@ -1,0 +1,56 @@
+"""Models wrapped by peft: the model inside, and its weights with the adapter merged into them, so that they load anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from glassloop.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one
+
+
+def is_adapted(model: Any) -> bool:
+    """Whether peft wraps the model. Known by its methods, so that peft need not be installed."""
+    return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
+
+
+def base_of(model: Any) -> Any:
+    """The model inside an adapted one; any other model is its own."""
+    return model.get_base_model() if is_adapted(model) else model
+
+
+def merged(model: Any, weights: Mapping[str, torch.Tensor]) -> Any:
+    """A copy of an adapted model with these `weights` and without its adapter, which is merged into the layers it adapts."""
+    from torch.nn import Parameter
+
+    own = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    copies = {
+        id(tensor): Parameter(copied, requires_grad=False) if isinstance(tensor, Parameter) else copied
+        for name, tensor in own
+        if name in weights and (copied := weights[name].detach().to("cpu", copy=True)) is not None
+    }
+    copied = deepcopy(model, copies)  # takes the copies in place of the live weights, which training may be changing
+    return copied.merge_and_unload()
+
+
+def refuse_unmergeable(model: Any) -> None:
+    """Raise before training where the trained model could not be saved as a whole. Merges once, to be sure."""
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ModelError(
+            "the model holds an adapter that was added with add_adapter",
+            "wrap the model instead: model = peft.get_peft_model(model, config)",
+        )
+    if is_adapted(model):
+        try:
+            merged(model, model.state_dict())
+        except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+            kinds = ", ".join(dict.fromkeys(str(config.peft_type.value) for config in model.peft_config.values()))
+            raise ModelError(
+                f"the adapter ({kinds}) cannot be merged into its model, so the model could not be saved",
+                "use an adapter that can be merged, such as LoRA",
+            ) from error
