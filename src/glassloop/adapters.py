@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassloop.errors import ModelError
@@ -36,6 +37,18 @@ def merged(model: Any, weights: Mapping[str, torch.Tensor]) -> Any:
     }
     copied = deepcopy(model, copies)  # takes the copies in place of the live weights, which training may be changing
     return copied.merge_and_unload()
+
+
+def save_whole(model: Any, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+    """Save a model (with other `weights` where given) so that it loads like any model.
+
+    An adapter is merged into the model, and also written alone to a folder of its own.
+    """
+    if is_adapted(model):
+        weights = weights or model.state_dict()
+        model.save_pretrained(folder / ADAPTER_DIR, state_dict=weights, save_embedding_layers=False)
+        model, weights = merged(model, weights), None
+    model.save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
 
 
 def refuse_unmergeable(model: Any) -> None:

@@ -13,7 +13,7 @@ UNSUPPORTED = {
     "compute_loss_func": "give loss=, a function of logits and labels that returns one loss a row",
     "preprocess_logits_for_metrics": "do it in compute_metrics",
     "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
-    "peft_config": "wrap the model first",
+    "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
 }
 # Methods and attributes of transformers' Trainer that this one does not have, by what to do instead.
 BY_REMEDY = {

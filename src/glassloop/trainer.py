@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glassloop.adapters import ADAPTER_DIR, base_of, is_adapted, merged, refuse_unmergeable
+from glassloop.adapters import base_of, refuse_unmergeable, save_whole
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator
 from glassloop.data.formats import known_columns, refuse_unreadable
@@ -287,17 +287,9 @@ class Trainer:
         self.backend.wait()
 
     def write_model(self, folder: Path, weights: dict[str, Any] | None = None) -> None:
-        """Write the model (with other `weights` where given), its config and its tokenizer.
-
-        An adapter is merged into the model, which then loads like any other; the adapter alone is written beside it.
-        """
-        model = self.backend.unwrap(self.model)
+        """Write the model (with other `weights` where given), its config and its tokenizer."""
         with quiet_transformers():
-            if is_adapted(model):
-                weights = weights or model.state_dict()
-                model.save_pretrained(folder / ADAPTER_DIR, state_dict=weights, save_embedding_layers=False)
-                model, weights = merged(model, weights), None
-            model.save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
+            save_whole(self.backend.unwrap(self.model), folder, weights)
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
         share_files(folder, "*.safetensors")
