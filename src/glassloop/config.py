@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -79,9 +80,8 @@ class DataSettings:
         if self.text_pair is not None and self.text is None:
             problems.append("text_pair is given without text")
         columns = [column for column in (self.text, self.text_pair, *self.label_columns) if column]
-        problems += [f"column {visible(name)} is named twice" for name in dict.fromkeys(columns) if columns.count(name) > 1]
-        chosen = self.label_names or ()
-        problems += [f"label {visible(name)} is named twice" for name in dict.fromkeys(chosen) if chosen.count(name) > 1]
+        problems += [f"column {visible(name)} is named twice" for name in repeated(columns)]
+        problems += [f"label {visible(name)} is named twice" for name in repeated(self.label_names or ())]
         if problems:
             raise SettingsError("; ".join(problems), SETTINGS_HELP)
         if self.data_dir is not None:
@@ -125,6 +125,11 @@ def split_names(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
     if isinstance(names, str):
         return tuple(name.strip() for name in names.split(",") if name.strip())
     return names or ()
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """Return the names that are there more than once, in their order."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def name_problem(name: str) -> str | None:

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -119,5 +120,5 @@ def counted(number: int, one: str, several: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean "nearest"?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, list(islice(known, 1000)), n=1, cutoff=0.6)  # comparing takes long
     return f"; did you mean {visible(near[0])}?" if near else ""

@@ -16,6 +16,7 @@ from glassloop.config import (
     data_settings,
     name_problem,
     refuse_invalid_bytes,
+    repeated,
     split_names,
 )
 from glassloop.errors import SettingsError
@@ -262,3 +263,8 @@ def test_other_names_are_fine(name: str) -> None:
 
 def test_one_character_too_many() -> None:
     assert name_problem("x" * (MAX_NAME_LENGTH + 1)) == (f'the name "{"x" * 39}…" has 201 characters; at most 200 are allowed')
+
+
+def test_repeated_names_are_found_in_their_order() -> None:
+    assert repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
+    assert repeated([f"name {number}" for number in range(100_000)]) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from glassloop.config import DataSettings
 from glassloop.errors import DataError, did_you_mean, listed, visible
@@ -22,6 +23,7 @@ PAIR_NAMES = (
     ("query", "passage"),
 )
 NUMBERS_SAMPLED = 1000
+MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
 
 
 @dataclass(frozen=True)
@@ -122,3 +124,21 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def written_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
+    """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came.
+
+    Of a very wide table only the columns that matter are stored.
+    """
+    if table.num_columns > MOST_KEPT_COLUMNS:
+        table = table.select([name for name in (*columns.texts, *columns.label) if name in table.column_names])
+    for column in columns.texts:
+        text = pc.fill_null(pc.cast(table[column], pa.string()), "")
+        table = table.set_column(table.column_names.index(column), column, text)
+    name = columns.label_name
+    if name in table.column_names:
+        table = table.set_column(table.column_names.index(name), name, label)
+    else:
+        table = table.append_column(name, label)
+    return table.replace_schema_metadata(None)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glassloop.config import DataSettings
 from glassloop.data.cells import label_cells, parts_of
-from glassloop.data.columns import Columns, Known, find_columns
+from glassloop.data.columns import MOST_KEPT_COLUMNS, Columns, Known, find_columns, written_columns
 from glassloop.data.facts import SplitFacts, facts_of, notes_on
 from glassloop.data.labels import (
     CLASSES,
@@ -80,6 +79,8 @@ def prepare(
             parts[name] = with_known_labels(part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
     notes = [note for split in raw.values() for note in split.notes]
+    if (num_columns := heads[fitted].num_columns) > MOST_KEPT_COLUMNS:
+        notes.append(f"of {num_columns:,} columns only {listed((*columns.texts, *columns.label))} are kept")
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = cut_validation(parts, task, settings, notes)
     facts = {}
@@ -192,16 +193,3 @@ def write_part(path: Path, part: Part, columns: Columns, task: str, labels: Labe
     if writer is not None:
         writer.close()
     return hasher.hexdigest()
-
-
-def written_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
-    """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came."""
-    for column in columns.texts:
-        text = pc.fill_null(pc.cast(table[column], pa.string()), "")
-        table = table.set_column(table.column_names.index(column), column, text)
-    name = columns.label_name
-    if name in table.column_names:
-        table = table.set_column(table.column_names.index(name), name, label)
-    else:
-        table = table.append_column(name, label)
-    return table.replace_schema_metadata(None)

@@ -14,11 +14,12 @@ from typing import Any, NoReturn, TextIO
 
 import pyarrow as pa
 
-from glassloop.config import name_problem
+from glassloop.config import name_problem, repeated
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
 
 CHUNK_ROWS = 10_000
+MOST_COLUMNS = 100_000
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
@@ -100,10 +101,15 @@ def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
 
 
 def refuse_names(path: Path, columns: list[str]) -> None:
-    """Raise where a column name is there twice or cannot be a name."""
+    """Raise where there are too many columns, or where a name is there twice or cannot be a name."""
+    if len(columns) > MOST_COLUMNS:
+        raise DataError(
+            f"{path.name}: there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are read",
+            "write a file with the columns of texts and labels alone; or check the delimiter",
+        )
+    if twice := repeated(columns):
+        raise DataError(f"{path.name}: column {visible(twice[0])} is there twice: {listed(columns)}", "rename one of them")
     for name in columns:
-        if columns.count(name) > 1:
-            raise DataError(f"{path.name}: column {visible(name)} is there twice: {listed(columns)}", "rename one of them")
         if problem := name_problem(name) if isinstance(name, str) else f"the name {name!r} is not text":
             raise DataError(f"{path.name}: {problem}", "rename the column")
 
@@ -175,10 +181,11 @@ def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]:
     """Rows as tables of text (or lists of text); the keys of the first row are the columns."""
     rows, expected = iter(rows), 1
-    columns: list[str] = []
+    columns: dict[str, None] = {}  # in their order, and found at once however many there are
     while chunk := list(islice(rows, CHUNK_ROWS)):
-        columns = columns or (list(chunk[0][1]) if isinstance(chunk[0][1], dict) else [])
-        refuse_names(path, columns)
+        if not columns and isinstance(chunk[0][1], dict):
+            columns = dict.fromkeys(chunk[0][1])
+            refuse_names(path, [*columns])
         for number, row in chunk:
             if number != expected:
                 raise DataError(f"{path.name}, row {expected:,}: the row is blank", "remove the blank line")

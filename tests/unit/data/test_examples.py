@@ -12,6 +12,8 @@ from datasets import ClassLabel, DatasetDict, List, Value
 
 from glassloop.config import DataSettings
 from glassloop.data import cells as cells_module
+from glassloop.data import columns as columns_module
+from glassloop.data import examples as examples_module
 from glassloop.data.columns import Columns, Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import CLASSES, SCORE, SEVERAL, LabelSet
@@ -398,3 +400,15 @@ def test_a_share_of_0_cuts_nothing(prepared) -> None:
     )
     assert [*found.splits] == ["train"]
     assert found.facts["train"].num_rows == 10
+
+
+def test_of_a_very_wide_table_only_the_columns_that_matter_are_kept(prepared, monkeypatch) -> None:
+    monkeypatch.setattr(columns_module, "MOST_KEPT_COLUMNS", 4)
+    monkeypatch.setattr(examples_module, "MOST_KEPT_COLUMNS", 4)
+    train = [{"text": f"text {place}", "label": "ab"[place % 2], "x": 1, "y": 2, "z": 3} for place in range(9)]
+    found = prepared(train=train, validation=[{**row, "text": f"{row['text']} again"} for row in train])
+    assert found.splits["train"].column_names == found.splits["validation"].column_names == ["text", "label"]
+    assert "of 5 columns only text, label are kept" in found.notes
+    narrow = prepared(train=[{name: row[name] for name in ("x", "label", "text", "y")} for row in train])
+    assert narrow.splits["train"].column_names == ["x", "label", "text", "y"]
+    assert not any("are kept" in note for note in narrow.notes)

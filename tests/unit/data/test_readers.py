@@ -317,3 +317,40 @@ def test_the_field_limit_of_the_csv_module_is_restored(content, rows, write):
 )
 def test_rows_are_counted_as_a_person_counts_them(name, number):
     assert first_row_number(Path(name)) == number
+
+
+# --- many columns ------------------------------------------------------------------------------------------------
+
+
+def wide_rows(number: int, size: int = 2) -> list[dict[str, str]]:
+    return [
+        {"text": f"text {row}", "label": "ab"[row % 2], **{f"c{place}": "1" for place in range(number)}} for row in range(size)
+    ]
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_the_work_grows_with_the_columns_and_not_with_their_square(suffix, write):
+    rows = wide_rows(99_998)
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)] if suffix == ".csv" else map(json.dumps, rows)
+    (table,) = read_file(write(f"wide{suffix}", "\n".join(lines) + "\n"))
+    assert (table.num_columns, table.num_rows) == (100_000, 2)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refused):
+    monkeypatch.setattr(readers, "MOST_COLUMNS", 50)
+    rows = wide_rows(49)
+    path = tmp_path / f"wide{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif suffix in (".csv", ".tsv"):
+        sign = "," if suffix == ".csv" else "\t"
+        path.write_text("\n".join([sign.join(rows[0]), *(sign.join(row.values()) for row in rows)]))
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else json.dumps(rows))
+    with refused(
+        f"wide{suffix}: there are 51 columns; at most 50 are read",
+        "write a file with the columns of texts and labels alone; or check the delimiter",
+    ):
+        [*read_file(path)]
