@@ -79,8 +79,8 @@ def prepare(
             parts[name] = with_known_labels(part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
     notes = [note for split in raw.values() for note in split.notes]
-    if (num_columns := heads[fitted].num_columns) > MOST_KEPT_COLUMNS:
-        notes.append(f"of {num_columns:,} columns only {listed((*columns.texts, *columns.label))} are kept")
+    if (width := max(head.num_columns for head in heads.values() if head)) > MOST_KEPT_COLUMNS:
+        notes.append(f"of {width:,} columns only {listed((*columns.texts, *columns.label))} are kept")
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = cut_validation(parts, task, settings, notes)
     facts = {}
