@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from glassloop.arguments import TrainingArguments
-from glassloop.data.batches import LABEL_KEYS
+from glassloop.data.batches import KIND_REMEDY, LABEL_KEYS, Batches, labels_among
+from glassloop.data.formats import arrow_rows
+from glassloop.data.labels import CLASSES, SEVERAL
 from glassloop.engine.losses import LossSum, balanced_weights, make_loss
 from glassloop.engine.optimizer import make_optimizer, make_scheduler
 from glassloop.engine.state import Plan
@@ -78,28 +80,68 @@ def class_weights_of(text: str | None, num_labels: int, rows: Any) -> list[float
 
 
 def labels_in(rows: Any) -> np.ndarray | None:
-    """The labels of all rows of a `Dataset` or of a list of dicts; None where they have none under a usual name."""
-    if rows is None or not isinstance(rows[0], Mapping):
+    """Return the labels of all rows of a `Dataset` or of a list of dicts; None where they have none under a usual name."""
+    if rows is None:
         return None
-    key = next((key for key in LABEL_KEYS if key in rows[0]), None)
-    if key is None:
-        return None
-    if hasattr(rows, "with_format"):
-        cells = rows.with_format("arrow").select_columns([key])[:][key].combine_chunks()
-        return np.asarray(cells.to_pylist()) if hasattr(cells, "offsets") else np.asarray(cells.to_numpy(zero_copy_only=False))
-    return np.asarray([rows[number][key] for number in range(len(rows))])
+    table = arrow_rows(rows)
+    if table is None:
+        return labels_among(rows_to_columns(rows)) if isinstance(rows[0], Mapping) else None
+    keys = [key for key in LABEL_KEYS if key in table.column_names]
+    columns = table.select_columns(keys)[:] if keys else {}
+    return labels_among({key: cells_of(columns[key].combine_chunks()) for key in keys})
+
+
+def rows_to_columns(rows: Any) -> dict[str, list[Any]]:
+    """Return the labels of rows that are read one by one, by their key; each row is read once."""
+    found: dict[str, list[Any]] = {}
+    for number in range(len(rows)):
+        row = rows[number]
+        for key in LABEL_KEYS:
+            if key in row:
+                found.setdefault(key, []).append(np.asarray(row[key]))
+    return found
+
+
+def cells_of(cells: Any) -> Any:
+    """Return an Arrow column of numbers, or of lists of numbers, as an array."""
+    return cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+
+
+def infer_task(config: Any, batches: Batches, say: Callable[[str], None]) -> None:
+    """Set multi-label classification where a row has one number for each label, as transformers does for fractions.
+
+    Raises where the labels of the first row do not fit what the model's config says.
+    """
+    task, num_labels = config.problem_type, int(config.num_labels)
+    if task not in (None, CLASSES) or (task is None and num_labels == 1):
+        return
+    first = np.zeros(1, dtype=np.int64)
+    labels = batches.batch(first, first).labels
+    if labels is None:
+        return
+    if labels.ndim == 1 and labels.is_floating_point():
+        raise DataError(f"the labels are of the kind {str(labels.dtype)[6:]}, not class numbers", KIND_REMEDY)
+    if labels.ndim == 2:
+        problem = f"a row has {labels.shape[1]:,} numbers as its label, but"
+        if task == CLASSES:
+            raise DataError(f"{problem} problem_type is {task}", "give one class number a row, or set problem_type")
+        if labels.shape[1] != num_labels:
+            raise DataError(f"{problem} the model has {num_labels:,} labels", "load the model with as many labels")
+        config.problem_type = SEVERAL
+        say(f"the labels hold one number for each of {num_labels:,} labels: trained as {SEVERAL}")
 
 
 def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> None:
-    """Raise for a class number the model does not have: a loss would die of it, on a GPU without saying where."""
-    if needed and not any(key in rows[0] for key in LABEL_KEYS):
+    """Raise for a class number the model does not have: a loss would fail, on a GPU without saying where."""
+    table = arrow_rows(rows)
+    names = rows[0] if table is None else table.column_names
+    if needed and not any(key in names for key in LABEL_KEYS):
         raise SettingsError("the training rows have no labels", f"name their column one of {listed(LABEL_KEYS)}")
-    labels = labels_in(rows) if hasattr(rows, "with_format") and task == "single_label_classification" else None
+    labels = labels_in(rows) if table is not None and task == CLASSES else None
     if labels is None:
         return
-    if labels.dtype.kind not in "iub":
-        problem = f"the labels are of the kind {labels.dtype}, not class numbers"
-        raise DataError(problem, "give whole numbers, or set problem_type")
+    if labels.dtype.kind == "f":  # a missing label makes fractions of all of them
+        raise DataError(f"the labels are of the kind {labels.dtype}, not class numbers", KIND_REMEDY)
     if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
         raise DataError(
             f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",

@@ -29,7 +29,7 @@ from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.metrics import checked_numbers, decide, metrics_for
 from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
-from glassloop.planning import class_weights_of, loss_of, make_plan, refuse_labels
+from glassloop.planning import class_weights_of, infer_task, loss_of, make_plan, refuse_labels
 from glassloop.session import trained
 from glassloop.speed.admission import TrainingUse, proven, usable
 
@@ -146,11 +146,10 @@ class Trainer:
         """The batches of a data set: shuffled by seed and epoch for training, else by length."""
         refuse_unreadable(rows, f"{'train' if training else 'eval'}_dataset")
         made_by_us = isinstance(self.collate, PaddingCollator)  # another collator may make labels of anything
-        refuse_labels(rows, self.task, int(self.model.config.num_labels), needed=training and made_by_us)
         args, processes = self.args, self.backend.num_processes
         seed = args.data_seed if args.data_seed is not None else args.seed
         size = (args.per_device_train_batch_size * processes) if training else args.per_device_eval_batch_size
-        return Batches(
+        batches = Batches(
             self.with_known_columns(rows),
             self.collate,
             size,
@@ -160,6 +159,9 @@ class Trainer:
             rank=self.backend.rank,
             num_processes=processes,
         )
+        infer_task(self.model.config, batches, self.say_once)
+        refuse_labels(rows, self.task, int(self.model.config.num_labels), needed=training and made_by_us)
+        return batches
 
     def with_known_columns(self, rows: Any) -> Any:
         """Drop columns the model does not accept, and report them once."""

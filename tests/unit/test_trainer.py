@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def trainer_of(few, tiny_tokenizer, tmp_path: Path):
         nonlocal made
         made += 1
         chosen = {
-            name: given.pop(name) for name in (*parts, "loss", "on_gradients", "processing_class", "backend") if name in given
+            name: given.pop(name)
+            for name in (*parts, "loss", "on_gradients", "processing_class", "backend")
+            if name in given and not isinstance(given[name], str)  # a backend by its name is a setting
         }
         defaults = {
             **{"model": tiny_model(), "train_dataset": few["train"], "eval_dataset": few["validation"]},
@@ -166,7 +169,7 @@ def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int,
 
 def test_labels_that_are_fractions(says, trainer_of, few) -> None:
     rows = few["train"].remove_columns("labels").add_column("labels", [0.5] * 29)
-    with says("the labels are of the kind float64, not class numbers", "give whole numbers, or set problem_type", DataError):
+    with says("the labels are of the kind float32, not class numbers", "give whole numbers, or set problem_type", DataError):
         trainer_of(train_dataset=rows).train()
 
 
@@ -270,6 +273,95 @@ def test_a_collator_of_ones_own_gets_rows_and_may_make_anything_of_them(trainer_
 def test_another_order_with_another_seed_of_the_data_alone(trainer_of) -> None:
     one, same, other = (trained(trainer_of(**seeds)) for seeds in ({}, {"data_seed": 42}, {"data_seed": 43}))
     assert one == same != other
+
+
+# --- data as its user formatted it -------------------------------------------------------------------------------------
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
+
+
+@BACKENDS
+def test_columns_that_a_format_does_not_choose_are_not_used(trainer_of, few, backend: str) -> None:
+    bare = few["train"].remove_columns("token_type_ids")
+    expected = trained(trainer_of(backend=backend, train_dataset=bare))
+    assert expected != trained(trainer_of(backend=backend)), "token types change the weights"
+    for kind in (None, "torch", "numpy", "python"):
+        chosen = few["train"].with_format(kind, columns=["input_ids", "labels"])
+        assert trained(trainer_of(backend=backend, train_dataset=chosen)) == expected, kind
+    with pytest.raises(SettingsError, match="the training rows have no labels"):
+        trainer_of(backend=backend, train_dataset=few["train"].with_format(columns=["input_ids"])).train()
+    found = trainer_of(backend=backend).predict(few["test"].with_format("torch", columns=["input_ids", "token_type_ids"]))
+    assert found.label_ids is None
+
+
+@BACKENDS
+@pytest.mark.parametrize("group_by_length", [False, True])
+def test_a_transform_makes_the_rows(trainer_of, few, backend: str, group_by_length: bool) -> None:
+    """Tokens, labels and even the columns come from it; the stored ones are not looked at."""
+
+    def shorter(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        ids = [[*cells[:1], *cells[3:]] for cells in batch["ids"]]
+        return {"input_ids": ids, "labels": [1 - label for label in batch["labels"]]}
+
+    stored = few["train"].rename_column("input_ids", "ids")
+    settings = {"backend": backend, "group_by_length": group_by_length, "class_weights": "balanced"}
+    by_hand = Dataset.from_dict(shorter(stored[:]))
+    expected = trained(trainer_of(train_dataset=by_hand, eval_dataset=by_hand, **settings))
+    made = stored.with_transform(shorter)
+    trainer = trainer_of(train_dataset=made, eval_dataset=made, **settings)
+    assert trained(trainer) == expected
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(trainer.evaluate(by_hand)["eval_loss"], abs=1e-6)
+
+
+# --- labels under two names, and one number for each label --------------------------------------------------------------
+
+
+@BACKENDS
+@pytest.mark.parametrize("as_list", [False, True])
+def test_label_beside_labels(trainer_of, few, says, backend: str, as_list: bool) -> None:
+    """They were trained on, one by plain, the other by packed."""
+    same = few["train"].add_column("label", few["train"]["labels"][:])
+    other = few["train"].add_column("label", [1 - label for label in few["train"]["labels"]])
+    forms = [rows.to_list() if as_list else rows for rows in (same, other)]
+    assert trained(trainer_of(backend=backend, train_dataset=forms[0])) == trained(trainer_of(backend=backend))
+    problem = r'^"labels" and "label" hold different values \((0 and 1|1 and 0)\)$'
+    with pytest.raises(DataError) as caught:
+        trainer_of(backend=backend, train_dataset=forms[1]).train()
+    assert re.match(problem, caught.value.problem)
+    assert caught.value.remedy == "remove the column that is not the label"
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [float, int])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_one_number_for_each_label_is_multi_label_as_in_transformers(
+    trainer_of, few, capsys, backend: str, kind: type, as_list: bool
+) -> None:
+    labels = [[kind(number % 2), kind(number % 3 == 0), kind(1)] for number in range(29)]
+    rows = labelled(few["train"], labels)
+    rows = rows.to_list() if as_list else rows
+    said = "the labels hold one number for each of 3 labels: trained as multi_label_classification"
+    models = [tiny_model(num_labels=3, problem_type=problem) for problem in ("multi_label_classification", None)]
+    hashes = [trained(trainer_of(backend=backend, model=model, train_dataset=rows, eval_dataset=None)) for model in models]
+    assert hashes[0] == hashes[1]
+    assert models[1].config.problem_type == "multi_label_classification"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_one_number_for_each_label_needs_as_many_labels_and_no_single_label(trainer_of, few, says) -> None:
+    rows = labelled(few["train"], [[0.0, 1.0, 0.0]] * 29).to_list()
+    with says("a row has 3 numbers as its label, but the model has 2 labels", None, DataError):
+        trainer_of(train_dataset=rows).train()
+    model = tiny_model(num_labels=3, problem_type="single_label_classification")
+    with says("a row has 3 numbers as its label, but problem_type is single_label_classification", None, DataError):
+        trainer_of(model=model, train_dataset=rows).train()
+
+
+def test_fractions_are_no_class_numbers_in_a_list_either(trainer_of, few, says) -> None:
+    rows = labelled(few["train"], [0.5] * 29).to_list()
+    with says("the labels are of the kind float32, not class numbers", "give whole numbers, or set problem_type", DataError):
+        trainer_of(train_dataset=rows).train()
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------

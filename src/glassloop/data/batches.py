@@ -12,7 +12,7 @@ import numpy as np
 
 from glassloop.data.encoding import lengths_of
 from glassloop.data.formats import arrow_rows
-from glassloop.errors import ModelError, SettingsError, listed
+from glassloop.errors import DataError, ModelError, SettingsError, listed, visible
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HASHED_ROWS = 1000
 POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
 LABEL_KEYS = ("labels", "label", "label_ids")
+KIND_REMEDY = "give whole numbers, or set problem_type"
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,8 @@ class PaddingCollator:
         width = padded_width(max(len(row) for row in ids), self.multiple)
         columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
         batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
-        for key in LABEL_KEYS:
-            if key in columns:
-                labels = np.asarray(columns[key])
-                batch["labels"] = torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+        if (labels := labels_among(columns)) is not None:
+            batch["labels"] = torch.from_numpy(labels)
         return batch
 
     def pad(self, rows: Sequence[Any], width: int, fill: int) -> Tensor:
@@ -118,6 +117,23 @@ class PaddingCollator:
             else:
                 padded[place, : len(row)] = row
         return torch.from_numpy(padded)
+
+
+def labels_among(columns: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the labels of some rows as a loss takes them, None where there are none; raise where two columns differ."""
+    found = {key: np.asarray(columns[key]) for key in LABEL_KEYS if key in columns}
+    if not found:
+        return None
+    (first, labels), *others = found.items()
+    for key, other in others:
+        if not np.array_equal(labels, other):
+            row = int(np.argmax([not np.array_equal(*pair) for pair in zip(labels, other, strict=True)]))
+            values = f"{labels[row]} and {other[row]}"
+            problem = f"{visible(first)} and {visible(key)} hold different values ({values})"
+            raise DataError(problem, "remove the column that is not the label")
+    if labels.dtype.kind not in "fiub":
+        raise DataError(f"the labels are of the kind {labels.dtype}, not numbers", KIND_REMEDY)
+    return labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
 
 
 def refuse_strange(columns: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import LABEL_NAMES, Known
+from glassloop.data.formats import arrow_rows
 from glassloop.data.readers import CHUNK_ROWS, tables_of
 from glassloop.errors import DataError
 from glassloop.hub import hub_unreachable
@@ -38,7 +39,15 @@ def object_tables(split: str, data: Any, label: tuple[str, ...] = ()) -> tuple[K
             f"data of the kind {type(data).__name__} cannot be read",
             "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
         )
-    return named_label(data, label), partial(dataset_tables, data)
+    table = arrow_rows(data)
+    if table is None:
+        return Known(), lambda: tables_of(Path(split), enumerate(map(plain_cells, data), 1))
+    return named_label(table, label), partial(dataset_tables, table)
+
+
+def plain_cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row that a transform made, tensors and arrays as plain numbers."""
+    return {name: cell.tolist() if hasattr(cell, "tolist") else cell for name, cell in row.items()}
 
 
 def named_label(data: Dataset, wanted: tuple[str, ...]) -> Known:
@@ -52,14 +61,14 @@ def named_label(data: Dataset, wanted: tuple[str, ...]) -> Known:
 
 
 def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
-    """The rows of a `Dataset`, label numbers replaced by their names so that no order can be mistaken for another."""
+    """Yield the rows of a `Dataset` in Arrow format, label numbers replaced by their names, whose order cannot be mistaken."""
     from datasets import ClassLabel
 
     named = {}
     for name, feature in data.features.items():
         if isinstance(kind := getattr(feature, "feature", feature), ClassLabel):
             named[name] = pa.array([*kind.names, str(UNLABELLED)])
-    for table in data.with_format("arrow").iter(CHUNK_ROWS):
+    for table in data.iter(CHUNK_ROWS):
         for column, names in named.items():
             cells = table[column].combine_chunks()
             if are_lists := not pa.types.is_integer(cells.type):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassloop.data.batches import LABEL_KEYS, Batch, Batches, refuse_strange
+from glassloop.data.batches import LABEL_KEYS, Batch, Batches, labels_among, refuse_strange
 from glassloop.errors import SettingsError
 from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, Lists, counted, joined, pack
 
@@ -104,12 +104,7 @@ class PackedBatches:
             refuse_beyond(columns["input_ids"], *self.limits)
         types = columns["token_type_ids"][0] if "token_type_ids" in columns else None
         inputs = pack(columns["input_ids"], types, self.first_position, self.steps, self.vocabulary, ordered=ordered)
-        label = next((columns[key] for key in LABEL_KEYS if key in columns), None)
-        labels = None
-        if label is not None:
-            found = np.asarray(label)
-            labels = found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
-        return Batch(inputs, labels, numbers, len(numbers))  # type: ignore[arg-type]
+        return Batch(inputs, labels_among(columns), numbers, len(numbers))  # type: ignore[arg-type]
 
     def columns(self, numbers: np.ndarray) -> dict[str, Any]:
         """The chosen rows, lists of tokens joined, without what their attention mask takes away at the end."""

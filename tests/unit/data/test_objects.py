@@ -216,3 +216,16 @@ def test_a_copy_in_the_cache_of_the_hub_is_used_offline(name, folder, empty_hub_
     before = datasets.config.HF_HUB_OFFLINE
     assert rows_of(hub_splits(name, None)["train"]) == ROWS
     assert before == datasets.config.HF_HUB_OFFLINE
+
+
+def test_a_data_set_is_read_as_its_user_formatted_it() -> None:
+    data = Dataset.from_list([{"text": "one", "label": "a", "secret": "x"}, {"text": "two", "label": "b", "secret": "y"}])
+    chosen = rows_of(data.with_format("numpy", columns=["text", "label"]))
+    assert chosen == [{"text": "one", "label": "a"}, {"text": "two", "label": "b"}]
+    loud = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]], "label": batch["label"]})
+    assert rows_of(loud) == [{"text": "ONE", "label": "a"}, {"text": "TWO", "label": "b"}]
+
+
+def test_names_of_a_column_that_a_format_does_not_choose_are_not_used() -> None:
+    data = class_labels(["b", "a"], [0, 1])
+    assert object_tables("train", data.with_format(columns=["text"]))[0] == Known()
