@@ -61,10 +61,10 @@ print(f"words of {rank}", file=sys.stderr)
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """`run("data,lose")`: exit code and standard error of two processes that do that."""
 
-    def start(does: str, *more: str) -> tuple[int, str]:
+    def start(does: str, *more: str, patience: float = 0.3) -> tuple[int, str]:
         monkeypatch.setattr(processes, "PROGRAM", [sys.executable, "-c", CHILD, str(tmp_path)])
-        monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.3)
-        monkeypatch.setattr(processes, "LAST_SECONDS", 1.0)
+        monkeypatch.setattr(processes, "PATIENCE_SECONDS", patience)
+        monkeypatch.setattr(processes, "LAST_SECONDS", patience + 0.7)
         monkeypatch.setattr(sys, "argv", ["glassloop", does, *more])
         before = signal.getsignal(signal.SIGTERM)
         with pytest.raises((SystemExit, GlassloopError)) as left:
@@ -94,7 +94,6 @@ DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it\n", "diverged: the loss is
         ("data,data", 3, DATA),
         ("data,lose", 3, DATA),
         ("lose,data", 3, DATA),
-        ("follow,late", 3, DATA),
         ("diverge,diverge", 5, DIVERGED),
         ("data,hang", 3, DATA),
         ("hang,data", 3, DATA),
@@ -104,6 +103,10 @@ DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it\n", "diverged: the loss is
 )
 def test_one_error_and_its_code(run, does: str, code: int, said: str) -> None:
     assert run(does) == (code, said)
+
+
+def test_the_cause_may_end_after_what_followed_from_it(run) -> None:
+    assert run("follow,late", patience=30.0) == (3, DATA)
 
 
 @pytest.mark.parametrize("does", ["bug,lose", "lose,bug"])
