@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from glassloop.engine.checkpoint import (
     restore_random,
 )
 from glassloop.engine.evaluate import Interrupted
+from glassloop.engine.identity import Identity, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.recorder import History, Trackers, versions
 from glassloop.engine.saver import BestWeights, Saver
@@ -33,16 +34,12 @@ from glassloop.engine.state import NotFiniteError
 from glassloop.errors import DivergedError, ResourceError, listed
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
+from glassloop.resuming import identity_of
 from glassloop.run_folder import CHECKPOINTS_NAME
 from glassloop.seeding import seed_all
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
-
-# Settings that change no weight: a run may go on with others.
-FREE = ("output_dir", "per_device_train_batch_size", "per_device_eval_batch_size", "eval_strategy", "eval_steps",
-        "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit", "report_to", "run_name",
-        "disable_tqdm", "backend", "device", "precision")  # fmt: skip
 
 
 class Training:
@@ -56,6 +53,7 @@ class Training:
         if trainer.custom_loss is None:
             first = next(plain_batches.epoch())
             refuse_other_loss(trainer.model, first, trainer.task, self.backend, trainer.say_once)
+        self.same: Identity = json.loads(json.dumps(identity_of(trainer, self.plan)))
         shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
         make = self.backend.open(trainer.model, trainer.known_rows, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
@@ -69,21 +67,12 @@ class Training:
         self.saver = Saver(self.shelf, self.args.save_total_limit, trainer.write_model)
         self.rows: torch.Tensor | None = None
 
-    def identity(self) -> dict[str, Any]:
-        """What must be the same for the numbers to be the same."""
-        settings = {name: value for name, value in self.args.to_dict().items() if name not in FREE}
-        if self.args.load_best_model_at_end or self.args.early_stopping_patience:
-            settings |= {"eval_strategy": self.args.eval_strategy, "eval_every": self.plan.eval_every}
-        config = self.bare.config
-        return {
-            **settings,
-            "batch_size": self.batches.batch_size,
-            "max_steps": self.plan.max_steps,
-            "device": self.backend.device.type,
-            "precision": self.backend.precision,
-            "model": f"{type(self.bare).__name__}, {sum(weight.numel() for weight in self.bare.parameters()):,} parameters",
-            "labels": [str(config.id2label[number]) for number in sorted(config.id2label)],
-        }
+    def identity(self) -> Identity:
+        """Return what must be the same for the numbers to be the same, as it was when the training was made."""
+        if "validation" in self.same and self.same["validation"] is None:  # only now: a training may never need it
+            rows = self.trainer.batches(self.trainer.eval_dataset, training=False).row_hashes()
+            self.same["validation"] = rows_fingerprint(rows)
+        return self.same
 
     def row_hashes(self) -> torch.Tensor:
         """Eight bytes for each training row as the model gets it."""
@@ -136,9 +125,7 @@ class Training:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put everything back as it was after the checkpoint's step."""
         stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
-        refuse_other_identity(
-            checkpoint.manifest["identity"], json.loads(json.dumps(self.identity())), stored_rows, self.row_hashes()
-        )
+        refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes())
         weights, plain = checkpoint.weights(), checkpoint.plain
         refuse_other_tensors(self.bare.state_dict(), weights, f"{checkpoint.path.name}/model")
         self.bare.load_state_dict(weights)

@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "FLOOR 2": ("engine.", "speed."),
     # Whole tasks put together, and what a person is shown.
     "FLOOR 3": (
-        *("overview", "doctor", "devices", "progress", "planning", "training", "hooks", "session", "trainer"),
+        *("overview", "doctor", "devices", "progress", "planning", "resuming", "training", "hooks", "session", "trainer"),
         *("predictor", "results", "runs", "scoring", "launch", "processes", "seeds", "eject", "verify"),
     ),
     # The doors.

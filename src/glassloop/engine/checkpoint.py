@@ -22,6 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from glassloop.engine.identity import differences
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME
@@ -269,9 +270,7 @@ def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:
 
 def refuse_other_identity(stored: dict[str, Any], now: dict[str, Any], stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
     """Raise where settings or data that change the numbers are not those of the checkpoint, with both side by side."""
-    names = [*stored, *(name for name in now if name not in stored)]
-    changed = [f"{name}: {stored.get(name)} then, {now.get(name)} now" for name in names if stored.get(name) != now.get(name)]
-    if changed:
+    if changed := differences(stored, now):
         raise ModelError(
             "the run was started with other settings: " + "; ".join(changed), "give the settings it was started with"
         )

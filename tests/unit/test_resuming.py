@@ -1,0 +1,153 @@
+"""Resume refuses whatever would change the weights, with both values, and accepts whatever would not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from families import tiny_model, weights_hash
+from torch.nn.functional import cross_entropy
+
+from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.errors import ModelError
+
+BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
+
+
+class StopAt(Callback):
+    def on_step(self, state: Any, batches: list[Any]) -> None:
+        if state.step == 3:
+            state.asked_to_stop = 15
+
+
+def made_rows(number: int) -> Dataset:
+    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 5)), 3] for row in range(number)]
+    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(number)]})
+
+
+def summed(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(logits, labels, reduction="none")
+
+
+def doubled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return 2 * cross_entropy(logits, labels, reduction="none")
+
+
+def share(found: Any) -> dict[str, float]:
+    return {"share": float((found.predictions.argmax(-1) == found.label_ids).mean())}
+
+
+def error(found: Any) -> dict[str, float]:
+    return {"share": 1 - float((found.predictions.argmax(-1) == found.label_ids).mean())}
+
+
+class Attempt:
+    """Trainings of the same rows into one folder, each a little different."""
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        self.folder, self.tokenizer = folder, tokenizer
+
+    def __call__(
+        self,
+        *,
+        resume: bool = True,
+        change: Callable[[Any], Any] | None = None,
+        optimizer: Callable[[Any], tuple[Any, Any]] | None = None,
+        validation: int = 9,
+        settings: dict[str, Any] | None = None,
+        **parts: Any,
+    ) -> Trainer:
+        chosen = {"max_steps": 5, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 2}
+        chosen |= {"learning_rate": 1e-3, "device": "cpu", "precision": "fp32", "backend": "plain", **(settings or {})}
+        model = tiny_model()
+        if change:
+            change(model)
+        trainer = Trainer(
+            model, TrainingArguments(self.folder, **chosen), train_dataset=made_rows(21), eval_dataset=made_rows(validation),
+            processing_class=self.tokenizer, callbacks=[StopAt()] if resume is False else None,
+            optimizers=optimizer(model) if optimizer else (None, None), **parts,
+        )  # fmt: skip
+        trainer.quiet = True
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    def stop(self, **parts: Any) -> None:
+        with pytest.raises(SystemExit):
+            self(resume=False, **parts)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, tiny_tokenizer: Any) -> Attempt:
+    return Attempt(tmp_path / "run", tiny_tokenizer)
+
+
+def freeze(model: Any) -> None:
+    model.bert.embeddings.requires_grad_(False)
+
+
+def drop_more(model: Any) -> None:
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        setattr(model.config, name, 0.3)
+
+
+def sgd(rate: float, end: float = 0.5) -> Callable[[Any], tuple[Any, Any]]:
+    def make(model: Any) -> tuple[Any, Any]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: end**step)
+
+    return make
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "dropout": ({}, {"change": drop_more}, "config.hidden_dropout_prob: 0.1 then, 0.3 now"),
+    "frozen weights": ({}, {"change": freeze}, "frozen: [] then, ['bert.embeddings.LayerNorm.bias', "),
+    "a loss": ({}, {"loss": summed}, "loss: single_label_classification then, summed ("),
+    "another loss": ({"loss": summed}, {"loss": doubled}, "loss: summed ("),
+    "another value in a loss": (
+        {"loss": torch.nn.CrossEntropyLoss(reduction="sum", label_smoothing=0.1)},
+        {"loss": torch.nn.CrossEntropyLoss(reduction="sum", label_smoothing=0.2)},
+        "loss: CrossEntropyLoss (",
+    ),
+    "an optimizer": ({}, {"optimizer": sgd(0.1)}, "optimizer: None then, {'class': 'SGD'"),
+    "the rate of an optimizer": ({"optimizer": sgd(0.1)}, {"optimizer": sgd(0.2)}, "groups.0.lr: 0.1 then, 0.2 now"),
+    "a schedule": ({"optimizer": sgd(0.1)}, {"optimizer": sgd(0.1, 0.9)}, "schedule.functions: "),
+    "validation rows that choose": ({"settings": BEST}, {"settings": BEST, "validation": 8}, "validation: 9 rows ("),
+    "validation rows that stop": (
+        {"settings": BEST | {"load_best_model_at_end": False, "early_stopping_patience": 3}},
+        {"settings": BEST | {"load_best_model_at_end": False, "early_stopping_patience": 3}, "validation": 8},
+        "validation: 9 rows (",
+    ),
+    "a metric that chooses": (
+        {"settings": BEST | {"metric_for_best_model": "share"}, "compute_metrics": share},
+        {"settings": BEST | {"metric_for_best_model": "share"}, "compute_metrics": error},
+        "metrics: share (",
+    ),
+}
+
+
+@pytest.mark.parametrize(("then", "now", "problem"), CHANGES.values(), ids=CHANGES)
+def test_what_changes_the_weights_is_refused(attempt: Attempt, then: Any, now: Any, problem: str) -> None:
+    attempt.stop(**then)
+    with pytest.raises(ModelError) as caught:
+        attempt(**now)
+    assert problem in caught.value.problem
+    assert "then" in caught.value.problem
+    assert "now" in caught.value.problem
+    attempt(**then)
+
+
+def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
+    """Other validation rows where they decide nothing, and a model that starts from the weights of a checkpoint."""
+    attempt.stop()
+    trained = attempt.folder / "checkpoints" / "step-00000002" / "model"
+
+    def load(model: Any) -> None:
+        model.load_state_dict(type(model).from_pretrained(trained).state_dict())
+
+    resumed = attempt(validation=7, change=load)
+    whole = Attempt(attempt.folder.with_name("whole"), attempt.tokenizer)(resume=None)  # type: ignore[arg-type]
+    assert weights_hash(resumed.model) == weights_hash(whole.model)
