@@ -55,7 +55,7 @@ def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, traine
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert", "deberta-v2", "mpnet", "convbert"])
+@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert", "deberta-v2", "mpnet"])
 def test_every_known_family_passes(family: str, precision: str, trainer_of) -> None:
     """With small and with large weights: rounding grows with them, and is still rounding."""
     for spread in (0.02, 0.2):
@@ -66,6 +66,14 @@ def test_every_known_family_passes(family: str, precision: str, trainer_of) -> N
         print(family, precision, spread, trainer.backend.name, proof)
         assert trainer.backend.name == "graphs"
         assert proof.holds
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_that_reads_padding_is_not_padded_further(precision: str, trainer_of) -> None:
+    """ConvBERT's convolutions reach into the padding: its answers depend on how wide a batch is, by less than bf16 rounds."""
+    trainer = trainer_of(tiny_model("convbert"), precision=precision)
+    trainer.prove()
+    assert trainer.backend.name == "plain"
 
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,12 +209,12 @@ class GraphsBackend(PackedBackend):
         return captured()
 
     def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
-        """Run `other`, capture it, and replay the graph with `group`: what a graph holds fast shows in the difference."""
-        if self.shown:
-            return step(group)
+        """Modules of a model's own are captured with `other` and replayed with `group`: what the graph holds fast shows."""
         if isinstance(self.savings, Savings):
             self.rehearse(self.savings, None)
-        run = GraphStep(step, NoUpdate(), NoSchedule(), lambda line: None, own_modules=not isinstance(self.savings, Savings))
+        if self.shown or isinstance(self.savings, Savings):
+            return step(group)
+        run = GraphStep(step, NoUpdate(), NoSchedule(), lambda line: None, own_modules=True)
         run(other)
         run(other)
         return run(group)

@@ -53,6 +53,7 @@ class Figures(NamedTuple):
 
     logits: torch.Tensor
     gradients: dict[str, torch.Tensor]
+    widened: Batch | None = None  # the batch, where it is padded further than its user would pad it
 
 
 def sample_of(batches: Batches) -> Batches:
@@ -83,9 +84,10 @@ def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trai
 def fast_figures(model: nn.Module, batches: Any, backend: Any, *, trains: bool) -> Figures:
     """What the backend gives for the first batch; captured steps are captured with the second one and replayed."""
     first, second = batches.epoch()
+    widened = None if "packed" in first.inputs else first
     if not trains:
         with torch.inference_mode(), backend.forward(model):
-            return Figures(model(**backend.move(first.inputs)).logits.float(), {})
+            return Figures(model(**backend.move(first.inputs)).logits.float(), {}, widened)
     storage = backend.savings.storage
 
     def step(group: list[Batch]) -> torch.Tensor:
@@ -97,25 +99,25 @@ def fast_figures(model: nn.Module, batches: Any, backend: Any, *, trains: bool) 
         return logits.detach()
 
     logits = backend.tried(step, [first], [second])
-    named = model.named_parameters()
-    return Figures(logits, {name: storage.whole_gradient(weight) for name, weight in named if weight.requires_grad})
+    named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    return Figures(logits, {name: storage.whole_gradient(weight) for name, weight in named}, widened)
 
 
 def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
     """The largest difference of a logit and of a weight's gradient, as shares of what is wanted."""
     logits = (found.logits - wanted.logits).abs().max() / wanted.logits.abs().max().clamp(min=1e-6)
-    if not wanted.gradients:
+    if not (wanted.gradients and found.gradients):
         return float(logits), 0.0
-    norms = torch.stack([torch.linalg.vector_norm(value) for value in wanted.gradients.values()])
-    typical = float(norms.norm()) / sum(value.numel() for value in wanted.gradients.values()) ** 0.5
-    shares = []
-    for name in {**wanted.gradients, **found.gradients}:
-        value, other = (figures.gradients.get(name) for figures in (wanted, found))
-        if value is None:
-            value = torch.zeros_like(other)  # type: ignore[arg-type]
-        difference = torch.linalg.vector_norm(value if other is None else value - other)
-        shares.append(difference / (torch.linalg.vector_norm(value) + SMALL * typical * value.numel() ** 0.5 + 1e-30))
-    return float(logits), float(torch.stack(shares).max())
+    zero = torch.zeros((), device=wanted.logits.device)
+    pairs = [
+        (wanted.gradients.get(name, zero), found.gradients.get(name, zero)) for name in {**wanted.gradients, **found.gradients}
+    ]
+    norms = torch.stack(torch._foreach_norm([value for value, _ in pairs]))
+    apart = torch.stack(torch._foreach_norm([value - other for value, other in pairs]))
+    sizes = torch.tensor([float(max(value.numel(), other.numel())) for value, other in pairs], device=zero.device)
+    typical = norms.norm() / sizes.sum().sqrt()
+    shares = apart / (norms + SMALL * typical * sizes.sqrt() + 1e-30)
+    return float(logits), float(shares.max())
 
 
 def compare(backend: Any, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool) -> Proof:
@@ -127,13 +129,17 @@ def compare(backend: Any, model: nn.Module, sample: Batches, fast: Callable[[], 
         found = fast()  # first: it refuses tokens the model does not know with a message of its own
         batch = next(iter(sample.epoch()))
         wanted = plain_figures(model, batch, PlainBackend(backend.device, "fp32"), trains=trains)
-        allowed = list(BASE[backend.precision])
+        shares, allowed = distance(found, wanted), BASE["fp32"]
+        if found.widened is not None:  # padding must not count, which the rounding of bf16 would hide
+            share = distance(plain_figures(model, found.widened, PlainBackend(backend.device, "fp32"), trains=False), wanted)[0]
+            if not share <= allowed[0]:
+                return Proof(len(batch.numbers), share, None, allowed[0], None)
         if backend.precision != "fp32" or coarse_products(backend.device):
-            rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
-            floor = BASE["bf16"]
-            rounding = distance(rounded, wanted)
-            allowed = [max(least, TIMES_ROUNDING * share) for least, share in zip(floor, rounding, strict=True)]
-        shares = distance(found, wanted)
+            allowed = BASE["bf16"]
+            if not all(share <= most for share, most in zip(shares, allowed, strict=True)):
+                rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
+                rounding = distance(rounded, wanted)
+                allowed = (max(allowed[0], TIMES_ROUNDING * rounding[0]), max(allowed[1], TIMES_ROUNDING * rounding[1]))
     finally:
         model.train(was_training)
         for weight, gradient in gradients.items():
