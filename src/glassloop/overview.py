@@ -15,7 +15,7 @@ from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
 from glassloop.data.encoding import Encoding, encode
 from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS, SplitFacts
-from glassloop.errors import printable
+from glassloop.errors import counted, printable
 
 HISTOGRAM_BINS = 10
 BAR_WIDTH = 40
@@ -81,6 +81,8 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
         if truncation.num_rows:
             sides = f" ({truncation.num_first:,} first, {truncation.num_second:,} second)" if examples.columns.text_pair else ""
             cut = f"{truncation.num_rows:,}{sides}"
+        if truncation.num_shortened:
+            cut += f"; {counted(truncation.num_shortened, 'text', 'texts')} read in part"
         table.add_row(
             Text(printable(name)),
             f"{fact.num_rows:,}",

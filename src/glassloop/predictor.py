@@ -14,7 +14,8 @@ import pyarrow as pa
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.labels import LabelSet
-from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
+from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_half_character, refuse_special
+from glassloop.data.tokenizing import tokenized_groups
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
 from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
@@ -79,9 +80,11 @@ class Predictor:
         for row, text in enumerate(texts if pairs is None else [*texts, *pairs]):
             if not isinstance(text, str):
                 raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give text")
+            refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
-        encoded = self.tokenizer(*columns, truncation=True, max_length=self.max_length, return_attention_mask=False)
-        rows = [{key: encoded[key][row] for key in encoded} for row in range(len(texts))]
+        rows = []
+        for encoded, (first, *_) in tokenized_groups(self.tokenizer, columns, self.max_length):
+            rows += [{key: encoded[key][row] for key in encoded} for row in range(len(first))]
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
         self.backend = proven(self.backend, self.model, lambda: batches, say)
         with self.backend.equipped(self.model):

@@ -13,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from glassloop.data import tokenizing
 from glassloop.data.batches import padding_waste, plan_epoch
 from glassloop.data.encoding import Encoding, Truncation, encode
 from glassloop.data.sources import load_examples
@@ -112,6 +113,14 @@ def test_truncation_is_told_by_side(show) -> None:
     output = show({"train": records(pairs_csv(rows)), "validation": records(pairs_csv(rows[:4]))}, max_length=16)
     shown = [re.split(r" {2,}", line)[4] for line in section(output, "Splits")[-2:]]
     assert shown == ["9 (6 first, 6 second)", "3 (2 first, 2 second)"]
+
+
+def test_a_text_that_is_read_in_part_is_told(show, monkeypatch) -> None:
+    monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 1000)
+    monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 1)
+    rows = [("good " * size, "ab"[size % 2]) for size in (1, 2, 3, 300)]
+    shown = show(csv_of(["text", "label"], rows), max_length=16, validation_share=0)
+    assert "1; 1 text read in part" in shown
 
 
 def test_the_columns(show) -> None:

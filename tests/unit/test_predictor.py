@@ -54,6 +54,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def test_half_a_character_is_refused(text_run) -> None:
+    with pytest.raises(DataError) as raised:
+        Predictor(text_run, device="cpu").predict(["a good film", "a bad \ud800 film"])
+    assert raised.value.problem == "text 2 holds '\\ud800', which is half a character"
+
+
 # --- the same numbers --------------------------------------------------------------------------------------------
 
 

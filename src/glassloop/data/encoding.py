@@ -18,25 +18,31 @@ from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
 from glassloop.data.formats import arrow_rows
 from glassloop.data.labels import SEVERAL
+from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.errors import SettingsError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FORMAT = 1
+FORMAT = 2
 ROWS_NAME, TRUNCATION_NAME = "rows.arrow", "truncation.json"
+ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
 ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """How many rows lost tokens, and on which side of the pair."""
+    """How many rows lost tokens, and on which side of the pair.
+
+    Of `num_shortened` texts only the first million characters were tokenized: they lost more than `num_tokens` counts.
+    """
 
     num_rows: int = 0
     num_first: int = 0
     num_second: int = 0
     num_tokens: int = 0
+    num_shortened: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,14 +90,16 @@ def lengths_of(rows: Any) -> np.ndarray:
 def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> None:
     """Tokenize one split into an Arrow file in `folder`, and write beside it what truncation cut."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
-    counted, writer = np.zeros(4, dtype=np.int64), None
+    counted, num_shortened, writer = np.zeros(4, dtype=np.int64), 0, None
     for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
         texts = [table[column].to_pylist() for column in examples.columns.texts]
-        encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
-        counted += cut_by_truncation(encoded, texts, tokenizer, max_length)
-        columns = {"input_ids": id_lists(encoded["input_ids"], np.int32)}
-        if "token_type_ids" in encoded:
-            columns["token_type_ids"] = id_lists(encoded["token_type_ids"], np.int8)
+        num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
+        ids: dict[str, list[list[int]]] = {}
+        for encoded, read in tokenized_groups(tokenizer, texts, max_length):
+            counted += cut_by_truncation(encoded, read, tokenizer, max_length)
+            for kind in ID_KINDS.keys() & encoded.keys():
+                ids.setdefault(kind, []).extend(encoded[kind])
+        columns = {kind: id_lists(ids[kind], dtype) for kind, dtype in ID_KINDS.items() if kind in ids}
         if label:
             columns["labels"] = model_labels(table[label].combine_chunks(), examples.task, examples.num_labels)
         written = pa.table(columns)
@@ -100,7 +108,7 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, 
         writer.write_table(written)
     if writer is not None:
         writer.close()
-    truncation = Truncation(*counted.tolist())
+    truncation = Truncation(*counted.tolist(), num_shortened)
     (folder / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
 
 

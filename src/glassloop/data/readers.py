@@ -206,13 +206,7 @@ def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return None
     if isinstance(cell, str):
-        try:
-            cell.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{path.name}, row {number:,}: {visible(name)} holds {cell[error.start]!r}, which is half a character",
-                "write the whole character, or remove it",
-            ) from error
+        refuse_half_character(cell, f"{path.name}, row {number:,}: {visible(name)}")
         return cell
     if isinstance(cell, list | tuple):
         if any(isinstance(part, list | tuple) for part in cell):
@@ -223,6 +217,16 @@ def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
     if isinstance(cell, dict):
         raise DataError(f"{path.name}, row {number:,}: {visible(name)} holds an object", "give text, a number or a list")
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def refuse_half_character(text: str, what: str) -> None:
+    """Raise where a text holds half of a surrogate pair, which no file can hold and no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{what} holds {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
+        ) from error
 
 
 def column_array(path: Path, first: int, name: str, cells: list[Any]) -> pa.Array:

@@ -1,0 +1,57 @@
+"""Texts to token ids in bounded memory: rows go in groups, and a text far beyond any model's reach is cut before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds for each
+MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
+GROUP_CHARACTERS = 2_000_000
+LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
+FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
+
+
+def most_characters(max_length: int) -> int:
+    """Return how many characters of a text are read at most."""
+    return max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_length)
+
+
+def shortened(text: str, limit: int, side: str = "right") -> str:
+    """Return `text` without what is beyond `limit` characters, cut between two words where there are any.
+
+    Truncation on the `side` keeps the other one. A tokenizer looks at words one by one, so the ids of the kept words are those
+    of the whole text, and far more of them are kept than a model takes.
+    """
+    if len(text) <= limit:
+        return text
+    if side == "left":
+        kept = text[-limit:]
+        return FIRST_WORD.sub("", kept)
+    kept = text[:limit]
+    return kept if text[limit].isspace() else LAST_WORD.sub("", kept)
+
+
+def tokenized_groups(tokenizer: Any, columns: list[list[str]], max_length: int) -> Iterator[tuple[Any, list[list[str]]]]:
+    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with the texts that were read.
+
+    `columns` holds the texts, or the first and the second texts of pairs.
+    """
+    limit = most_characters(max_length)
+    columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
+    for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
+        texts = [column[rows] for column in columns]
+        yield tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False), texts
+
+
+def groups_of(sizes: list[int]) -> Iterator[slice]:
+    """Yield slices of neighbouring rows whose sizes add up to at most `GROUP_CHARACTERS`, or single rows."""
+    start, total = 0, 0
+    for row, size in enumerate(sizes):
+        if row > start and total + size > GROUP_CHARACTERS:
+            yield slice(start, row)
+            start, total = row, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
