@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -108,7 +108,7 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, 
         writer.write_table(written)
     if writer is not None:
         writer.close()
-    truncation = Truncation(*counted.tolist(), num_shortened)
+    truncation = replace(Truncation(*counted.tolist()), num_shortened=num_shortened)
     (folder / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
 
 
