@@ -71,7 +71,7 @@ def test_every_known_family_passes(family: str, precision: str, trainer_of) -> N
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_model_that_reads_padding_is_not_padded_further(precision: str, trainer_of) -> None:
     """ConvBERT's convolutions reach into the padding: its answers depend on how wide a batch is, by less than bf16 rounds."""
-    trainer = trainer_of(tiny_model("convbert"), precision=precision)
+    trainer = trainer_of(tiny_model("convbert", initializer_range=0.2), precision=precision)
     trainer.prove()
     assert trainer.backend.name == "plain"
 

@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from families import tiny_tokenizer
+from families import tiny_model, tiny_tokenizer
 
-from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.speed.proof import ROWS, Figures, Proof, distance, random_states_kept, sample_of
+from glassloop.data.batches import Batch, Batches, PaddingCollator
+from glassloop.engine.backends import PlainBackend
+from glassloop.speed.proof import ROWS, Figures, Proof, compare, distance, plain_figures, random_states_kept, sample_of
 
 
 def batches_of(lengths: list[int]) -> Batches:
@@ -90,3 +91,26 @@ def test_random_states_are_kept() -> None:
     with random_states_kept(torch.device("cpu")):
         drawn()
     assert drawn() == expected
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_padding_that_counts_is_found_out(precision: str) -> None:
+    """A batch that is padded further must give the same answers, whatever bf16 would hide."""
+    model, sample = tiny_model("convbert", dropout=0.0, initializer_range=0.2).eval(), sample_of(batches_of([5, 9, 3, 7]))
+    wide = sample_of(batches_of([5, 9, 3, 7]))
+    wide.collate.multiple = 16
+    batch, backend = next(iter(wide.epoch())), PlainBackend("cpu", "fp32")
+    backend.precision = precision  # a CPU need not compute in it
+
+    def fast() -> Figures:
+        return plain_figures(model, next(iter(sample.epoch())), PlainBackend(), trains=True)._replace(widened=batch)
+
+    proof = compare(backend, model, sample, fast, trains=True)
+    assert not proof.holds
+    assert proof.logits > 1e-5
+    assert compare(backend, tiny_model("bert"), sample, lambda: fast_of_bert(sample, batch), trains=True).holds
+
+
+def fast_of_bert(sample: Batches, widened: Batch) -> Figures:
+    found = plain_figures(tiny_model("bert").eval(), next(iter(sample.epoch())), PlainBackend(), trains=True)
+    return found._replace(widened=widened)
