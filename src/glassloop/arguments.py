@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from glassloop.config import name_problem, setting
-from glassloop.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
 
 SCHEDULES = (
@@ -173,7 +172,7 @@ def translated(given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], li
             problems.append(f"warmup_ratio is {value}, not from 0 to below 1")
         elif name in RENAMED:
             about, translate = RENAMED[name]
-            print(f"glassloop: {name} {about}", file=sys.stderr)
+            say(f"{name} {about}")
             renamed += [(name, today, meant) for today, meant in translate(value).items()]
         elif name in REFUSED:
             problems.append(f"{name} is not supported: {REFUSED[name]}")

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from glassloop.errors import ResourceError, printable
+from glassloop.errors import ResourceError, say
 from glassloop.files import cache_dir, replacing_dir, sha256_of
 
 MANIFEST_NAME = "manifest.json"
@@ -161,7 +160,3 @@ def private_cache() -> Path:
     problem = f"the cache {cache_dir()} cannot be written to by this user"
     say(f"{problem}; using a temporary one for this run (set GLASSLOOP_CACHE to keep it)")
     return folder
-
-
-def say(sentence: str) -> None:
-    print(f"glassloop: {printable(sentence)}", file=sys.stderr)

@@ -14,7 +14,7 @@ import typer
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings, data_settings, refuse_invalid_bytes
-from glassloop.errors import GlassloopError, SettingsError, printable, resource_error
+from glassloop.errors import GlassloopError, SettingsError, printable, resource_error, show
 from glassloop.processes import launch, report
 
 app = typer.Typer(
@@ -111,7 +111,7 @@ def given_for(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
 
 def say_version(wanted: bool) -> None:
     if wanted:
-        print(f"glassloop {__version__}")
+        show(f"glassloop {__version__}")
         raise typer.Exit
 
 
@@ -256,7 +256,7 @@ def eject_command(
 
     folder = user_path(run)
     script = eject_run(folder, user_path(out) if out else folder / "ejected")
-    print(f"wrote {script}; run it in its folder: python {script.name}")
+    show(f"wrote {script}; run it in its folder: python {script.name}")
 
 
 @app.command("verify")

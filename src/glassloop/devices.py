@@ -15,7 +15,7 @@ import torch
 from glassloop.arguments import TrainingArguments
 from glassloop.doctor import GOOD, bf16_found
 from glassloop.engine.backends import AccelerateBackend, PlainBackend
-from glassloop.errors import SettingsError
+from glassloop.errors import SettingsError, say
 
 MOST_AT_ONCE = 8
 MOMENT = 0.3
@@ -45,7 +45,7 @@ def choose_precision(wanted: str, device: str) -> str:
         if "works" not in finding.found:
             raise SettingsError(f"precision bf16 on this CPU: {finding.found}", "use precision fp32")
         if finding.state != GOOD:
-            print(f"glassloop: bf16 {finding.found}", file=sys.stderr)
+            say(f"bf16 {finding.found}")
     return wanted
 
 

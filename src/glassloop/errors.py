@@ -6,8 +6,11 @@ import difflib
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
+from typing import TextIO
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -104,6 +107,17 @@ def visible(value: object, limit: int = 80) -> str:
 def printable(text: str) -> str:
     """`text` with every control character (line ends, terminal escapes) or half a character written as a visible escape."""
     return UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def say(line: str) -> None:
+    """One line for a person on standard error. A terminal that is gone ends nothing."""
+    with suppress(OSError):
+        show(f"glassloop: {line}", sys.stderr)
+
+
+def show(line: str, stream: TextIO | None = None) -> None:
+    """Print one line, by default on standard output; no character of it can control the terminal."""
+    print(printable(line), file=stream or sys.stdout, flush=True)
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:

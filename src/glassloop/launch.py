@@ -11,7 +11,7 @@ from typing import Any
 
 from glassloop.arguments import TrainingArguments, translated
 from glassloop.config import DataSettings, data_settings
-from glassloop.errors import SettingsError, counted, did_you_mean, listed, visible
+from glassloop.errors import SettingsError, counted, did_you_mean, listed, show, visible
 from glassloop.files import user_path, write_text
 
 SECTIONS = ("data", "training")
@@ -111,7 +111,7 @@ def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None
             default = entry.default if entry.default is not None else ""
             lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}")
     write_text(path, "\n".join(lines) + "\n")
-    print(f"wrote {path}: glassloop train --config {path}")
+    show(f"wrote {path}: glassloop train --config {path}")
 
 
 def toml(value: Any) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
-from glassloop.data.encoding import Encoding, encode
+from glassloop.data.encoding import Encoding, encode, notes_on
 from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS, SplitFacts
 from glassloop.errors import counted, printable
@@ -42,10 +42,10 @@ def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: i
         ),
         example_table(encoded[fitted], tokenizer, batch_size, console.width),
     ]
-    if examples.notes:
+    if notes := [*examples.notes, *notes_on(encoded)]:
         parts += [
             Text("Worth knowing", style="bold"),
-            Group(*(Text(f"• {printable(note)}") for note in examples.notes)),
+            Group(*(Text(f"• {printable(note)}") for note in notes)),
         ]
     for part in parts:
         if part is not None:
@@ -201,7 +201,7 @@ def example_table(encoding: Encoding, tokenizer: Any, batch_size: int, width: in
             table.add_row(row)
         table.add_row("")
     if hidden > 0:
-        table.add_row(Text(f"… and {hidden} more {tokenizer.pad_token}", style="dim"))
+        table.add_row(Text(f"… and {hidden} more {printable(str(tokenizer.pad_token))}", style="dim"))
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,12 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.labels import LabelSet
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_half_character, refuse_special
+from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
 from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
-from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
+from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
 from glassloop.modeling import carried_labels, load_model, load_tokenizer, longest_input, refuse_unknown_tokens
@@ -34,10 +34,6 @@ class Prediction:
     label: str | list[str] | float
     scores: dict[str, float]
     logits: list[float]
-
-
-def say(line: str) -> None:
-    print(f"glassloop: {line}", file=sys.stderr, flush=True)
 
 
 class Predictor:
@@ -55,6 +51,7 @@ class Predictor:
         self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
         self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+        self.typed = NONE_TYPED  # special tokens in the texts last predicted
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -71,6 +68,7 @@ class Predictor:
         pairs = [pairs] if isinstance(pairs, str) else pairs
         if pairs is not None and len(pairs) != len(texts):
             raise SettingsError(f"{len(texts):,} texts came with {len(pairs):,} second texts", "give one for each")
+        self.typed = NONE_TYPED
         if not texts:
             return []
         return [self.described(row) for row in self.logits(texts, pairs)]
@@ -83,8 +81,9 @@ class Predictor:
             refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
         rows = []
-        for encoded, (first, *_) in tokenized_groups(self.tokenizer, columns, self.max_length):
-            rows += [{key: encoded[key][row] for key in encoded} for row in range(len(first))]
+        for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
+            rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
+            self.typed += typed_tokens(read, self.tokenizer)
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
         self.backend = proven(self.backend, self.model, lambda: batches, say)
         with self.backend.equipped(self.model):
@@ -114,6 +113,7 @@ class Predictor:
         suffix, number = target.suffix.lower(), 0
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
+            self.typed = NONE_TYPED
             for first, table in self.checked_tables(source, text, pair, delimiter):
                 columns = [*table.column_names, *self.added_columns]
                 if suffix == ".tsv":

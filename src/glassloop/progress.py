@@ -13,7 +13,7 @@ from typing import Any
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.recorder import History
 from glassloop.engine.state import Plan, State
-from glassloop.errors import printable
+from glassloop.errors import printable, show
 from glassloop.run_folder import HISTORY_NAME
 
 LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
@@ -30,7 +30,7 @@ def described(metrics: dict[str, float]) -> str:
     """`loss 0.4012  accuracy 0.8431`: the figures of an evaluation, without its timings."""
     skipped = ("_runtime", "_per_second")
     shown = {name.partition("_")[2]: value for name, value in metrics.items() if not name.endswith(skipped)}
-    return "  ".join(f"{name} {value:.4f}" for name, value in shown.items())
+    return "  ".join(f"{printable(name)} {value:.4f}" for name, value in shown.items())
 
 
 class Pace:
@@ -100,7 +100,7 @@ class Lines(Callback):
         self.line(f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics)}")
 
     def line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        show(text, sys.stderr)
 
 
 class Several:
@@ -117,8 +117,7 @@ class Several:
             self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False)
 
     def line(self, text: str) -> None:
-        text = printable(text)
-        self.bar.write(text, file=sys.stderr) if self.bar is not None else print(text, file=sys.stderr, flush=True)
+        self.bar.write(printable(text), file=sys.stderr) if self.bar is not None else show(text, sys.stderr)
 
     def look(self, ended: Container[int]) -> None:
         """Show how far all are, if it is time to; `ended` are those that need no more."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from glassloop.data.examples import Examples
 from glassloop.engine.evaluate import Evaluation
+from glassloop.errors import printable
 from glassloop.files import write_text
 from glassloop.metrics import decide, metrics_for
 
@@ -66,10 +68,10 @@ def named(choice: Any, names: tuple[str, ...] | None) -> Any:
 def results_table(metrics: dict[str, float], baseline: dict[str, float], split: str) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in (split, "this run", "majority baseline"):
-        table.add_column(name, justify="left" if name == split else "right")
+        table.add_column(Text(printable(name)), justify="left" if name == split else "right")
     for name, value in metrics.items():
         short = name.partition("_")[2]
         if short in ("runtime", "samples_per_second"):
             continue
-        table.add_row(short, f"{value:.4f}", f"{baseline[short]:.4f}" if short in baseline else "")
+        table.add_row(Text(printable(short)), f"{value:.4f}", f"{baseline[short]:.4f}" if short in baseline else "")
     return table

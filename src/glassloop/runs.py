@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -17,14 +16,14 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings, data_settings
 from glassloop.data.batches import padding_waste
-from glassloop.data.encoding import encode
+from glassloop.data.encoding import encode, notes_on
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
-from glassloop.errors import ModelError, SettingsError, listed, printable
+from glassloop.errors import ModelError, SettingsError, listed, printable, say
 from glassloop.files import replacing_dir, user_path
 from glassloop.lock import LOCK_NAME, locked, refuse_held
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
@@ -72,7 +71,7 @@ def train_run(
     if resume and started:
         stored = read_run(folder)
         if stored.finished:
-            print(f"glassloop: {folder} is already complete", file=sys.stderr)
+            say(f"{folder} is already complete")
             return folder
         refuse_other_model(model, stored.model.name)
         training = {**stored.settings.to_dict(), **training}
@@ -123,6 +122,7 @@ def assemble(
         tokenizer = load_tokenizer(model)
         max_length = args.max_length or longest_input(tokenizer, config)
         encoded = encode(examples, tokenizer, max_length)
+        examples = replace(examples, notes=[*examples.notes, *notes_on(encoded)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
     network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)

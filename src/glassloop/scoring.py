@@ -13,8 +13,9 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.sources import load_examples
+from glassloop.data.special_tokens import TypedTokens
 from glassloop.data.writers import refuse_target
-from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, visible
+from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, say, show, visible
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
 from glassloop.results import majority_baseline, results_table
@@ -46,13 +47,21 @@ def evaluate_run(
         raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
     if examples.facts[name].unlabelled:
         raise SettingsError(f"the split {name} has no labels to compare with", "choose another with --split, or use predict")
-    rows = encode(examples, predictor.tokenizer, predictor.max_length)[name].rows
+    encoding = encode(examples, predictor.tokenizer, predictor.max_length)[name]
+    say_note(encoding.typed)
+    rows = encoding.rows
     args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32")
     trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
     metrics = trainer.evaluate(rows)
     baseline = majority_baseline(examples, name) if "train" in examples.splits and name != "train" else {}
     Console().print(results_table(metrics, baseline, f"{name} ({counted(len(rows), 'row', 'rows')})"))
     return metrics
+
+
+def say_note(typed: TypedTokens) -> None:
+    """Say on standard error that texts hold special tokens, where they do."""
+    if typed.note:
+        say(typed.note)
 
 
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
@@ -66,6 +75,7 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
+    say_note(predictor.typed)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -88,5 +98,7 @@ def predict_file(
         raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
     refuse_target(path)  # before the model is loaded
     sign = "\t" if delimiter == "tab" else delimiter
-    number = Predictor(run, device=device).predict_file(data, path, text, pair, sign)
-    print(f"{counted(number, 'row', 'rows')} → {printable(str(path))}")
+    predictor = Predictor(run, device=device)
+    number = predictor.predict_file(data, path, text, pair, sign)
+    say_note(predictor.typed)
+    show(f"{counted(number, 'row', 'rows')} → {path}")

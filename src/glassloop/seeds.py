@@ -18,13 +18,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import lengths_of
 from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
-from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable
+from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable, show
 from glassloop.files import user_path, write_text
 from glassloop.lock import locked
 from glassloop.progress import Several
@@ -274,7 +275,7 @@ def show_table(record: dict[str, Any]) -> None:
     rows |= {"majority baseline": record["baseline"]}
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("", *record["mean"]):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        table.add_column(Text(printable(name)), justify="right" if name else "left", no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *(f"{values[metric]:.4f}" if metric in values else "" for metric in record["mean"]))
     console = Console(stderr=True)
@@ -285,4 +286,4 @@ def show_table(record: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
+    show(text, sys.stderr)

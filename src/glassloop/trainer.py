@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
-from glassloop.errors import DivergedError, SettingsError, listed
+from glassloop.errors import DivergedError, SettingsError, listed, say
 from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.metrics import checked_numbers, decide, metrics_for
@@ -179,8 +178,7 @@ class Trainer:
     def say(self, line: str) -> None:
         """One line for a person, from the main process only."""
         if self.backend.is_main and not self.quiet:
-            with suppress(OSError):  # a terminal that is gone ends no run
-                print(f"glassloop: {line}", file=sys.stderr, flush=True)
+            say(line)
 
     @property
     def task(self) -> str:

@@ -254,6 +254,20 @@ def test_nothing_dangerous(module: str) -> None:
     assert not [*dangers_of(tree_of(module))]
 
 
+SHOWS_ERRORS = ("errors", "processes")  # errors are printable when they are made
+
+
+@MODULES
+def test_what_is_printed_cannot_control_the_terminal(module: str) -> None:
+    """Names of labels, columns and files are foreign: `errors.say` and `errors.show` escape them."""
+    prints = [
+        f"line {node.lineno}"
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert module in SHOWS_ERRORS or not prints, f"{module} prints without errors.say or errors.show: {prints}"
+
+
 @pytest.mark.parametrize(
     "code",
     [

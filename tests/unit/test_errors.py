@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pickle
 
@@ -18,6 +19,8 @@ from glassloop.errors import (
     listed,
     printable,
     resource_error,
+    say,
+    show,
     visible,
 )
 
@@ -143,3 +146,18 @@ def test_a_disk_that_takes_no_more_is_a_lack_of_resources(number: int) -> None:
     for error in (OSError(number, os.strerror(number), "place"), in_words):
         assert resource_error(error).exit_code == 6
     assert resource_error(RuntimeError("something else")) is None
+
+
+def test_what_is_said_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a \x1b[31mred\nline")
+    show("\x9b31m \u202eevil")
+    assert capsys.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")
+
+
+def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    say("nobody hears this")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from copy import copy
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,12 @@ def test_the_notes(show) -> None:
     assert any("rows repeat the texts of another row" in line for line in lines)
 
 
+def test_special_tokens_in_texts_are_worth_knowing(show) -> None:
+    rows = [("good [SEP] film", "yes"), ("bad film", "no")] * 2
+    output = show(csv_of(["text", "label"], rows), validation_share=0, columns=200)
+    assert "• train: 2 rows contain the text of a special token ([SEP]), which the tokenizer reads as that token" in output
+
+
 # --- one row, token by token -------------------------------------------------------------------------------------
 
 
@@ -286,6 +292,16 @@ def test_tokens_are_shown_escaped(tiny_tokenizer, write, capsys: pytest.CaptureF
     show_data(load_examples(write("data.csv", many_pairs())), nasty, 64, 4, 3, ("data", "tiny"))
     output = capsys.readouterr().out
     assert re.search(r"^token +\\x1b\[31m +\[red\] +a\\nb ", output, re.MULTILINE)
+    assert "\x1b" not in output
+
+
+def test_the_padding_token_is_shown_escaped(tiny_tokenizer, write, capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = deepcopy(tiny_tokenizer)
+    nasty.pad_token = "\x1b]0;owned\x07"
+    rows = "text,label\n" + "".join(f"{'very ' * (9 * number)}good,{'ab'[number % 2]}\n" for number in range(4))
+    show_data(load_examples(write("data.csv", rows), validation_share=0), nasty, 64, 4, 3, ("data", "tiny"))
+    output = capsys.readouterr().out
+    assert r"more \x1b]0;owned\x07" in output
     assert "\x1b" not in output
 
 

@@ -190,3 +190,7 @@ def test_one_bar_over_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert " 62%|" in terminal.getvalue()
     assert "43: 50%" in terminal.getvalue()
     assert "seed 42 ends\n" in terminal.getvalue()
+
+
+def test_names_of_figures_cannot_control_the_terminal() -> None:
+    assert described({"eval_f1 of \x1b[31m": 0.5}) == r"f1 of \x1b[31m 0.5000"

@@ -62,3 +62,10 @@ def test_the_table_of_results() -> None:
         "loss          0.5000",
         "f1_macro      0.2500             0.1250",
     ]
+
+
+def test_names_of_splits_and_figures_cannot_control_the_terminal() -> None:
+    """A figure may be named after a label, and a label may be anything."""
+    header, row = shown(results_table({"eval_f1 of [red]\x1b[31m": 0.5}, {}, "part \x1b[2J"))
+    assert header.startswith(r"part \x1b[2J")
+    assert row.startswith(r"f1 of [red]\x1b[31m")

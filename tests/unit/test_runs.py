@@ -260,3 +260,12 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
         return {name: fact.fingerprint for name, fact in examples.facts.items()}
 
     assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
+
+
+def test_special_tokens_in_texts_are_noted_and_recorded(write, lively_dir: Path) -> None:
+    data = str(write("data.csv", ROWS.replace("good film 1,", "good [SEP] film 1,")))
+    args = TrainingArguments(**COMMON)
+    _, examples, record = assemble(data, str(lively_dir), args, {"validation_share": 0}, False, PlainBackend("cpu", "fp32"))
+    note = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
+    assert note in examples.notes
+    assert note in record.data.notes

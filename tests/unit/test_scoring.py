@@ -251,3 +251,19 @@ def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, caps
     source = write_rows(tmp_path / "in.csv", OTHERS)
     predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
     assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
+
+
+NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer reads as that token\n"
+
+
+def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
+    source = write_rows(tmp_path / "in.csv", rows)
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    assert capsys.readouterr().err == NOTE.format("2 rows contain")
+    predict_text(str(text_run), "good [SEP]", None, "cpu")
+    assert capsys.readouterr().err == NOTE.format("1 row contains")
+    predict_text(str(text_run), "good", None, "cpu")
+    assert capsys.readouterr().err == ""
+    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
+    assert NOTE.format("2 rows contain") in capsys.readouterr().err

@@ -995,3 +995,9 @@ def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.M
     assert settings["learning_rate"] == 1e-3
     assert logged == trainer.state.history
     assert [entry["step"] for entry in logged] == [3, 6, 8, 8, 9, 12, 15, 16, 16]
+
+
+def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = trainer_of()
+    trainer.say("resuming from \x1b[31m")
+    assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n"

@@ -18,14 +18,15 @@ from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
 from glassloop.data.formats import arrow_rows
 from glassloop.data.labels import SEVERAL
+from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
 from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.errors import SettingsError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FORMAT = 2
-ROWS_NAME, TRUNCATION_NAME = "rows.arrow", "truncation.json"
+FORMAT = 3
+ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
 ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
@@ -47,11 +48,12 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Encoding:
-    """One encoded split: rows of input_ids (token_type_ids) and labels, memory-mapped; lengths; what truncation cut."""
+    """One encoded split: rows of input_ids (token_type_ids) and labels, memory-mapped; lengths; and what was counted."""
 
     rows: Dataset
     lengths: np.ndarray
     truncation: Truncation
+    typed: TypedTokens = NONE_TYPED
 
 
 def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Encoding]:
@@ -68,13 +70,19 @@ def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Enc
     return encoded
 
 
+def notes_on(encoded: dict[str, Encoding]) -> list[str]:
+    """One sentence for each split that a person should know something about."""
+    return [f"{name}: {split.typed.note}" for name, split in encoded.items() if split.typed.note]
+
+
 def load_encoding(folder: Path, split: str) -> Encoding:
     """An encoded split from the cache, memory-mapped."""
     from datasets import Dataset
 
     rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)
-    truncation = Truncation(**json.loads((folder / TRUNCATION_NAME).read_text(encoding="utf-8")))
-    return Encoding(rows, lengths_of(rows), truncation)
+    counts = json.loads((folder / COUNTS_NAME).read_text(encoding="utf-8"))
+    typed = TypedTokens(counts["typed"]["num_rows"], tuple(counts["typed"]["tokens"]))
+    return Encoding(rows, lengths_of(rows), Truncation(**counts["truncation"]), typed)
 
 
 def lengths_of(rows: Any) -> np.ndarray:
@@ -88,15 +96,16 @@ def lengths_of(rows: Any) -> np.ndarray:
 
 
 def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> None:
-    """Tokenize one split into an Arrow file in `folder`, and write beside it what truncation cut."""
+    """Tokenize one split into an Arrow file in `folder`, and write beside it what was counted."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
-    counted, num_shortened, writer = np.zeros(4, dtype=np.int64), 0, None
+    cut, num_shortened, typed, writer = np.zeros(4, dtype=np.int64), 0, NONE_TYPED, None
     for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
         texts = [table[column].to_pylist() for column in examples.columns.texts]
         num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
         ids: dict[str, list[list[int]]] = {}
         for encoded, read in tokenized_groups(tokenizer, texts, max_length):
-            counted += cut_by_truncation(encoded, read, tokenizer, max_length)
+            cut += cut_by_truncation(encoded, read, tokenizer, max_length)
+            typed += typed_tokens(read, tokenizer)
             for kind in ID_KINDS.keys() & encoded.keys():
                 ids.setdefault(kind, []).extend(encoded[kind])
         columns = {kind: id_lists(ids[kind], dtype) for kind, dtype in ID_KINDS.items() if kind in ids}
@@ -108,8 +117,9 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, 
         writer.write_table(written)
     if writer is not None:
         writer.close()
-    truncation = replace(Truncation(*counted.tolist()), num_shortened=num_shortened)
-    (folder / TRUNCATION_NAME).write_text(json.dumps(asdict(truncation)), encoding="utf-8")
+    truncation = replace(Truncation(*cut.tolist()), num_shortened=num_shortened)
+    counts = {"truncation": asdict(truncation), "typed": asdict(typed)}
+    (folder / COUNTS_NAME).write_text(json.dumps(counts), encoding="utf-8")
 
 
 def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_length: int) -> np.ndarray:
@@ -151,4 +161,5 @@ def tokenizer_key(tokenizer: Any) -> str:
     else:
         state = sorted(tokenizer.get_vocab().items())
     described = [state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+    described.append(getattr(tokenizer, "split_special_tokens", False))
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

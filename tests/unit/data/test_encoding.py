@@ -14,8 +14,9 @@ from datasets import Dataset, Value
 
 import glassloop
 from glassloop.data import encoding
-from glassloop.data.encoding import Truncation, encode, lengths_of, tokenizer_key
+from glassloop.data.encoding import Truncation, encode, lengths_of, notes_on, tokenizer_key
 from glassloop.data.sources import load_examples
+from glassloop.data.special_tokens import TypedTokens
 from glassloop.errors import SettingsError
 
 WORDS = "the a is was good bad film story very not and of to in on it this that unknownword ?! 12345".split(" ")
@@ -240,3 +241,21 @@ def test_lengths_of_any_encoded_data_set(monkeypatch):
     assert lengths_of(rows.select([5, 0, 9]).with_format("torch")).tolist() == [6, 1, 10]
     assert lengths_of(rows.select([])).tolist() == []
     assert lengths_of(rows.to_list()).tolist() == list(range(1, 12))
+
+
+def test_typed_special_tokens_are_counted_and_kept_in_the_cache(tokenizer) -> None:
+    rows = [{"text": text, "label": label} for text, label in (("good [SEP] film", "a"), ("bad", "b"), ("[CLS] [SEP]", "a"))]
+    for _ in range(2):
+        encoded = encode(examples_of(rows), tokenizer, 16)
+        assert encoded["train"].typed == TypedTokens(2, ("[CLS]", "[SEP]"))
+        assert notes_on(encoded) == [
+            "train: 2 rows contain the text of a special token ([CLS], [SEP]), which the tokenizer reads as that token",
+            "validation: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token",
+        ]
+    assert notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 16)) == []
+
+
+def test_a_tokenizer_that_splits_special_tokens_has_another_key(tokenizer) -> None:
+    before = tokenizer_key(tokenizer)
+    tokenizer.split_special_tokens = True
+    assert tokenizer_key(tokenizer) != before
