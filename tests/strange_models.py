@@ -147,8 +147,8 @@ def subclass() -> Any:
     from transformers import BertForSequenceClassification
 
     class Sharpened(BertForSequenceClassification):
-        def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Any:
-            found = super().forward(input_ids, attention_mask, token_type_ids)
+        def forward(self, *args: Any, labels: Any = None, **given: Any) -> Any:
+            found = super().forward(*args, **given)
             found.logits = found.logits * 4
             return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -258,3 +259,15 @@ def longest_input(tokenizer: Any, config: Any = None) -> int:
         limits.append(positions - offset)
     known = [limit for limit in limits if limit and limit < 100_000]
     return int(min(known, default=512))
+
+
+def accepted_inputs(kind: type) -> set[str]:
+    """The inputs that a model's forward takes by name; where it passes any others on, those that its parent class takes."""
+    names, named = {"input_ids"}, (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for parent in kind.__mro__:
+        if forward := vars(parent).get("forward"):
+            parameters = [*inspect.signature(forward).parameters.values()][1:]  # the first is the model itself
+            names |= {entry.name for entry in parameters if entry.kind in named}
+            if all(entry.kind is not inspect.Parameter.VAR_KEYWORD for entry in parameters):
+                break
+    return names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from glassloop.errors import DivergedError, SettingsError, listed, say
 from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.metrics import checked_numbers, decide, metrics_for
-from glassloop.modeling import quiet_transformers, refuse_not_finite, refuse_unknown_tokens
+from glassloop.modeling import accepted_inputs, quiet_transformers, refuse_not_finite, refuse_unknown_tokens
 from glassloop.planning import class_weights_of, infer_task, loss_of, make_plan, refuse_labels
 from glassloop.session import trained
 from glassloop.speed.admission import TrainingUse, proven, usable
@@ -164,8 +163,7 @@ class Trainer:
 
     def with_known_columns(self, rows: Any) -> Any:
         """Drop columns the model does not accept, and report them once."""
-        taken = {*inspect.signature(type(base_of(self.model)).forward).parameters, *LABEL_KEYS}
-        known, unused = known_columns(rows, taken)
+        known, unused = known_columns(rows, {*accepted_inputs(type(base_of(self.model))), *LABEL_KEYS})
         if unused:
             self.say_once(f"columns the model does not accept are dropped: {listed(unused)}")
         return known

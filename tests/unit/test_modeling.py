@@ -24,6 +24,7 @@ from glassloop.data.labels import LabelSet
 from glassloop.errors import GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.model_files import Place
 from glassloop.modeling import (
+    accepted_inputs,
     carried_labels,
     load_config,
     load_model,
@@ -672,3 +673,17 @@ def test_every_family_gets_a_head_on_its_own_encoder(family: str, tmp_path: Path
         assert problem_of(load_model, tmp_path / "base", labels=NO_YES).endswith(
             f"1 weights of the encoder are missing ({prefix}.{lost})"
         )
+
+
+def test_the_inputs_of_a_forward_that_passes_names_on_are_those_of_its_parent() -> None:
+    """They were taken for none, and every column was dropped."""
+    parent = type(families.tiny_model())
+
+    class Passing(parent):
+        def forward(self, *args, extra=None, **given):
+            return super().forward(*args, **given)
+
+    usual = accepted_inputs(parent)
+    assert {"input_ids", "attention_mask", "token_type_ids", "labels"} <= usual
+    assert not usual & {"self", "input", "kwargs"}
+    assert accepted_inputs(Passing) == {*usual, "extra"}
