@@ -127,10 +127,20 @@ def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_
     counted = np.zeros(4, dtype=np.int64)
     for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
         whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
-        sides = encoded.sequence_ids(row)
-        lost = [length - sides.count(side) for side, length in enumerate(whole)]
+        lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
         counted += [any(lost), lost[0] > 0, sum(lost[1:]) > 0, sum(lost)]
     return counted
+
+
+def kept_tokens(encoded: Any, row: int, whole: list[int], tokenizer: Any) -> list[int]:
+    """How many tokens of the text, or of each text of a pair, a truncated row has kept of the `whole`."""
+    if encoded.is_fast:
+        sides = encoded.sequence_ids(row)
+        return [sides.count(side) for side in range(len(whole))]
+    kept = [*whole]  # a tokenizer written in Python does not tell: it takes one token after the other from the longer text
+    for _ in range(sum(whole) + tokenizer.num_special_tokens_to_add(len(whole) > 1) - len(encoded["input_ids"][row])):
+        kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
+    return kept
 
 
 def id_lists(rows: list[list[int]], kind: type) -> pa.Array:
@@ -159,7 +169,10 @@ def tokenizer_key(tokenizer: Any) -> str:
         state.pop("truncation", None)  # what the last call asked for, not what the tokenizer is
         state.pop("padding", None)
     else:
-        state = sorted(tokenizer.get_vocab().items())
+        settings = {
+            name: repr(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items() if name != "name_or_path"
+        }
+        state = [sorted(tokenizer.get_vocab().items()), settings]
     described = [state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
     described.append(getattr(tokenizer, "split_special_tokens", False))
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -42,7 +42,7 @@ def tokenized_groups(tokenizer: Any, columns: list[list[str]], max_length: int) 
     columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
     for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
         texts = [column[rows] for column in columns]
-        yield tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False), texts
+        yield tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False, verbose=False), texts
 
 
 def groups_of(sizes: list[int]) -> Iterator[slice]:

@@ -131,6 +131,27 @@ def test_a_split_without_labels_has_no_column_of_them(tokenizer):
     assert file_of(encode(secret, tokenizer, 16)["test"]) == file_of(encoded["test"])
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_tokenizer_written_in_python(pairs):
+    from transformers import ByT5Tokenizer
+
+    tokenizer, rows = ByT5Tokenizer(), random_rows(9, pairs)
+    encoded = encode(examples_of(rows), tokenizer, 40)["train"]
+    columns = [[row[name] for row in rows] for name in ("text", "text_pair")[: 1 + pairs]]
+    assert encoded.rows["input_ids"][:] == tokenizer(*columns, truncation=True, max_length=40, verbose=False)["input_ids"]
+    lost = []
+    for ids, *texts in zip(encoded.rows["input_ids"], *columns, strict=True):
+        parts = tokenizer.decode(ids).split("</s>")[:-1]  # a byte is a token, and every text ends with this one
+        lost.append([len(text) - len(part) for text, part in zip(texts, parts, strict=True)])
+    assert encoded.truncation == Truncation(
+        num_rows=sum(any(row) for row in lost),
+        num_first=sum(row[0] > 0 for row in lost),
+        num_second=sum(row[-1] > 0 for row in lost) if pairs else 0,
+        num_tokens=sum(map(sum, lost)),
+    )
+    assert encoded.truncation.num_rows > 0
+
+
 # --- the cache ---------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +235,10 @@ def test_the_key_of_a_tokenizer_written_in_python():
 
     assert tokenizer_key(slow()) == tokenizer_key(slow(vocab={"b": 1, "a": 0}))
     others = [slow(), slow(vocab={"a": 1, "b": 0}), slow(truncation_side="left"), slow(model_input_names=[])]
-    assert len(set(map(tokenizer_key, others))) == 4
+    others += [slow(init_kwargs={"do_lower_case": True}), slow(split_special_tokens=True)]
+    assert len(set(map(tokenizer_key, others))) == 6
+    moved = [slow(init_kwargs={"do_lower_case": True, "name_or_path": place}) for place in ("here", "there")]
+    assert len(set(map(tokenizer_key, moved))) == 1
 
 
 def test_a_fault_leaves_no_folder_behind(fresh_cache, tokenizer, monkeypatch):
