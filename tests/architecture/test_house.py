@@ -17,7 +17,19 @@ UNIT = ROOT / "tests" / "unit"
 # Every module has a floor and imports only from its own floor or below. A name with a dot at its end is a whole package.
 FLOORS: dict[str, tuple[str, ...]] = {
     # Words and files: the standard library only.
-    "GROUND": ("errors", "config", "arguments", "files", "cache", "hub", "lock", "model_files", "records", "run_folder"),
+    "GROUND": (
+        "errors",
+        "config",
+        "arguments",
+        "files",
+        "cache",
+        "hub",
+        "lock",
+        "model_files",
+        "model_limits",
+        "records",
+        "run_folder",
+    ),
     # What goes into a model, the model, and how its answers are judged.
     "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "seeding"),
     # The loop, and how to make it fast.
