@@ -33,9 +33,9 @@ def refuse_oversized(path: Path, settings: dict[str, Any]) -> None:
                 )
         needed, there = 4 * least_weights(part), memory_bytes()
         if needed > there:
+            problem = f"{path}: the weights of this model take at least {needed / 1e9:,.1f} GB"
             raise ResourceError(
-                f"{path}: the weights of this model take at least {needed / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f} GB",
-                "use a smaller model, or a machine with more memory",
+                f"{problem}, and this machine has {there / 1e9:,.1f} GB", "use a smaller model, or a machine with more memory"
             )
 
 

@@ -18,17 +18,8 @@ UNIT = ROOT / "tests" / "unit"
 FLOORS: dict[str, tuple[str, ...]] = {
     # Words and files: the standard library only.
     "GROUND": (
-        "errors",
-        "config",
-        "arguments",
-        "files",
-        "cache",
-        "hub",
-        "lock",
-        "model_files",
-        "model_limits",
-        "records",
-        "run_folder",
+        *("errors", "config", "arguments", "files", "cache"),
+        *("hub", "lock", "model_files", "model_limits", "records", "run_folder"),
     ),
     # What goes into a model, the model, and how its answers are judged.
     "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "seeding"),
