@@ -87,7 +87,11 @@ class Predictor:
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
         self.backend = proven(self.backend, self.model, lambda: batches, say)
         with self.backend.equipped(self.model):
-            return run_over(self.model, self.backend.batches(batches, rows), self.backend).logits
+            logits = run_over(self.model, self.backend.batches(batches, rows), self.backend).logits
+        if not (finite := np.isfinite(logits).all(axis=1)).all():
+            problem = f"text {int(np.argmin(finite)) + 1:,}: the model's answer is not finite"
+            raise ModelError(problem, "get the model again: its weights are damaged")
+        return logits
 
     def described(self, logits: np.ndarray) -> Prediction:
         """Logits as a label and probabilities."""

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from commands import run_commands
+from safetensors.torch import load_file, save_file
 
 from glassloop import load_model, load_tokenizer
 from glassloop.errors import ModelError
@@ -43,6 +46,56 @@ def test_36_a_malicious_pickle_is_never_opened(name: str, folder: Path, tmp_path
     assert not marker.exists()
     if name == "pytorch_model.bin":
         assert "pytorch_model.bin, a format that can run code when opened" in caught.value.problem
+
+
+def spoil(folder: Path, name: str) -> None:
+    """Make the first number of a weight NaN."""
+    weights = load_file(folder / "model.safetensors")
+    weights[name].view(-1)[0] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def test_36_a_pickle_named_by_an_index_is_never_opened(folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "it-ran"
+    names = dict.fromkeys(load_file(folder / "model.safetensors"), "weights.bin")
+    (folder / "model.safetensors").unlink()
+    (folder / "weights.bin").write_bytes(pickle.dumps(Malicious(marker)))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    with pytest.raises(ModelError) as caught:
+        load_model(folder)
+    assert '"weights.bin" is not the name of a safetensors file in this folder' in caught.value.problem
+    assert not marker.exists()
+
+
+def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tmp_path: Path, write) -> None:
+    """Weights that are not finite, a tokenizer that is too large, settings that are no numbers: exit 4 before any work."""
+    data = str(write("rows.csv", "text,label\n" + "good film,a\nbad film,b\n" * 6))
+    nan, large, text = (shutil.copytree(folder, tmp_path / name) for name in ("nan", "large", "text"))
+    spoil(nan, "encoder.layer.0.output.dense.weight")
+    tokenizer = load_tokenizer(large)
+    tokenizer.add_tokens([f"word{number}" for number in range(200)])
+    tokenizer.save_pretrained(large)
+    settings = json.loads((text / "tokenizer_config.json").read_text())
+    (text / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": "512"}))
+    out = ["--output_dir", str(tmp_path / "run"), "--device", "cpu", "--max_steps", "1"]
+    (tmp_path / "out.csv").mkdir()
+    commands = [
+        *(["train", data, "--model", str(model), *out] for model in (nan, large, text)),
+        *(["predict", str(model), "good"] for model in (nan, large, text)),
+        ["predict", str(folder), "--file", data, "--text", "text", "--out", str(tmp_path / "out.csv")],
+    ]
+    ended = run_commands(*commands, folder=tmp_path)
+    told = [
+        "is not finite (1 of its",
+        "beyond the 97 rows of the model's embedding",
+        "model_max_length of the tokenizer is '512'",
+    ]
+    for command, found, problem in zip(commands, ended, [*told, *told, "out.csv is a folder"], strict=True):
+        assert found.code == (2 if "--out" in command else 4), (command, found.err)
+        assert problem in found.err
+        assert len(found.lines) == 2
+        assert found.out == ""
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])

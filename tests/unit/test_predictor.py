@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 from families import tiny_model, tiny_tokenizer
 from sample_record import RECORD
 
@@ -181,6 +182,15 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
     with says(problem, "the weights are damaged or their training diverged: get the model again", ModelError):
         Predictor(path.parent, device="cpu")
+
+
+def test_an_answer_that_is_not_finite_is_no_answer(says, model_dir) -> None:
+    """Weights can be finite and overflow all the same."""
+    predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
+    with torch.no_grad():
+        predictor.model.classifier.weight[1] = 3e38
+    with says("text 1: the model's answer is not finite", "get the model again: its weights are damaged", ModelError):
+        predictor.predict(["good", "bad"])
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_found_before_predicting(model_dir) -> None:
