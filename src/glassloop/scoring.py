@@ -15,10 +15,11 @@ from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.sources import load_examples
 from glassloop.data.special_tokens import TypedTokens
 from glassloop.data.writers import refuse_target
-from glassloop.errors import SettingsError, counted, did_you_mean, listed, printable, say, show, visible
-from glassloop.files import user_path
+from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, printable, say, show, visible
+from glassloop.files import find_path, user_path
 from glassloop.predictor import Prediction, Predictor
 from glassloop.results import majority_baseline, results_table
+from glassloop.run_folder import split_changes
 from glassloop.runs import validation_name
 from glassloop.trainer import Trainer
 
@@ -45,6 +46,15 @@ def evaluate_run(
     if name not in examples.splits:
         near = did_you_mean(name, examples.splits)
         raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+    if (
+        described
+        and data is None
+        and (changed := split_changes(described.splits, examples.facts, dict.fromkeys(("train", name))))
+    ):
+        raise DataError(
+            f"{source}: the data have changed since the run: {'; '.join(changed)}",
+            "restore the data; to score other data, name them: glassloop evaluate RUN DATA",
+        )
     if examples.facts[name].unlabelled:
         raise SettingsError(f"the split {name} has no labels to compare with", "choose another with --split, or use predict")
     encoding = encode(examples, predictor.tokenizer, predictor.max_length)[name]
@@ -54,7 +64,9 @@ def evaluate_run(
     trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
     metrics = trainer.evaluate(rows)
     baseline = majority_baseline(examples, name) if "train" in examples.splits and name != "train" else {}
-    Console().print(results_table(metrics, baseline, f"{name} ({counted(len(rows), 'row', 'rows')})"))
+    alone = find_path(source) if len(examples.splits) == 1 else None  # a file has no splits
+    shown = alone.name if alone and alone.is_file() else name
+    Console().print(results_table(metrics, baseline, f"{shown} ({counted(len(rows), 'row', 'rows')})"))
     return metrics
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from glassloop.eject import LOSSES, eject_run, script_of
-from glassloop.errors import ModelError
+from glassloop.errors import DataError, ModelError
 from glassloop.records import NotARecordError, decoded
 from glassloop.run_folder import RunRecord
 
@@ -242,10 +242,12 @@ def test_a_run_whose_weights_the_file_could_not_reach(
     assert not (tmp_path / "plain").exists()
 
 
-def test_data_that_have_changed(says, changed, text_run: Path, tmp_path: Path) -> None:
+def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None:
     splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
     splits["train"]["fingerprint"] = "another"
-    with says("the data have changed since the run (train)", "put the data back as they were"):
+    with pytest.raises(
+        DataError, match=r"the data have changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
+    ):
         eject_run(changed(data={"splits": splits}), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 

@@ -170,6 +170,20 @@ def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest
         assert load_config(name).hidden_size == 32
 
 
+def test_the_folder_of_a_run_means_its_model(says, model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with says(
+        f"{tmp_path / 'run'}: the run has no model yet",
+        f"train it to the end: glassloop train --resume {tmp_path / 'run'}",
+        ModelError,
+    ):
+        find_model(tmp_path / "run")
+    shutil.copytree(model_dir, tmp_path / "run" / "model")
+    assert find_model(tmp_path / "run") == Place(str(tmp_path / "run" / "model"))
+    assert load_config(tmp_path / "run").model_type == load_config(model_dir).model_type
+
+
 def test_a_folder_is_taken_before_the_hub(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model_dir.parent)
     monkeypatch.setattr(model_files, "hub_unreachable", lambda: pytest.fail("the hub was asked"))

@@ -73,6 +73,22 @@ def test_a_bar_in_a_notebook(history: History, monkeypatch: pytest.MonkeyPatch) 
 # --- lines -------------------------------------------------------------------------------------------------------
 
 
+def test_the_time_left_counts_steps_since_the_resume(history: History, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run resumed after step 1,100 that takes 1 s a step has 90 s left after ten more."""
+    clock = [1000.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines, state = Lines(PLAN, history), State(step=1100)
+    history.on_fit_start(state)
+    lines.on_fit_start(state)
+    for _ in range(10):
+        clock[0] += 1.0
+        state.step += 1
+        lines.on_step(state, [Batch({}, None, [0] * 8, 8)])  # type: ignore[arg-type]
+    history.on_log(state, [[0.5, 1.0]])
+    lines.on_log(state, [[0.5, 1.0]])
+    assert capsys.readouterr().err.endswith("  8 rows/s  90 s left\n")
+
+
 def test_lines_are_lines(history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     run_through(Lines(PLAN, history), history, 1200, log_every=600)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from glassloop import Predictor
 from glassloop.errors import DataError, ResourceError
+from glassloop.run_folder import read_run, write_run
 from glassloop.scoring import evaluate_run, predict_file, predict_text
 
 LABELS = ["pos, really", "neg"]
@@ -60,6 +64,56 @@ def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.C
         expected = share_right(text_run, [(row["text"], row["label"]) for row in csv.DictReader(opened)])
     assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
     assert f"{split} ({rows} rows)" in capsys.readouterr().out
+
+
+@pytest.fixture
+def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run on one file, from which its validation rows were cut."""
+    from glassloop.runs import train_run
+
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    write_rows(
+        tmp_path / "rows.csv", [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
+    )
+    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
+    return train_run(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {})
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "moved", "edited"])
+def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> None:
+    """The validation rows are cut from the file: another file would score rows that were trained on."""
+    path = cut_run.parent / "rows.csv"
+    before = path.read_text()
+    head, *rows = before.splitlines()
+    first, last = rows[0], rows[-1]
+    changed = {"added": [*rows, 'good new film,"pos, really"'], "removed": rows[1:], "moved": [*rows[1:], first]}
+    changed["edited"] = [*rows[:-1], last.replace("film", "story")]
+    path.write_text("\n".join([head, *changed[change]]) + "\n")
+    with pytest.raises(DataError) as caught:
+        evaluated(cut_run)
+    what = re.escape(f"{path}: the data have changed since the run: ")
+    found = re.match(rf"{what}(\w+): \d+ rows \((\w{{8}})\) then, \d+ rows \((\w{{8}})\) now", caught.value.problem)
+    assert found, caught.value.problem
+    assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
+    assert found[2] != found[3]
+    assert caught.value.remedy == "restore the data; to score other data, name them: glassloop evaluate RUN DATA"
+    path.write_text(before)
+    evaluated(cut_run)
+
+
+def test_a_split_that_was_added_later_may_be_scored(cut_run: Path, text_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(text_run.parent, tmp_path / "copy")
+    run = read_run(folder / "run")
+    splits = {name: split for name, split in run.data.splits.items() if name != "test"}
+    write_run(folder / "run", replace(run, data=replace(run.data, source=str(folder), splits=splits)))
+    assert evaluated(folder / "run", split="test")["eval_accuracy"] >= 0
+
+
+def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluated(text_run, write_rows(tmp_path / "fresh.csv", OTHERS))
+    out = capsys.readouterr().out
+    assert out.startswith("fresh.csv (12 rows)")
+    assert "train" not in out
 
 
 def test_no_such_split(says, text_run: Path) -> None:
