@@ -14,7 +14,7 @@ import numpy as np
 
 from glassloop.adapters import base_of, refuse_unmergeable, save_whole
 from glassloop.arguments import TrainingArguments
-from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator
+from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator, collator_of
 from glassloop.data.formats import known_columns, refuse_unreadable
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
@@ -22,7 +22,7 @@ from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum
 from glassloop.engine.state import Plan, State
-from glassloop.errors import DivergedError, SettingsError, listed, say
+from glassloop.errors import DivergedError, listed, say
 from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.metrics import checked_numbers, decide, metrics_for
@@ -99,6 +99,7 @@ class Trainer:
         self.choose_usable()
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
         self.holds_lock = False  # set where the folder is locked for longer than the training
+        self.weighed: tuple[tuple[str | None, int, Any], list[float] | None] | None = None
         self.state = State()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -119,7 +120,7 @@ class Trainer:
 
     @data_collator.setter
     def data_collator(self, given: Any) -> None:
-        self.collate = self.choose_collator(given)
+        self.collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
 
     def choose_usable(self) -> None:
         """Fall back to the plain backend where the fast one cannot run the model or the parts as they are now."""
@@ -128,17 +129,6 @@ class Trainer:
         if self.on_gradients is not None and self.args.backend == "auto":
             own = own or "on_gradients may do anything with gradients"
         self.backend = usable(self.backend, self.model, self.say_once, own)
-
-    def choose_collator(self, given: Any) -> Callable[[Any], Any]:
-        """The user's collator; ours where none is given or where it is known to give the same."""
-        if given is not None and type(given).__name__ != "DataCollatorWithPadding":
-            return given  # type: ignore[no-any-return]
-        tokenizer = getattr(given, "tokenizer", None) or self.processing_class
-        if tokenizer is None:
-            raise SettingsError("Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator=")
-        if given is not None and getattr(given, "padding", True) not in (True, "longest"):
-            return given  # type: ignore[no-any-return]
-        return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or self.args.pad_to_multiple_of)
 
     def batches(self, rows: Any, *, training: bool) -> Batches:
         """The batches of a data set: shuffled by seed and epoch for training, else by length."""
@@ -196,8 +186,11 @@ class Trainer:
         return loss_of(self.args, self.task, self.class_weights(), self.custom_loss, self.backend.device)
 
     def class_weights(self) -> list[float] | None:
-        """The weight of each class, where the settings ask for some."""
-        return class_weights_of(self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
+        """The weight of each class, where the settings ask for some; rows are counted once."""
+        wanted = (self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
+        if self.weighed is None or any(now is not then for now, then in zip(wanted, self.weighed[0], strict=True)):
+            self.weighed = (wanted, class_weights_of(*wanted))
+        return self.weighed[1]
 
     def make_plan(self, batches: Batches) -> Plan:
         """All intervals and lengths as plain numbers."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.encoding import lengths_of
+from glassloop.data.stability import Repeats, collator_repeats, rows_repeat
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint import (
     Checkpoint,
@@ -31,12 +33,12 @@ from glassloop.engine.recorder import History, Trackers, versions
 from glassloop.engine.saver import BestWeights, Saver
 from glassloop.engine.shelf import Shelf
 from glassloop.engine.state import NotFiniteError
-from glassloop.errors import DivergedError, ResourceError, listed
+from glassloop.errors import DivergedError, ResourceError, SettingsError, listed
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
 from glassloop.resuming import identity_of
 from glassloop.run_folder import CHECKPOINTS_NAME
-from glassloop.seeding import seed_all
+from glassloop.seeding import random_states_kept, seed_all
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
@@ -54,6 +56,7 @@ class Training:
             first = next(plain_batches.epoch())
             refuse_other_loss(trainer.model, first, trainer.task, self.backend, trainer.say_once)
         self.same: Identity = json.loads(json.dumps(identity_of(trainer, self.plan)))
+        self.report_random(plain_batches)
         shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
         make = self.backend.open(trainer.model, trainer.known_rows, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
@@ -67,10 +70,30 @@ class Training:
         self.saver = Saver(self.shelf, self.args.save_total_limit, trainer.write_model)
         self.rows: torch.Tensor | None = None
 
+    def report_random(self, batches: Batches) -> None:
+        """Say once what differs between reads, and what that means for a run that is resumed."""
+        say, held_out = self.trainer.say_once, self.trainer.eval_dataset
+        if batches.repeats is not Repeats.SAME:
+            say(f"the training rows differ between reads: {batches.repeats.value}")
+        if not isinstance(batches.collate, PaddingCollator):
+            rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
+            if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
+                say(f"the batches of the collator differ each time: {found.value}")
+        if held_out is not None and rows_repeat(held_out) is not Repeats.SAME:
+            say("the evaluation rows differ between reads, and so do their scores")
+            if "validation" in self.same:
+                self.same["validation"] = rows_fingerprint(np.zeros(len(held_out), dtype=np.int64))
+        if batches.repeats is Repeats.OWN and self.args.group_by_length:
+            if self.backend.num_processes > 1:
+                problem = "group_by_length orders rows by lengths that differ in each process"
+                raise SettingsError(problem, "set group_by_length to false, or draw from the global generators")
+            say("group_by_length: the order of these rows may change as well after a resume")
+
     def identity(self) -> Identity:
         """Return what must be the same for the numbers to be the same, as it was when the training was made."""
         if "validation" in self.same and self.same["validation"] is None:  # only now: a training may never need it
-            rows = self.trainer.batches(self.trainer.eval_dataset, training=False).row_hashes()
+            with random_states_kept():
+                rows = self.trainer.batches(self.trainer.eval_dataset, training=False).row_hashes()
             self.same["validation"] = rows_fingerprint(rows)
         return self.same
 
@@ -155,7 +178,8 @@ class Training:
         self.backend.settle()
         self.trainer.should_stop = should_stop
         try:
-            return self.trainer.evaluate()  # of the bare model: a wrapped one waits for processes that have no batch left
+            with random_states_kept():  # rows of an evaluation may draw random numbers as well
+                return self.trainer.evaluate()  # of the bare model: a wrapped one waits for processes that have no batch left
         except Interrupted:
             return None
         finally:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassloop.seeding import seed_all
+from glassloop.seeding import random_states_kept, seed_all
 
 
 def draws() -> list[float]:
@@ -40,3 +40,16 @@ def test_the_seed_is_torchs_own() -> None:
     ours = torch.rand(8)
     torch.manual_seed(42)
     assert torch.equal(torch.rand(8), ours)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_random_states_are_kept(seed: int | None) -> None:
+    seed_all(1)
+    expected = draws()
+    seed_all(1)
+    with random_states_kept(torch.device("cpu"), seed):
+        inside = draws()
+    assert draws() == expected
+    assert (inside == expected) is (seed is None)
+    with random_states_kept(seed=seed):
+        assert (draws() == inside) is (seed is not None)

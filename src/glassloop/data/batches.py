@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from glassloop.data.encoding import lengths_of
 from glassloop.data.formats import arrow_rows
+from glassloop.data.stability import Repeats, content_of, rows_repeat
 from glassloop.errors import DataError, ModelError, SettingsError, listed, visible
 
 if TYPE_CHECKING:
@@ -119,6 +121,18 @@ class PaddingCollator:
         return torch.from_numpy(padded)
 
 
+def collator_of(given: Any, tokenizer: Any, multiple: int | None) -> Callable[[Any], Any]:
+    """Return the user's collator; ours where none is given or where it is known to give the same."""
+    if given is not None and type(given).__name__ != "DataCollatorWithPadding":
+        return given  # type: ignore[no-any-return]
+    tokenizer = getattr(given, "tokenizer", None) or tokenizer
+    if tokenizer is None:
+        raise SettingsError("Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator=")
+    if given is not None and getattr(given, "padding", True) not in (True, "longest"):
+        return given  # type: ignore[no-any-return]
+    return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or multiple)
+
+
 def labels_among(columns: Mapping[str, Any]) -> np.ndarray | None:
     """Return the labels of some rows as a loss takes them, None where there are none; raise where two columns differ."""
     found = {key: np.asarray(columns[key]) for key in LABEL_KEYS if key in columns}
@@ -162,7 +176,12 @@ class Batches:
         self.in_arrow = table is not None
         self.rows = rows if table is None else table
         self.collate, self.batch_size, self.seed = collate, batch_size, seed
-        self.lengths = lengths_of(rows) if group_by_length else None
+        self.lengths = None
+        if group_by_length:
+            from glassloop.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
+
+            with random_states_kept(seed=seed or 0):  # random rows: the same lengths, and so the same order, after a resume
+                self.lengths = lengths_of(rows)
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes
 
     def plan(self, epoch: int = 0) -> list[np.ndarray]:
@@ -205,16 +224,25 @@ class Batches:
         columns = self.columns(numbers)
         return [{key: cells[place] for key, cells in columns.items()} for place in range(len(numbers))]
 
+    @cached_property
+    def repeats(self) -> Repeats:
+        """Whether rows are the same each time they are read; found out once, by reading a few of them."""
+        return Repeats.SAME if self.in_arrow else rows_repeat(self.rows)
+
     def row_hashes(self) -> np.ndarray:
-        """Eight bytes for each row as the model gets it, in the order of the data: tells whether, and where, data changed."""
+        """Eight bytes for each row as the model gets it, in the order of the data: tells whether, and where, data changed.
+
+        All zero where rows differ between reads: they are not read, because that would draw random numbers.
+        """
+        if self.repeats is not Repeats.SAME:
+            return np.zeros(len(self.rows), dtype=np.int64)
         digests = []
         for start in range(0, len(self.rows), HASHED_ROWS):
             numbers = np.arange(start, min(start + HASHED_ROWS, len(self.rows)))
             columns = self.columns(numbers) if self.in_arrow else None
             for place, number in enumerate(numbers):
                 row = {key: cells[place] for key, cells in columns.items()} if columns else self.rows[int(number)]
-                content = (f"{key}{np.asarray(row[key]).tolist()}" for key in sorted(row))
-                digests.append(blake2b("".join(content).encode(), digest_size=8).digest())
+                digests.append(blake2b(content_of(row).encode(), digest_size=8).digest())
         return np.frombuffer(b"".join(digests), dtype=np.int64).copy()
 
     def columns(self, numbers: np.ndarray) -> dict[str, Any]:

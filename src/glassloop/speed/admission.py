@@ -9,8 +9,9 @@ from typing import Any
 from glassloop.data.batches import Batches
 from glassloop.engine.backends import PlainBackend
 from glassloop.errors import ModelError
+from glassloop.seeding import random_states_kept
 from glassloop.speed.backends import PackedBackend
-from glassloop.speed.proof import Figures, Proof, compare, fast_figures, random_states_kept, sample_of
+from glassloop.speed.proof import Figures, Proof, compare, fast_figures, sample_of
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.adamw import FlatAdamW
@@ -155,7 +156,9 @@ class PackedBackend(PlainBackend):
         return names
 
     def vocabulary_of(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> Vocabulary | None:
-        """The word vectors that are trained: those that occur in the data; None for all of them."""
+        """The word vectors that are trained: those that occur in the data; None for all of them, as random rows need."""
+        if any(rows_repeat(rows) is not Repeats.SAME for rows in data_sets):
+            return None
         embedding = model.get_input_embeddings()
         return choose_vocabulary(model, used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0), weight_decay)
 

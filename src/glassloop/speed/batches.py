@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from glassloop.data.batches import LABEL_KEYS, Batch, Batches, labels_among, refuse_strange
-from glassloop.errors import SettingsError
+from glassloop.errors import DataError, SettingsError
 from glassloop.speed.packing import STEPS_OF_FLASH, STEPS_OF_LENGTH, Lists, counted, joined, pack
 
 UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
@@ -85,7 +85,8 @@ class PackedBatches:
 
     def sent(self, plan: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
         """The batches on the device, small ones several in one copy."""
-        most = UPLOADED_TOKENS if self.device.type == "cuda" else 0
+        # Rows that are read one by one may draw random numbers: read ahead of a checkpoint, they would be drawn twice.
+        most = UPLOADED_TOKENS if self.device.type == "cuda" and self.table is not None else 0
         some: list[Batch] = []
         for place, numbers in enumerate(plan):
             some.append(self.batch(numbers, ordered=ordered))
@@ -102,6 +103,8 @@ class PackedBatches:
         columns = self.columns(numbers)
         if self.limits is not None:
             refuse_beyond(columns["input_ids"], *self.limits)
+        if self.vocabulary is not None and self.table is None:
+            refuse_uncounted(columns["input_ids"][0], self.vocabulary)
         types = columns["token_type_ids"][0] if "token_type_ids" in columns else None
         inputs = pack(columns["input_ids"], types, self.first_position, self.steps, self.vocabulary, ordered=ordered)
         return Batch(inputs, labels_among(columns), numbers, len(numbers))  # type: ignore[arg-type]
@@ -158,6 +161,13 @@ def refuse_beyond(rows: Lists, most_tokens: int, num_words: int) -> None:
         raise SettingsError(
             f"a row holds the token {largest:,}, the model knows {num_words:,}", "use the model's own tokenizer"
         )
+
+
+def refuse_uncounted(words: np.ndarray, vocabulary: np.ndarray) -> None:
+    """Raise for a token that no row held when their words were counted: it has no vector among those that are trained."""
+    if len(unknown := words[vocabulary[words] < 0]):
+        problem = f"a row holds the token {unknown[0]:,}, which no row held when it was read before: rows change between reads"
+        raise DataError(problem, "give rows that stay the same, or use backend plain")
 
 
 def send(arrays: list[Any], device: torch.device) -> list[torch.Tensor]:

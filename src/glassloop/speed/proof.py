@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -153,16 +151,3 @@ def compare(backend: Any, model: nn.Module, sample: Batches, fast: Callable[[], 
 def coarse_products(device: torch.device) -> bool:
     """Whether products of fp32 are allowed to be rounded to TF32."""
     return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-
-
-@contextmanager
-def random_states_kept(device: torch.device) -> Iterator[None]:
-    """Whatever draws random numbers inside, all generators are afterwards where they were."""
-    python, numpy = random.getstate(), np.random.get_state()
-    devices = [torch.cuda.current_device()] if device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

@@ -244,3 +244,16 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
     with pytest.raises(ValueError, match="oh") if fails else nullcontext():
         train()
     assert happened == [("own", "outer"), ("work", "done"), ("outer", "own")]
+
+
+def test_rows_that_differ_between_reads_train_all_word_vectors() -> None:
+    class Drawn:
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            return {"input_ids": [2, int(torch.randint(5, 20, ())), 3], "labels": 0}
+
+    backend = PackedBackend()
+    assert backend.vocabulary_of(tiny_model(), [[Drawn()[0]]], 0.0) is not None
+    assert backend.vocabulary_of(tiny_model(), [[Drawn()[0]], Drawn()], 0.0) is None

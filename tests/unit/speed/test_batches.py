@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 
 from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.errors import DataError
 from glassloop.speed import batches as packed_batches
 from glassloop.speed import packing
 from glassloop.speed.batches import PackedBatches, regrouped, send
@@ -186,3 +187,13 @@ def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says
     batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
     with says("a batch cannot hold position_ids"):
         next(PackedBatches(batches, CPU).epoch())
+
+
+def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None:
+    """It would get the vector of another word: -1 is the last row of the table."""
+    rows = [{"input_ids": [2, 7, 3], "labels": 0}]
+    vocabulary = torch.full((20,), -1, dtype=torch.int32)
+    vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
+    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
+    with pytest.raises(DataError, match="a row holds the token 7, which no row held when it was read before"):
+        next(packed.epoch())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from families import tiny_model, tiny_tokenizer
 
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.engine.backends import PlainBackend
-from glassloop.speed.proof import ROWS, Figures, Proof, compare, distance, plain_figures, random_states_kept, sample_of
+from glassloop.speed.proof import ROWS, Figures, Proof, compare, distance, plain_figures, sample_of
 
 
 def batches_of(lengths: list[int]) -> Batches:
@@ -77,20 +75,6 @@ def test_a_weight_whose_gradient_is_rounding_counts_as_such_and_a_missing_one_do
 )
 def test_what_is_rounding(proof: Proof, holds: bool) -> None:
     assert proof.holds == holds
-
-
-def test_random_states_are_kept() -> None:
-    def drawn() -> list[float]:
-        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
-
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    expected = drawn()
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-    with random_states_kept(torch.device("cpu")):
-        drawn()
-    assert drawn() == expected
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

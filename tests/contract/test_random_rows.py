@@ -1,0 +1,196 @@
+"""Rows that draw random numbers when they are read: trained on as read, never read by saving, resumed as far as possible."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import VOCABULARY, tiny_model, weights_hash
+
+from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
+from glassloop.errors import ModelError
+
+GLOBAL = "they draw from the global generators, so a resumed run repeats them"
+OWN = "they draw from a generator of their own, which no checkpoint holds, so a resumed run draws others"
+
+
+def any_word(kind: str) -> int:
+    """A random word id from one of the global generators."""
+    first, last = 5, len(VOCABULARY) - 1
+    if kind == "python":
+        return random.randint(first, last)
+    if kind == "numpy":
+        return int(np.random.randint(first, last + 1))
+    return int(torch.randint(first, last + 1, ()))
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Rows of few words; each reading puts random ones in their place and cuts a random number of them."""
+
+    def __init__(self, kind: str = "torch", seed: int | None = None) -> None:
+        self.kind, self.generator = kind, None if seed is None else random.Random(seed)
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        self.reads += 1
+        draw = (lambda: self.generator.randint(5, len(VOCABULARY) - 1)) if self.generator else (lambda: any_word(self.kind))
+        words = [draw() if place % 2 else 7 for place in range(3 + number % 4 + draw() % 3)]
+        return {"input_ids": [2, *words, 3], "labels": number % 2}
+
+
+class StopAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, state: Any, batches: list[Any]) -> None:
+        if state.step == self.step:
+            state.asked_to_stop = 15
+
+
+@pytest.fixture
+def train(tiny_tokenizer, tmp_path: Path):
+    """Trains on random rows; returns the Trainer."""
+
+    def run(rows: Any, folder: str, *, resume: bool = False, callbacks: Any = None, **given: Any) -> Trainer:
+        held_out, collate = given.pop("eval_dataset", rows), given.pop("collate", None)
+        settings = {
+            **{"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "logging_steps": 1},
+            **{"save_strategy": "steps", "save_steps": 5, "device": "cpu", "precision": "fp32", "disable_tqdm": True},
+        }
+        trainer = Trainer(
+            tiny_model(), TrainingArguments(tmp_path / folder, **settings | given), train_dataset=rows, eval_dataset=held_out,
+            processing_class=tiny_tokenizer, callbacks=callbacks, data_collator=collate,
+        )  # fmt: skip
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    return run
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
+def test_rows_of_the_global_generators_are_trained_resumed_and_not_disturbed(train, capsys, backend: str, kind: str) -> None:
+    """Before: an IndexError under packed; under plain saving changed the training, and resume was refused."""
+    never = train(Augmented(kind), "never", save_strategy="no", backend=backend)
+    assert never.backend.name == backend
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if f"the training rows differ between reads: {GLOBAL}" in line]) == 1
+    often = train(Augmented(kind), "often", save_steps=1, eval_strategy="steps", eval_steps=3, backend=backend)
+    assert weights_hash(often.model) == weights_hash(never.model)
+    with pytest.raises(SystemExit):
+        train(Augmented(kind), "parts", callbacks=[StopAt(7)], backend=backend)
+    parts = train(Augmented(kind), "parts", resume=True, backend=backend)
+    assert weights_hash(parts.model) == weights_hash(never.model)
+    assert [entry["loss"] for entry in parts.state.history] == [entry["loss"] for entry in never.state.history]
+
+
+@BACKENDS
+def test_rows_of_a_generator_of_their_own_are_trained_and_resumed_with_a_line(train, capsys, backend: str) -> None:
+    saved, quiet = Augmented(seed=1), Augmented(seed=1)
+    often = train(saved, "often", save_steps=1, backend=backend)
+    never = train(quiet, "never", save_strategy="no", backend=backend)
+    assert saved.reads == quiet.reads, "saving reads no rows"
+    assert weights_hash(often.model) == weights_hash(never.model)
+    assert f"the training rows differ between reads: {OWN}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        train(Augmented(seed=1), "parts", callbacks=[StopAt(7)], backend=backend)
+    capsys.readouterr()
+    parts = train(Augmented(seed=1), "parts", resume=True, backend=backend)
+    assert parts.state.step == 12
+    assert f"the training rows differ between reads: {OWN}" in capsys.readouterr().err
+
+
+def test_saving_and_resuming_beside_random_evaluation_rows(train, encoded, capsys) -> None:
+    """With the best weights at the end, a checkpoint holds a fingerprint of the evaluation rows."""
+    rows = encoded["train"].rows
+    best = {"eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
+    whole = train(rows, "whole", eval_dataset=Augmented(), save_steps=1, **best)
+    assert "the evaluation rows differ between reads, and so do their scores" in capsys.readouterr().err
+    never = train(rows, "never", eval_dataset=Augmented(), **best | {"save_strategy": "no"})
+    assert weights_hash(never.model) == weights_hash(whole.model)
+    with pytest.raises(SystemExit):
+        train(rows, "parts", eval_dataset=Augmented(), callbacks=[StopAt(7)], **best)
+    parts = train(rows, "parts", eval_dataset=Augmented(), resume=True, **best)
+    assert weights_hash(parts.model) == weights_hash(whole.model)
+
+
+@BACKENDS
+def test_random_lengths_can_be_grouped_and_resumed(train, backend: str) -> None:
+    whole = train(Augmented(), "whole", group_by_length=True, backend=backend)
+    with pytest.raises(SystemExit):
+        train(Augmented(), "parts", group_by_length=True, callbacks=[StopAt(7)], backend=backend)
+    torch.manual_seed(99)
+    parts = train(Augmented(), "parts", resume=True, group_by_length=True, backend=backend)
+    assert weights_hash(parts.model) == weights_hash(whole.model)
+
+
+@BACKENDS
+def test_evaluations_read_no_training_rows_and_draw_nothing_for_them(train, backend: str) -> None:
+    """Balanced class weights were counted again for each evaluation."""
+    settings = {"class_weights": "balanced", "save_strategy": "no", "backend": backend}
+    rows = [Augmented(seed=1), Augmented(seed=1)]
+    never = train(rows[0], "never", eval_dataset=Augmented(), **settings)
+    often = train(rows[1], "often", eval_dataset=Augmented(), eval_strategy="steps", eval_steps=1, **settings)
+    assert rows[0].reads == rows[1].reads
+    assert weights_hash(never.model) == weights_hash(often.model)
+
+
+def test_a_random_transform_of_a_data_set(train, encoded, capsys) -> None:
+    def cut(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        ids = [[*cells[:2], any_word("python"), *cells[2:]] for cells in batch["input_ids"]]
+        return {"input_ids": ids, "labels": batch["labels"]}
+
+    rows = encoded["train"].rows.with_transform(cut)
+    whole = train(rows, "whole", backend="packed")
+    assert GLOBAL in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        train(rows, "parts", callbacks=[StopAt(7)], backend="packed")
+    assert weights_hash(train(rows, "parts", resume=True, backend="packed").model) == weights_hash(whole.model)
+
+
+@pytest.mark.parametrize(("own", "line"), [(False, GLOBAL), (True, OWN)])
+def test_a_collator_that_draws(train, encoded, tiny_tokenizer, capsys, own: bool, line: str) -> None:
+    generator = torch.Generator().manual_seed(1) if own else None
+    padded = PaddingCollator(tiny_tokenizer)
+
+    def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = padded(rows)
+        hidden = torch.rand(batch["input_ids"].shape, generator=generator) < 0.3
+        return {**batch, "input_ids": batch["input_ids"].masked_fill(hidden, 4)}
+
+    rows = encoded["train"].rows
+    whole = train(rows, "whole", collate=collate)
+    assert f"the batches of the collator differ each time: {line}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        train(rows, "parts", collate=collate, callbacks=[StopAt(7)])
+    parts = train(rows, "parts", collate=collate, resume=True)
+    assert (weights_hash(parts.model) == weights_hash(whole.model)) is not own
+
+
+def test_another_number_of_random_rows_or_fixed_ones_are_not_resumed(train) -> None:
+    with pytest.raises(SystemExit):
+        train(Augmented(), "run", callbacks=[StopAt(7)])
+    fixed = [Augmented(seed=1)[number] for number in range(21)]
+    with pytest.raises(ModelError, match="the training data have changed"):
+        train(fixed, "run", resume=True)
+    shorter = Augmented()
+    shorter.__class__ = type("Shorter", (Augmented,), {"__len__": lambda self: 20})
+    with pytest.raises(ModelError, match="1 removed"):
+        train(shorter, "run", resume=True)
+
+
+def test_fixed_rows_are_not_said_to_differ(train, encoded, capsys) -> None:
+    train(encoded["train"].rows, "table", max_steps=1)
+    train(encoded["train"].rows.to_list(), "list", max_steps=1)
+    train(encoded["train"].rows.with_transform(lambda batch: batch), "transform", max_steps=1)
+    assert "differ" not in capsys.readouterr().err
