@@ -69,7 +69,7 @@ def test_36_a_pickle_named_by_an_index_is_never_opened(folder: Path, tmp_path: P
 
 def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tmp_path: Path, write) -> None:
     """Weights that are not finite, a tokenizer that is too large, settings that are no numbers: exit 4 before any work."""
-    data = str(write("rows.csv", "text,label\n" + "good film,a\nbad film,b\n" * 6))
+    data = str(write("rows.csv", "text,label\n" + "".join(f"good {row},a\nbad {row},b\n" for row in range(6))))
     nan, large, text = (shutil.copytree(folder, tmp_path / name) for name in ("nan", "large", "text"))
     spoil(nan, "encoder.layer.0.output.dense.weight")
     tokenizer = load_tokenizer(large)
