@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.config import DataSettings
+from glassloop.data.soundness import storable
 from glassloop.errors import DataError, did_you_mean, listed, visible
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
@@ -126,13 +127,22 @@ def is_number(cell: str) -> bool:
     return True
 
 
+def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
+    """Return a sentence on the columns that are not stored."""
+    if head.num_columns > MOST_KEPT_COLUMNS:
+        return [f"of {head.num_columns:,} columns only {listed((*columns.texts, *columns.label))} are kept"]
+    dropped = [f"{field.name} ({field.type})" for field in head.schema if not storable(field.type)]
+    return [f"columns of a kind that datasets does not know are not kept: {listed(dropped)}"] if dropped else []
+
+
 def written_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
     """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came.
 
-    Of a very wide table only the columns that matter are stored.
+    Of a very wide table only the columns that matter are stored, and no column whose kind `datasets` does not know.
     """
     if table.num_columns > MOST_KEPT_COLUMNS:
         table = table.select([name for name in (*columns.texts, *columns.label) if name in table.column_names])
+    table = table.drop_columns([field.name for field in table.schema if not storable(field.type)])
     for column in columns.texts:
         text = pc.fill_null(pc.cast(table[column], pa.string()), "")
         table = table.set_column(table.column_names.index(column), column, text)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glassloop.config import DataSettings
 from glassloop.data.cells import label_cells, parts_of
-from glassloop.data.columns import MOST_KEPT_COLUMNS, Columns, Known, find_columns, written_columns
+from glassloop.data.columns import Columns, Known, find_columns, notes_on_columns, written_columns
 from glassloop.data.facts import SplitFacts, facts_of, notes_on
 from glassloop.data.labels import (
     CLASSES,
@@ -79,8 +79,7 @@ def prepare(
             parts[name] = with_known_labels(part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
     notes = [note for split in raw.values() for note in split.notes]
-    if (width := max(head.num_columns for head in heads.values() if head)) > MOST_KEPT_COLUMNS:
-        notes.append(f"of {width:,} columns only {listed((*columns.texts, *columns.label))} are kept")
+    notes += notes_on_columns(heads[fitted], columns)
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = cut_validation(parts, task, settings, notes)
     facts = {}

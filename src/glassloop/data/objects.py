@@ -15,7 +15,8 @@ from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import LABEL_NAMES, Known
 from glassloop.data.formats import arrow_rows
 from glassloop.data.readers import CHUNK_ROWS, tables_of
-from glassloop.errors import DataError
+from glassloop.data.soundness import sound
+from glassloop.errors import DataError, visible
 from glassloop.hub import hub_unreachable
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def object_tables(split: str, data: Any, label: tuple[str, ...] = ()) -> tuple[K
     table = arrow_rows(data)
     if table is None:
         return Known(), lambda: tables_of(Path(split), enumerate(map(plain_cells, data), 1))
-    return named_label(table, label), partial(dataset_tables, table)
+    return named_label(table, label), partial(dataset_tables, table, split)
 
 
 def plain_cells(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def named_label(data: Dataset, wanted: tuple[str, ...]) -> Known:
     return Known(label=likely[0], label_names=named[likely[0]]) if len(likely) == 1 and likely[0] in named else Known()
 
 
-def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
+def dataset_tables(data: Dataset, split: str) -> Iterator[pa.Table]:
     """Yield the rows of a `Dataset` in Arrow format, label numbers replaced by their names, whose order cannot be mistaken."""
     from datasets import ClassLabel
 
@@ -69,11 +70,17 @@ def dataset_tables(data: Dataset) -> Iterator[pa.Table]:
         if isinstance(kind := getattr(feature, "feature", feature), ClassLabel):
             named[name] = pa.array([*kind.names, str(UNLABELLED)])
     for table in data.iter(CHUNK_ROWS):
+        table = sound(table, split)
         for column, names in named.items():
             cells = table[column].combine_chunks()
             if are_lists := not pa.types.is_integer(cells.type):
                 cells = cells.cast(pa.list_(pa.int64()))
             numbers = cells.values if are_lists else cells
+            if (largest := pc.max(numbers).as_py()) is not None and largest > len(names) - 2:
+                raise DataError(
+                    f"{split}: column {visible(column)} holds label {largest}, but only {len(names) - 1} labels have names",
+                    "give every number a name in the features, or cast the column to numbers",
+                )
             texts = names.take(pc.if_else(pc.less(numbers, 0), len(names) - 1, numbers))
             if are_lists:
                 texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TextIO
 import pyarrow as pa
 
 from glassloop.config import name_problem, repeated
+from glassloop.data.soundness import sound
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
 
@@ -246,7 +247,7 @@ def read_parquet(path: Path) -> Iterator[pa.Table]:
         with pq.ParquetFile(path) as parquet:
             refuse_names(path, parquet.schema_arrow.names)
             for batch in parquet.iter_batches(CHUNK_ROWS):
-                yield pa.Table.from_batches([batch])
+                yield sound(pa.Table.from_batches([batch]), path.name)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path.name}: not a readable Parquet file: {error}", "write the file again") from error
 

@@ -192,9 +192,11 @@ def folder_source(folder: Path, settings: DataSettings) -> Source:
         from datasets import load_from_disk
 
         try:
-            return object_source(load_from_disk(str(folder)), settings)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-            raise DataError(f"{folder}: not a readable saved data set: {error}", "save it again with save_to_disk") from error
+            saved = load_from_disk(str(folder))
+        except Exception as error:  # damaged files end in exceptions of any kind there
+            problem = f"{folder}: not a readable saved data set: {type(error).__name__}: {error}"
+            raise DataError(problem, "save it again with save_to_disk") from error
+        return object_source(saved, settings)
     found: dict[str, list[Path]] = {}
     data_files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
     for path in data_files:

@@ -68,6 +68,12 @@ def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, set
             f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
             "give every split the columns of the training rows (only test may come without labels)",
         )
+    for column in columns.label if labelled else ():
+        kind = head[column].type
+        if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
+            raise DataError(
+                f"{split.source}: column {visible(column)} holds {kind}, not labels", "name the label column with --label"
+            )
     found, keys, empties, index = LabelCells(), [], [], 0
     for table in split.tables():
         texts = [table[column].combine_chunks() for column in columns.texts]
@@ -81,6 +87,10 @@ def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, set
             found.add(label_cells(table, columns.label, settings.label_separator))
         index += table.num_rows
     return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:

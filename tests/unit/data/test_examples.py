@@ -13,7 +13,6 @@ from datasets import ClassLabel, DatasetDict, List, Value
 from glassloop.config import DataSettings
 from glassloop.data import cells as cells_module
 from glassloop.data import columns as columns_module
-from glassloop.data import examples as examples_module
 from glassloop.data.columns import Columns, Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import CLASSES, SCORE, SEVERAL, LabelSet
@@ -404,7 +403,6 @@ def test_a_share_of_0_cuts_nothing(prepared) -> None:
 
 def test_of_a_very_wide_table_only_the_columns_that_matter_are_kept(prepared, monkeypatch) -> None:
     monkeypatch.setattr(columns_module, "MOST_KEPT_COLUMNS", 4)
-    monkeypatch.setattr(examples_module, "MOST_KEPT_COLUMNS", 4)
     train = [{"text": f"text {place}", "label": "ab"[place % 2], "x": 1, "y": 2, "z": 3} for place in range(9)]
     found = prepared(train=train, validation=[{**row, "text": f"{row['text']} again"} for row in train])
     assert found.splits["train"].column_names == found.splits["validation"].column_names == ["text", "label"]
