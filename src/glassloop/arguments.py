@@ -98,6 +98,9 @@ class TrainingArguments:
     max_grad_norm: float = setting(1.0, "Gradients are scaled down to this norm; 0: never.")
     label_smoothing_factor: float = setting(0.0, "Share of each label spread over all classes.")
     class_weights: str | None = setting(None, "Weight of each class: balanced, or numbers separated by commas.")
+    positive_label: str | None = setting(
+        None, "Class whose F1 is reported. Default: class 1 where labels are 0 and 1, else the mean over classes (macro)."
+    )
     max_length: int | None = setting(None, "Most tokens a row may have; by default what the model takes.")
     group_by_length: bool = setting(False, "Put rows of like length into a batch: less padding.")
     pad_to_multiple_of: int | None = setting(None, "Pad batches up to a multiple of so many tokens.")

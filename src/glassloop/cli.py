@@ -199,15 +199,18 @@ def train_command(
 def evaluate_command(
     run: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")],
     data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which split; by default the validation split.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Split to evaluate. Default: every validation split.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
     batch_size: Annotated[int, typer.Option("--batch_size", min=1, help="Rows in a batch.")] = 64,
+    positive_label: Annotated[
+        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: that of the run.")
+    ] = None,
     **flags: Any,
 ) -> None:
     """Score a trained model on a split, beside the majority baseline."""
     from glassloop.scoring import evaluate_run
 
-    evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, flags))
+    evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, flags), positive_label)
 
 
 @app.command("predict")

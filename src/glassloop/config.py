@@ -11,7 +11,8 @@ from typing import Any
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
 from glassloop.files import path_problem, user_path
 
-TASKS = ("auto", "single_label_classification", "multi_label_classification", "regression")
+CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
+TASKS = ("auto", CLASSES, SEVERAL, SCORE)
 MAX_NAME_LENGTH = 200
 SETTINGS_HELP = "glassloop data --help lists the settings"
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from glassloop.config import CLASSES, SCORE, SEVERAL
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 
 Array = npt.NDArray[Any]
@@ -42,19 +43,28 @@ PLAIN = {
 }
 CONFIGS = {"glue": tuple(GLUE), "accuracy": ("multilabel",), **dict.fromkeys(AVERAGED, (*AVERAGES, "multilabel"))}
 TASKS = {
-    "single_label_classification": ("classes", ("accuracy", "f1_macro")),
-    "multi_label_classification": ("multilabel", ("f1_micro", "f1_macro", "exact_match")),
-    "regression": ("scores", ("pearson", "spearmanr", "mse")),
+    CLASSES: ("classes", ("accuracy", "f1_macro")),
+    SEVERAL: ("multilabel", ("f1_micro", "f1_macro", "exact_match")),
+    SCORE: ("scores", ("pearson", "spearmanr", "mse")),
 }
 
 
 class Metric:
     """Rows added piece by piece and scored by `compute`; `notes` says what was undefined the last time."""
 
-    def __init__(self, name: str, config_name: str | None, kind: str, keys: tuple[str, ...], **defaults: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        config_name: str | None,
+        kind: str,
+        keys: tuple[str, ...],
+        values: Mapping[str, Callable[..., float]] | None = None,
+        **defaults: Any,
+    ) -> None:
         self.name, self.config_name = name, config_name
         self.notes: list[str] = []
-        self._kind, self._keys, self._defaults = kind, keys, defaults
+        self._kind, self._defaults = kind, defaults
+        self._values = {key: (values or {}).get(key, VALUES[key]) for key in keys}
         self._batches: list[Pair] = []
 
     def add(self, *, prediction: Any, reference: Any) -> None:
@@ -81,7 +91,8 @@ class Metric:
         notes: list[str] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # What they would say is in the notes.
-            values = {key: VALUES[key](key, (predicted, true), notes, **self._defaults | options) for key in self._keys}
+            pairs, chosen = (predicted, true), self._defaults | options
+            values = {key: value(key, pairs, notes, **chosen) for key, value in self._values.items()}
         if not all(map(math.isfinite, values.values())):
             raise DataError(f"{self.name} is beyond the largest float", "look for values that are far too large")
         self._batches, self.notes = [], notes
@@ -117,16 +128,26 @@ def load_metric(path: str, config_name: str | None = None) -> Metric:
         return Metric(path, config_name, "scores" if config_name == "stsb" else "classes", GLUE[str(config_name)])
     keys = ("f1_micro", "f1_macro", "f1_samples", "exact_match") if path == "multilabel_f1" else (path,)
     kind = "multilabel" if config_name in ("multilabel", "samples") else PLAIN[path]
-    return Metric(path, config_name, kind, keys, **({"average": config_name} if config_name in AVERAGES else {}))
+    defaults: dict[str, Any] = {"average": config_name} if config_name in AVERAGES else {}
+    return Metric(path, config_name, kind, keys, **defaults)
 
 
-def metrics_for(task: str, num_labels: int) -> Metric:
-    """What a model of `task` with `num_labels` outputs is scored by where nobody has said."""
+def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = None, positive: int | None = None) -> Metric:
+    """What a model of `task` with `num_labels` outputs is scored by.
+
+    `keys` names the metrics. By default classes are scored by accuracy and by the F1 of the class `positive`; where none is
+    chosen, by macro-F1, the mean over all classes.
+    """
     _one_of(task, TASKS, "task")
-    kind, keys = TASKS[task]
+    kind, usual = TASKS[task]
     if not _fits(task, num_labels):
         raise SettingsError(f"no metric is made for {task} with num_labels={num_labels}", "name one with load_metric")
-    return Metric(task, None, kind, ("accuracy", "f1") if kind == "classes" and num_labels == 2 else keys)
+    if positive is None:
+        return Metric(task, None, kind, keys or usual)
+    if task != CLASSES or not 0 <= positive < num_labels:
+        raise SettingsError(f"positive={positive} is not a class of {task} with num_labels={num_labels}", "omit it")
+    chosen = {"f1": partial(_averaged, average="macro", labels=[positive])}
+    return Metric(task, None, kind, keys or ("accuracy", "f1"), values=chosen)
 
 
 def decide(logits: Array, task: str, threshold: float = 0.5) -> Array:
@@ -135,15 +156,15 @@ def decide(logits: Array, task: str, threshold: float = 0.5) -> Array:
     if not 0 < threshold < 1:
         raise SettingsError(f"threshold={threshold} is no probability", "give a number between 0 and 1, such as 0.5")
     logits = _numbers(logits, "logits")
-    if task == "regression" and logits.ndim == 1:
+    if task == SCORE and logits.ndim == 1:
         logits = logits[:, None]
     if logits.ndim != 2 or not _fits(task, logits.shape[1]):
         raise DataError(f"logits of the shape {logits.shape} do not fit {task}", "give every example a row of outputs")
     if len(wrong := np.argwhere(np.isnan(logits))):
         raise DataError(f"logits row {wrong[0][0]:,} (from 0) holds nan", "look for the step where the loss became nan")
-    if task == "regression":
+    if task == SCORE:
         return logits[:, 0]
-    if task == "single_label_classification":
+    if task == CLASSES:
         return np.asarray(logits.argmax(axis=-1))
     from scipy.special import expit
 
@@ -151,7 +172,7 @@ def decide(logits: Array, task: str, threshold: float = 0.5) -> Array:
 
 
 def _fits(task: str, outputs: int) -> bool:
-    return outputs == 1 if task == "regression" else outputs >= (2 if task == "single_label_classification" else 1)
+    return outputs == 1 if task == SCORE else outputs >= (2 if task == CLASSES else 1)
 
 
 def _one_of(name: str, known: Iterable[str], what: str) -> None:
@@ -263,16 +284,3 @@ VALUES: dict[str, Callable[..., float]] = {
     **dict.fromkeys(AVERAGED, _averaged),
     **{f"f1_{average}": partial(_averaged, average=average) for average in ("micro", "macro", "samples")},
 }
-
-
-def checked_numbers(given: Any) -> dict[str, float]:
-    """What a user's `compute_metrics` returned, as names and finite numbers."""
-    if not isinstance(given, Mapping):
-        raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
-    try:
-        numbers = {str(name): float(value) for name, value in given.items()}
-    except (TypeError, ValueError) as error:
-        raise SettingsError(f"compute_metrics returned no number: {error}", "return a dict of names and numbers") from error
-    if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
-        raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
-    return numbers

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from glassloop.config import CLASSES, SCORE
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, ResourceError, SettingsError, counted, listed, no_memory, resource_error, visible
 from glassloop.model_files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
@@ -147,9 +148,19 @@ def load_config(name: str | Path = "quickstart") -> Any:
     return config
 
 
+def task_of(config: Any) -> str:
+    """What a model learns."""
+    return str(config.problem_type or (SCORE if config.num_labels == 1 else CLASSES))
+
+
+def label_names(config: Any) -> tuple[str, ...]:
+    """The names of a model's outputs in their order."""
+    return tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+
+
 def carried_labels(config: Any) -> tuple[str, ...] | None:
     """The label names a model carries in the order of their numbers; None where they are only LABEL_0, LABEL_1, …"""
-    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    names = label_names(config)
     return None if all(GENERIC_LABEL.fullmatch(name) for name in names) else names
 
 

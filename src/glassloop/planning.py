@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from glassloop.arguments import TrainingArguments
+from glassloop.config import CLASSES, SEVERAL
 from glassloop.data.batches import KIND_REMEDY, LABEL_KEYS, Batches, labels_among
 from glassloop.data.formats import arrow_rows
-from glassloop.data.labels import CLASSES, SEVERAL
 from glassloop.engine.losses import LossSum, balanced_weights, make_loss
 from glassloop.engine.optimizer import make_optimizer, make_scheduler
 from glassloop.engine.state import Plan

@@ -22,7 +22,15 @@ from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
-from glassloop.modeling import carried_labels, load_model, load_tokenizer, longest_input, refuse_unknown_tokens
+from glassloop.modeling import (
+    carried_labels,
+    label_names,
+    load_model,
+    load_tokenizer,
+    longest_input,
+    refuse_unknown_tokens,
+    task_of,
+)
 from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
 from glassloop.speed.admission import proven, usable
 
@@ -48,8 +56,7 @@ class Predictor:
         self.backend = usable(self.backend, self.model)
         config = self.model.config
         self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
-        self.task = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
-        self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
+        self.task, self.names = task_of(config), [*label_names(config)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.typed = NONE_TYPED  # special tokens in the texts last predicted
 

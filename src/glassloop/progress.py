@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,23 @@ from glassloop.engine.callbacks import Callback
 from glassloop.engine.recorder import History
 from glassloop.engine.state import Plan, State
 from glassloop.errors import printable, show
+from glassloop.measures import short_metrics
 from glassloop.run_folder import HISTORY_NAME
 
 LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
 LOOK_SECONDS, SHARES_SECONDS = 1.0, 30.0  # between two looks at several runs, and two plain lines about them
 
 
-def progress_for(plan: Plan, plain: bool, history: History) -> Callback:
-    """A bar where somebody can see it move, else lines."""
+def progress_for(plan: Plan, plain: bool, history: History, title: Callable[[str], str] = str) -> Callback:
+    """A progress bar in a terminal or notebook, else lines. `title` names a metric for a person."""
     in_notebook = "ipykernel" in sys.modules
-    return Lines(plan, history) if plain or not (in_notebook or sys.stderr.isatty()) else Bar(plan, history)
+    kind = Lines if plain or not (in_notebook or sys.stderr.isatty()) else Bar
+    return kind(plan, history, title)
 
 
-def described(metrics: dict[str, float]) -> str:
+def described(metrics: dict[str, float], title: Callable[[str], str] = str) -> str:
     """`loss 0.4012  accuracy 0.8431`: the figures of an evaluation, without its timings."""
-    skipped = ("_runtime", "_per_second")
-    shown = {name.partition("_")[2]: value for name, value in metrics.items() if not name.endswith(skipped)}
-    return "  ".join(f"{printable(name)} {value:.4f}" for name, value in shown.items())
+    return "  ".join(f"{printable(title(name))} {value:.4f}" for name, value in short_metrics(metrics).items())
 
 
 class Pace:
@@ -55,8 +55,8 @@ class Pace:
 class Bar(Callback):
     """tqdm's bar, which also works in notebooks."""
 
-    def __init__(self, plan: Plan, history: History) -> None:
-        self.plan, self.history, self.pace = plan, history, Pace()
+    def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
+        self.plan, self.history, self.title, self.pace = plan, history, title, Pace()
         self.bar: Any = None
 
     def on_fit_start(self, state: State) -> None:
@@ -75,7 +75,9 @@ class Bar(Callback):
         self.bar.set_postfix(shown | {"rows/s": f"{self.pace.per_second():.0f}"}, refresh=False)
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        self.bar.write(f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics)}", file=sys.stderr)
+        self.bar.write(
+            f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics, self.title)}", file=sys.stderr
+        )
 
     def on_fit_end(self, state: State) -> None:
         self.bar.close()
@@ -84,8 +86,8 @@ class Bar(Callback):
 class Lines(Callback):
     """One line now and then, for logs and pipes."""
 
-    def __init__(self, plan: Plan, history: History) -> None:
-        self.plan, self.history, self.pace, self.last = plan, history, Pace(), 0.0
+    def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
+        self.plan, self.history, self.title, self.pace, self.last = plan, history, title, Pace(), 0.0
 
     def on_fit_start(self, state: State) -> None:
         self.pace = Pace()
@@ -106,7 +108,7 @@ class Lines(Callback):
         )
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        self.line(f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics)}")
+        self.line(f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics, self.title)}")
 
     def line(self, text: str) -> None:
         show(text, sys.stderr)

@@ -1,45 +1,173 @@
-"""What a run found out, for a person: its scores beside the baseline as a table, and its predictions as a file."""
+"""What a run found out, for a person: its scores beside the baseline as tables, and its predictions as a file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from glassloop.config import SCORE, SEVERAL
+from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
+from glassloop.data.facts import SHOWN_LABELS
 from glassloop.engine.evaluate import Evaluation
 from glassloop.errors import printable
 from glassloop.files import write_text
-from glassloop.metrics import decide, metrics_for
+from glassloop.measures import Measures, no_better, short_metrics
+from glassloop.metrics import CORRELATIONS, decide
+from glassloop.run_folder import ClassRecord, RunRecord
+from glassloop.trainer import Trainer
+
+NOTHING = "-"  # a score that does not exist
 
 
-def majority_baseline(examples: Examples, split: str) -> dict[str, float]:
-    """The metrics of always answering what is most frequent in training (for scores: their mean)."""
+@dataclass(frozen=True)
+class Outcome:
+    """The evaluation of one split, the majority baseline (None without training rows), and the scores of each class."""
+
+    split: str
+    prefix: str  # of its metrics in the record of a run
+    found: Evaluation
+    baseline: dict[str, float] | None
+    classes: dict[str, ClassRecord]
+    measures: Measures
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics without prefix and timings."""
+        return short_metrics(self.found.metrics, self.prefix)
+
+
+def outcome_of(examples: Examples, split: str, found: Evaluation, measures: Measures, prefix: str = "eval") -> Outcome:
+    """What an evaluation found, beside what always giving the same answer would."""
+    compared = "train" in examples.splits and split != "train"
+    baseline = majority_baseline(examples, split, measures) if compared else None
+    classes = {}
+    if found.labels is not None and examples.labels and "f1_macro" in measures.keys:
+        classes = class_scores(decide(found.logits, examples.task), found.labels, examples.labels.names)
+    return Outcome(split, prefix, found, baseline, classes, measures)
+
+
+def validation_names(examples: Examples) -> list[str]:
+    """The validation splits that have labels; the first one is evaluated while training."""
+    return [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
+
+
+def prefixes(splits: list[str]) -> list[str]:
+    """What the metrics of each split begin with: `eval` for the first, then `eval_mismatched` for validation_mismatched."""
+    return ["eval", *(f"eval_{split.removeprefix('validation_')}" for split in splits[1:])][: len(splits)]
+
+
+def final_outcomes(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+    """Evaluate a trained model on every validation split."""
+    splits, outcomes = validation_names(examples), []
+    encoded = encode(examples, trainer.processing_class, max_length) if splits else {}
+    for split, prefix in zip(splits, prefixes(splits), strict=True):
+        found = trainer.evaluation(encoded[split].rows, prefix)
+        outcomes.append(outcome_of(examples, split, found, trainer.measures, prefix))
+    return outcomes
+
+
+def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
+    """The record of a run with what its evaluations found."""
+    evaluation = {name: value for outcome in outcomes for name, value in outcome.found.metrics.items()}
+    baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
+    return replace(record, evaluation=evaluation, baseline=short_metrics(baseline), classes=outcomes[0].classes or None)
+
+
+def majority_baseline(examples: Examples, split: str, measures: Measures) -> dict[str, float]:
+    """The metrics of always answering what is most frequent in training (for scores: their mean).
+
+    That answer has no correlation, and no F1 of a class that it never gives.
+    """
     references = labels_of(examples, split)
-    train = np.asarray(labels_of(examples, "train"))
-    if examples.task == "regression":
+    train, names = np.asarray(labels_of(examples, "train")), examples.labels.names if examples.labels else ()
+    undefined = ["matthews_correlation", *CORRELATIONS]
+    if examples.task == SCORE:
         guess: Any = float(train.mean())
-    elif examples.task == "multi_label_classification":
+    elif examples.task == SEVERAL:
         guess = (train.mean(axis=0) >= 0.5).astype(int)
     else:
         guess = int(np.bincount(train).argmax())
+        undefined += ["f1"] if names[guess] != measures.positive else []
     predictions = np.broadcast_to(guess, np.shape(references))
-    return metrics_for(examples.task, examples.num_labels).compute(predictions=predictions, references=references)
+    metric = measures.metric(examples.task, names or ["score"])
+    values = metric.compute(predictions=predictions, references=references)
+    return {key: value for key, value in values.items() if key not in undefined}
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
     """The labels of a split as numbers, scores, or rows of 0 and 1."""
     cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
-    if examples.task != "multi_label_classification":
+    if examples.task != SEVERAL:
         return np.asarray(cells.to_numpy())
     rows = np.zeros((len(cells), examples.num_labels), dtype=np.int64)
     for row, numbers in enumerate(cells.to_pylist()):
         rows[row, numbers] = 1
     return rows
+
+
+def class_scores(predictions: np.ndarray, references: np.ndarray, names: tuple[str, ...]) -> dict[str, ClassRecord]:
+    """Precision, recall and F1 of each class; None where there is nothing to count."""
+    if predictions.ndim == 1:
+        predictions, references = (np.eye(len(names), dtype=bool)[rows.astype(np.int64)] for rows in (predictions, references))
+    given, wanted = predictions.astype(bool), references.astype(bool)
+    right, predicted, support = (rows.sum(axis=0).tolist() for rows in (given & wanted, given, wanted))
+    found = {}
+    for number, name in enumerate(names):
+        hits, told, true = right[number], predicted[number], support[number]
+        precision, recall = hits / told if told else None, hits / true if true else None
+        found[name] = ClassRecord(precision, recall, 2 * hits / (told + true) if told + true else None, true)
+    return found
+
+
+def show_outcome(console: Console, outcome: Outcome, title: str) -> None:
+    """Print the table of an evaluation, the scores of each class, and whether the baseline is beaten at all."""
+    console.print(results_table(outcome, title))
+    if outcome.classes:
+        console.print(class_table(outcome.classes))
+    if outcome.baseline is not None and (keys := no_better(outcome.metrics, outcome.baseline, outcome.measures)):
+        console.print(Text(f"• {remark_on(keys, outcome.measures)}"))
+
+
+def remark_on(keys: list[str], measures: Measures) -> str:
+    return printable(f"no better than the majority baseline: {', '.join(map(measures.title, keys))}")
+
+
+def results_table(outcome: Outcome, title: str) -> Table:
+    """The metrics of a split and their baseline."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in (title, "this run", "majority baseline"):
+        table.add_column(Text(printable(name)), justify="left" if name == title else "right")
+    for key, value in outcome.metrics.items():
+        table.add_row(Text(printable(outcome.measures.title(key))), *figures([value, (outcome.baseline or {}).get(key)]))
+    return table
+
+
+def class_table(classes: dict[str, ClassRecord]) -> Table:
+    """The scores of each class; of many, those with the most rows."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("class", "precision", "recall", "f1", "rows"):
+        table.add_column(name, justify="left" if name == "class" else "right")
+    shown = [*classes.items()]
+    if hidden := max(0, len(shown) - SHOWN_LABELS):
+        shown = sorted(shown, key=lambda entry: -entry[1].support)[:SHOWN_LABELS]
+    for name, scores in shown:
+        table.add_row(Text(printable(name)), *figures([scores.precision, scores.recall, scores.f1]), f"{scores.support:,}")
+    if hidden:
+        table.add_row(f"and {hidden:,} more")
+    return table
+
+
+def figures(values: list[float | None]) -> Iterator[str]:
+    return (NOTHING if value is None else f"{value:.4f}" for value in values)
 
 
 def write_predictions(path: Path, examples: Examples, split: str, found: Evaluation) -> None:
@@ -63,15 +191,3 @@ def named(choice: Any, names: tuple[str, ...] | None) -> Any:
     if isinstance(choice, list):
         return [name for name, there in zip(names, choice, strict=True) if there]
     return names[choice]
-
-
-def results_table(metrics: dict[str, float], baseline: dict[str, float], split: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in (split, "this run", "majority baseline"):
-        table.add_column(Text(printable(name)), justify="left" if name == split else "right")
-    for name, value in metrics.items():
-        short = name.partition("_")[2]
-        if short in ("runtime", "samples_per_second"):
-            continue
-        table.add_row(Text(printable(short)), f"{value:.4f}", f"{baseline[short]:.4f}" if short in baseline else "")
-    return table

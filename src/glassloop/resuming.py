@@ -13,6 +13,7 @@ from glassloop.engine.identity import (
     schedule_values,
 )
 from glassloop.engine.state import Plan
+from glassloop.modeling import label_names
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
@@ -37,7 +38,7 @@ def identity_of(trainer: Trainer, plan: Plan) -> Identity:
         "device": backend.device.type,
         "precision": backend.precision,
         "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
-        "labels": [str(model.config.id2label[number]) for number in sorted(model.config.id2label)],
+        "labels": [*label_names(model.config)],
         "config": config_values(model.config),
         "frozen": frozen_names(model),
         "loss": trainer.task if trainer.custom_loss is None else identified(trainer.custom_loss),

@@ -116,6 +116,16 @@ class DifferenceRecord:
 
 
 @dataclass(frozen=True)
+class ClassRecord:
+    """The scores of one class; None where there is nothing to count. `support` is its number of rows."""
+
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    support: int
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything run.json says about a run. What is known only at the end is None until then."""
 
@@ -136,10 +146,13 @@ class RunRecord:
     difference: DifferenceRecord | None = None
     processes: int = 1
     versions: dict[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    positive_label: str | None = None  # the class that the metric f1 is the score of
     result: dict[str, float] | None = None
     stop_reason: str | None = None
     evaluation: dict[str, float] | None = None
     baseline: dict[str, float] | None = None
+    classes: dict[str, ClassRecord] | None = None
     best_step: int | None = None
     seconds: float | None = None
 

@@ -26,8 +26,9 @@ from glassloop.engine.recorder import versions
 from glassloop.errors import ModelError, SettingsError, listed, printable, say
 from glassloop.files import replacing_dir, user_path
 from glassloop.lock import LOCK_NAME, locked, refuse_held
+from glassloop.measures import refuse_unknown_metric
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
-from glassloop.results import majority_baseline, results_table, write_predictions
+from glassloop.results import final_outcomes, scored, show_outcome, validation_names, write_predictions
 from glassloop.run_folder import (
     CHECKPOINTS_NAME,
     FINISHED,
@@ -93,18 +94,17 @@ def train_run(
         for note in examples.notes:
             console.print(Text(f"• {printable(note)}", style="dim"))
         trained = trainer.train(resume_from_checkpoint=checkpoint)
-        found = trainer.evaluation() if trainer.eval_dataset is not None else None
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
-        if found is not None:
-            split = validation_name(examples) or ""
-            baseline = majority_baseline(examples, split)
-            record = replace(record, evaluation=found.metrics, baseline=baseline, best_step=trainer.state.best_step)
-            console.print(results_table(found.metrics, baseline, split))
+        outcomes = final_outcomes(trainer, examples, record.max_length)
+        if outcomes:
+            record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
+        for outcome in outcomes:
+            show_outcome(console, outcome, outcome.split)
         if backend.is_main:
             with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
                 trainer.write_model(writing)
-            if found is not None:
-                write_predictions(folder / predictions_name(split), examples, split, found)
+            for outcome in outcomes:
+                write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
             record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
             write_run(folder, record)
         backend.wait()
@@ -126,7 +126,7 @@ def assemble(
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
     network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
-    held_out = validation_name(examples)
+    held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
         args,
@@ -134,7 +134,9 @@ def assemble(
         eval_dataset=encoded[held_out].rows if held_out else None,
         processing_class=tokenizer,
         backend=backend,
+        measures=examples.measures,
     )
+    refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     trainer.prove()
     batches = trainer.batches(trainer.train_dataset, training=True)
     record = RunRecord(
@@ -153,6 +155,8 @@ def assemble(
         savings=tuple(trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay)),
         difference=DifferenceRecord(**asdict(proof)) if (proof := proof_of(trainer.backend, network)) else None,
         processes=backend.num_processes,
+        metrics=trainer.measures.keys,
+        positive_label=trainer.measures.positive,
         versions=versions(),
     )
     return trainer, examples, record
@@ -199,12 +203,6 @@ def refuse_other_model(given: str | None, stored: str) -> None:
     """Raise where a run would go on with a model of another name."""
     if given and given != stored and not (Path(given).exists() and Path(given).resolve() == Path(stored).resolve()):
         raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "leave --model away")
-
-
-def validation_name(examples: Examples) -> str | None:
-    """The split to evaluate on while training: the first validation split that has labels."""
-    names = [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
-    return names[0] if names else None
 
 
 def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:

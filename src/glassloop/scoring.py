@@ -17,17 +17,26 @@ from glassloop.data.special_tokens import TypedTokens
 from glassloop.data.writers import refuse_target
 from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, printable, say, show, visible
 from glassloop.files import find_path, user_path
+from glassloop.measures import recorded_measures
 from glassloop.predictor import Prediction, Predictor
-from glassloop.results import majority_baseline, results_table
+from glassloop.results import outcome_of, prefixes, show_outcome, validation_names
 from glassloop.run_folder import split_changes
-from glassloop.runs import validation_name
 from glassloop.trainer import Trainer
 
 
 def evaluate_run(
-    run: str, data: str | None, split: str | None, device: str, batch_size: int, given: dict[str, Any]
+    run: str,
+    data: str | None,
+    split: str | None,
+    device: str,
+    batch_size: int,
+    given: dict[str, Any],
+    positive: str | None = None,
 ) -> dict[str, float]:
-    """Print and return the metrics of a run's model on a split of its own or of other data."""
+    """Print and return the metrics of a run's model on a split of its own or of other data.
+
+    `split` is by default every validation split; `positive` is the class whose F1 is reported, by default that of the run.
+    """
     predictor = Predictor(run, device=device, batch_size=batch_size)
     described = predictor.run.data if predictor.run else None
     source = data or (described.source if described else None)
@@ -42,31 +51,35 @@ def evaluate_run(
         separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
         settings = {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
     examples = load_examples(source, outputs=predictor.outputs, **{**settings, "task": predictor.task})
-    name = split or validation_name(examples) or next(iter(examples.splits))
-    if name not in examples.splits:
-        near = did_you_mean(name, examples.splits)
-        raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
-    if (
-        described
-        and data is None
-        and (changed := split_changes(described.splits, examples.facts, dict.fromkeys(("train", name))))
-    ):
+    names = [split] if split else validation_names(examples) or [*examples.splits][:1]
+    for name in names:
+        if name not in examples.splits:
+            near = did_you_mean(name, examples.splits)
+            raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+        if examples.facts[name].unlabelled:
+            remedy = "choose another with --split, or use predict"
+            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
+    compared = dict.fromkeys(("train", *names))
+    if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
         raise DataError(
             f"{source}: the data have changed since the run: {'; '.join(changed)}",
             "restore the data; to score other data, name them: glassloop evaluate RUN DATA",
         )
-    if examples.facts[name].unlabelled:
-        raise SettingsError(f"the split {name} has no labels to compare with", "choose another with --split, or use predict")
-    encoding = encode(examples, predictor.tokenizer, predictor.max_length)[name]
-    say_note(encoding.typed)
-    rows = encoding.rows
-    args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32")
-    trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend)
-    metrics = trainer.evaluate(rows)
-    baseline = majority_baseline(examples, name) if "train" in examples.splits and name != "train" else {}
+    encoded = encode(examples, predictor.tokenizer, predictor.max_length)
+    args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32", positive_label=positive)
+    known = examples.measures
+    if (record := predictor.run) is not None:
+        known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
+    trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend, measures=known)
     alone = find_path(source) if len(examples.splits) == 1 else None  # a file has no splits
-    shown = alone.name if alone and alone.is_file() else name
-    Console().print(results_table(metrics, baseline, f"{shown} ({counted(len(rows), 'row', 'rows')})"))
+    metrics: dict[str, float] = {}
+    for name, prefix in zip(names, prefixes(names), strict=True):
+        say_note(encoded[name].typed)
+        found = trainer.evaluation(rows := encoded[name].rows, prefix)
+        metrics |= found.metrics
+        shown = alone.name if alone and alone.is_file() else name
+        outcome = outcome_of(examples, name, found, trainer.measures, prefix)
+        show_outcome(Console(), outcome, f"{shown} ({counted(len(rows), 'row', 'rows')})")
     return metrics
 
 

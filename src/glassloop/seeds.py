@@ -13,24 +13,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import lengths_of
 from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
-from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, printable, show
+from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
 from glassloop.files import user_path, write_text
 from glassloop.lock import locked
+from glassloop.measures import short_metrics
 from glassloop.progress import Several
 from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
 from glassloop.runs import assemble, free_folder, resumed_folder
+from glassloop.seed_results import measures_of, show_seeds, summary
 
 PROGRAM = [sys.executable, "-m", "glassloop"]
 OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not
@@ -80,7 +77,7 @@ def train_seeds(
         left = [seed for seed in seeds if record["seeds"][str(seed)]["status"] != "finished"]
         write_record(folder, record, "stopped" if got and left else "failed" if failed else "finished")
     if not got or not left:
-        show_table(record)
+        show_seeds(record)
     for seed, lines in failed.items():
         say(f"seed {seed} failed with exit code {codes[seed]} ({folder / f'seed-{seed}.log'}):")
         for line in lines:
@@ -189,7 +186,8 @@ def run_children(
                 codes[child.seed] = code if code >= 0 else 128 - code
                 entry = result_of(run) if code == 0 else None
                 if entry:
-                    figures = "".join(f"{name} {value:.4f}  " for name, value in entry["metrics"].items())
+                    title = measures_of(entry).title
+                    figures = "".join(f"{title(name)} {value:.4f}  " for name, value in entry["metrics"].items())
                     shown.line(f"seed {child.seed} ends: {figures}{entry['seconds']:.0f} s → {run}")
                 elif codes[child.seed] in [128 + number for number in got]:
                     entry = {"status": "stopped"}
@@ -235,11 +233,10 @@ def result_of(run: Path) -> dict[str, Any] | None:
         return None
     if not found.finished:
         return None
-    kept = {name.partition("_")[2]: value for name, value in (found.evaluation or {}).items()}
-    metrics = {name: value for name, value in kept.items() if name not in ("runtime", "samples_per_second")}
+    measures = {"keys": found.metrics, "positive": found.positive_label}
     rows = {name: split.fingerprint for name, split in found.data.splits.items()}
-    entry = {"metrics": metrics, "baseline": found.baseline or {}, "rows": rows}
-    return {"status": "finished", "folder": run.name, "seconds": found.seconds, **entry}
+    entry = {"metrics": short_metrics(found.evaluation or {}), "baseline": found.baseline or {}, "rows": rows}
+    return {"status": "finished", "folder": run.name, "seconds": found.seconds, "measures": measures, **entry}
 
 
 def last_words(log: Path, begin: int) -> list[str]:
@@ -251,38 +248,12 @@ def last_words(log: Path, begin: int) -> list[str]:
 
 def write_record(folder: Path, record: dict[str, Any], status: str) -> None:
     """Replace what is written about the seeds; mean and standard deviation are of those that are finished."""
-    found = [entry for entry in record["seeds"].values() if entry["status"] == "finished"]
-    over = {name: [entry["metrics"][name] for entry in found] for name in (found[0]["metrics"] if found else ())}
-    guessed = {name: [entry["baseline"][name] for entry in found] for name in (found[0]["baseline"] if found else ())}
     record |= {
         "status": status,
-        "mean": {name: mean(values) for name, values in over.items()},
-        "standard_deviation": {name: stdev(values) for name, values in over.items()} if len(found) > 1 else None,
-        "baseline": {name: mean(values) for name, values in guessed.items()},
+        **summary(record),
         "versions": versions(),
     }
     write_text(folder / SEEDS_NAME, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def show_table(record: dict[str, Any]) -> None:
-    """A row a seed, then mean and standard deviation (n - 1), and what always giving the same answer would get."""
-    found = {seed: entry for seed, entry in record["seeds"].items() if entry["status"] == "finished"}
-    if not record["mean"]:
-        return
-    rows = {f"seed {seed}": entry["metrics"] for seed, entry in found.items()}
-    rows |= {f"mean of {len(found)}": record["mean"]}
-    rows |= {"standard deviation": record["standard_deviation"]} if len(found) > 1 else {}
-    rows |= {"majority baseline": record["baseline"]}
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", *record["mean"]):
-        table.add_column(Text(printable(name)), justify="right" if name else "left", no_wrap=True)
-    for name, values in rows.items():
-        table.add_row(name, *(f"{values[metric]:.4f}" if metric in values else "" for metric in record["mean"]))
-    console = Console(stderr=True)
-    console.width = max(console.width, console.measure(table).maximum)  # no figure is cut
-    console.print(table)
-    if any(entry["rows"] != next(iter(found.values()))["rows"] for entry in found.values()):
-        say("• the data changed between seeds: their scores are not of the same rows")
 
 
 def say(text: str) -> None:

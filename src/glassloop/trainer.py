@@ -25,8 +25,16 @@ from glassloop.engine.state import Plan, State
 from glassloop.errors import DivergedError, listed, say
 from glassloop.files import share_files, user_path
 from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
-from glassloop.metrics import checked_numbers, decide, metrics_for
-from glassloop.modeling import accepted_inputs, quiet_transformers, refuse_not_finite, refuse_unknown_tokens
+from glassloop.measures import Measures, checked_numbers, chosen_measures
+from glassloop.metrics import decide
+from glassloop.modeling import (
+    accepted_inputs,
+    label_names,
+    quiet_transformers,
+    refuse_not_finite,
+    refuse_unknown_tokens,
+    task_of,
+)
 from glassloop.planning import class_weights_of, infer_task, loss_of, make_plan, refuse_labels
 from glassloop.session import trained
 from glassloop.speed.admission import TrainingUse, proven, usable
@@ -58,8 +66,8 @@ class TrainOutput(NamedTuple):
 
 
 class Trainer:
-    """Trains and evaluates one model. `loss` is a function of logits and labels that returns a loss a row (or their sum);
-    `on_gradients` is called with the model after the backward passes of a step, before clipping."""
+    """Trains and evaluates one model. `loss` is a function of logits and labels that returns a loss a row (or their sum).
+    `on_gradients` is called with the model before clipping. `measures` (of examples) replace the default metrics."""
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class Trainer:
         on_gradients: Callable[[Any], None] | None = None,
         accelerator: Any = None,
         backend: PlainBackend | None = None,
+        measures: Measures | None = None,
         **unsupported: Any,
     ) -> None:
         refuse_unsupported(unsupported)
@@ -93,9 +102,8 @@ class Trainer:
         self.data_collator = data_collator
         refuse_unknown_tokens(self.processing_class, self.model)
         self.optimizers, self.callbacks = optimizers, callbacks or []
-        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
-        self.compute_metrics = compute_metrics
-        self.custom_loss, self.on_gradients = loss, on_gradients
+        self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
+        self.compute_metrics, self.given_measures, self.custom_loss = compute_metrics, measures, loss
         self.choose_usable()
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
         self.holds_lock = False  # set where the folder is locked for longer than the training
@@ -171,10 +179,12 @@ class Trainer:
     @property
     def task(self) -> str:
         """What the model learns, from its config."""
-        config = self.model.config
-        if config.problem_type:
-            return str(config.problem_type)
-        return "regression" if config.num_labels == 1 else "single_label_classification"
+        return task_of(self.model.config)
+
+    @property
+    def measures(self) -> Measures:
+        """The metrics of an evaluation, where compute_metrics is not given."""
+        return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
 
     @property
     def known_rows(self) -> list[Any]:
@@ -253,7 +263,7 @@ class Trainer:
         """The user's metrics, else those that fit the task."""
         if self.compute_metrics is not None:
             return checked_numbers(self.compute_metrics(found))
-        metric = metrics_for(self.task, int(self.model.config.num_labels))
+        metric = self.measures.metric(self.task, label_names(self.model.config))
         return metric.compute(predictions=decide(found.predictions, self.task), references=found.label_ids)
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: None = None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -192,7 +192,8 @@ class Training:
             name = args.run_name or self.folder.name
             watching.append(Trackers(args.trackers, self.folder, name, args.to_dict(), history))
         if self.backend.is_main and not self.trainer.quiet:
-            watching.append(progress_for(self.plan, args.disable_tqdm, history))
+            title = self.trainer.measures.title if self.trainer.compute_metrics is None else str
+            watching.append(progress_for(self.plan, args.disable_tqdm, history, title))
         return [*watching, *self.trainer.callbacks]
 
     @property

@@ -22,13 +22,13 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("hub", "lock", "model_files", "model_limits", "records", "run_folder"),
     ),
     # What goes into a model, the model, and how its answers are judged.
-    "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "seeding"),
+    "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "measures", "seeding"),
     # The loop, and how to make it fast.
     "FLOOR 2": ("engine.", "speed."),
     # Whole tasks put together, and what a person is shown.
     "FLOOR 3": (
         *("overview", "doctor", "devices", "progress", "planning", "resuming", "training", "hooks", "session", "trainer"),
-        *("predictor", "results", "runs", "scoring", "launch", "processes", "seeds", "eject", "verify"),
+        *("predictor", "results", "runs", "scoring", "launch", "processes", "seeds", "seed_results", "eject", "verify"),
     ),
     # The doors.
     "ROOF": ("cli", "__main__", "__init__"),

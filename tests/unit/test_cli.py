@@ -31,7 +31,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["--model", "--config", "--new_head", "--resume", "--processes", "--seeds", "--seeds_at_once"],
         (TrainingArguments, DataSettings),
     ),
-    "evaluate": (["run", "data"], ["--split", "--device", "--batch_size"], (DataSettings,)),
+    "evaluate": (["run", "data"], ["--split", "--device", "--batch_size", "--positive_label"], (DataSettings,)),
     "predict": (
         ["run", "text", "text_pair"],
         ["--file", "--out", "--text", "--text_pair", "--delimiter", "--device"],

@@ -115,7 +115,7 @@ def every_metric() -> dict[str, tuple[str, Callable[[], Metric]]]:
             kind = "multilabel" if config in ("samples", "multilabel") else "scores" if config == "stsb" else "classes"
             if name not in AVERAGED or config != "multilabel":  # Which would need an average as well.
                 every[f"{name}-{config}"] = (kind, partial(load_metric, name, config))
-    every["for-binary"] = ("classes", partial(metrics_for, "single_label_classification", 2))
+    every["for-binary"] = ("classes", partial(metrics_for, "single_label_classification", 2, positive=1))
     every["for-classes"] = ("classes", partial(metrics_for, "single_label_classification", 3))
     every["for-labels"] = ("multilabel", partial(metrics_for, "multi_label_classification", 4))
     every["for-scores"] = ("scores", partial(metrics_for, "regression", 1))
@@ -154,9 +154,15 @@ def test_two_classes(size: int, positive: float) -> None:
             assert load_metric(name).compute(**given) == {name: close(from_counts(name, *tally))}
             other = counts(predictions, references, 0)
             assert load_metric(name).compute(**given, pos_label=0) == {name: close(from_counts(name, *other))}
+        for number in (0, 1):
+            of_class = from_counts("f1", *counts(predictions, references, number))
+            expected = {"accuracy": close(accuracy), "f1": close(of_class)}
+            assert metrics_for("single_label_classification", 2, positive=number).compute(**given) == expected
+        seen = sorted({*predictions.tolist(), *references.tolist()})
+        macro = averaged("f1", [counts(predictions, references, label) for label in seen], "macro")
         assert metrics_for("single_label_classification", 2).compute(**given) == {
             "accuracy": close(accuracy),
-            "f1": close(f1),
+            "f1_macro": close(macro),
         }
 
 
@@ -532,6 +538,18 @@ def test_decisions_suit_the_metrics(task: str) -> None:
     assert list(result.values()) == [close(1.0)] * len(result)
     with pytest.raises(DataError, match=r"row 1 .* holds nan"):
         decide(np.array([[0.0] * outputs, [math.nan] * outputs]), task)
+
+
+def test_one_class_of_several_and_chosen_keys() -> None:
+    predictions, references = class_rows(0, 90, (0.2, 0.3, 0.5))
+    metric = metrics_for("single_label_classification", 3, keys=("f1", "matthews_correlation"), positive=2)
+    assert metric.compute(predictions=predictions, references=references) == {
+        "f1": close(from_counts("f1", *counts(predictions, references, 2))),
+        "matthews_correlation": close(matthews(predictions, references)),
+    }
+    for task, positive in (("single_label_classification", 3), ("single_label_classification", -1), ("regression", 0)):
+        with pytest.raises(SettingsError, match=f"positive={positive} is not a class"):
+            metrics_for(task, 1 if task == "regression" else 3, positive=positive)
 
 
 def test_tasks_refused() -> None:

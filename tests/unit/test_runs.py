@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassloop import decide, load_examples, metrics_for
+from glassloop import decide, metrics_for
 from glassloop.arguments import TrainingArguments
 from glassloop.engine.backends import PlainBackend
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
@@ -19,7 +19,6 @@ from glassloop.runs import (
     assemble,
     free_folder,
     train_run,
-    validation_name,
 )
 
 ROWS = "text,label\n" + "".join(
@@ -108,7 +107,9 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     assert (found.device, found.precision, found.backend, found.processes) == ("cpu", "fp32", "packed", 1)
     assert found.versions["torch"]
     assert (found.seconds or 0) > 0
-    assert {*(found.baseline or {})} == {"accuracy", "f1"}
+    assert (found.metrics, found.positive_label) == (("accuracy", "f1_macro"), None)
+    assert {*(found.baseline or {})} == {"accuracy", "f1_macro"}
+    assert {name: scores.support for name, scores in (found.classes or {}).items()} == {"neg": 1, "pos": 2}
 
 
 def test_history_and_description_agree(run: tuple[Path, str]) -> None:
@@ -129,7 +130,7 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
     again = metrics_for("single_label_classification", 2).compute(predictions=decided, references=references)
     evaluation = read_run(folder).evaluation
     assert {f"eval_{name}": value for name, value in again.items()} == {
-        name: evaluation[name] for name in ("eval_accuracy", "eval_f1")
+        name: evaluation[name] for name in ("eval_accuracy", "eval_f1_macro")
     }
     costs = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), references]
     assert evaluation["eval_loss"] == pytest.approx(costs.mean(), abs=1e-6)
@@ -197,16 +198,6 @@ def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -
     assert not (tmp_path / "out" / "model").exists()
 
 
-def test_the_split_to_evaluate_on_is_the_first_validation_split_with_labels() -> None:
-    rows = [{"text": f"{'good' if number % 2 else 'bad'} {number}", "label": number % 2} for number in range(12)]
-    secret = [{**row, "label": -1} for row in rows]
-    assert validation_name(load_examples(rows)) == "validation"
-    assert validation_name(load_examples({"train": rows, "dev": rows})) == "validation"
-    assert validation_name(load_examples({"train": rows, "validation_b": secret, "validation_a": rows})) == "validation_a"
-    assert validation_name(load_examples({"train": rows, "validation": secret})) is None
-    assert validation_name(load_examples({"test": rows})) is None
-
-
 def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, lively_dir: Path, write) -> None:
     write("data/train.csv", ROWS)
     write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
@@ -241,6 +232,32 @@ def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_p
     assert record.data.label_order == ("neg", "pos, really")
     counts = examples.facts["train"].label_counts
     assert counts["pos, really"] > counts["neg"], "two of three rows are 1"
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
+    lively_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scarce class of a lopsided file, which is not the last of the alphabet."""
+    rows = [f"film {number},{'complaint' if number % 9 == 0 else 'ok'}" for number in range(45)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ""]))
+    settings = {**COMMON, "max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "f1"}
+    data, model = str(tmp_path / "rows.csv"), str(lively_dir)
+    with pytest.raises(SettingsError) as caught:
+        train_run(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {})
+    assert caught.value.remedy == "name the class whose F1 counts with positive_label, or use f1_macro"
+    capsys.readouterr()
+    chosen = {**settings, "output_dir": str(tmp_path / "out"), "positive_label": "complaint", "learning_rate": 0.0}
+    found = read_run(train_run(data, model, chosen, {}))
+    assert (found.metrics, found.positive_label, found.settings.positive_label) == (("accuracy", "f1"), *["complaint"] * 2)
+    assert {*(found.baseline or {})} == {"accuracy"}, "always answering ok has no F1 of complaint"
+    assert found.classes is None
+    told = capsys.readouterr().err
+    assert f"f1 (complaint) {(found.evaluation or {})['eval_f1']:.4f}" in told, "while training"
+    assert [line.split()[-1] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
+    assert "• no better than the majority baseline: " in told
 
 
 # --- seeds -------------------------------------------------------------------------------------------------------

@@ -28,9 +28,19 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
 
 
 def evaluated(
-    run: Path, data: Path | None = None, split: str | None = None, batch_size: int = 4, **given: Any
+    run: Path,
+    data: Path | None = None,
+    split: str | None = None,
+    batch_size: int = 4,
+    positive: str | None = None,
+    **given: Any,
 ) -> dict[str, float]:
-    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given)
+    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given, positive)
+
+
+def rows_of(run: Path, split: str) -> list[tuple[str, str]]:
+    with (run.parent / f"{split}.csv").open(newline="") as opened:
+        return [(row["text"], row["label"]) for row in csv.DictReader(opened)]
 
 
 def share_right(run: Path, rows: list[tuple[str, str]]) -> float:
@@ -47,21 +57,35 @@ OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[numb
 def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = json.loads((text_run / "run.json").read_text())
     found = evaluated(text_run)
-    for name in ("eval_loss", "eval_accuracy", "eval_f1"):
+    for name in ("eval_loss", "eval_accuracy", "eval_f1_macro"):
         assert found[name] == pytest.approx(stored["evaluation"][name], abs=1e-5)
     out = capsys.readouterr().out
     head, *lines = out.splitlines()
     assert head.split("  ")[0] == "validation (11 rows)"
     assert head.rstrip().endswith("this run  majority baseline")
-    shown = {line.split()[0]: line.split()[1:] for line in lines}
+    shown = {line.split("  ")[0]: line.split()[-2:] for line in lines[:3]}
     assert shown["accuracy"] == [f"{found['eval_accuracy']:.4f}", f"{stored['baseline']['accuracy']:.4f}"]
-    assert [*shown] == ["loss", "accuracy", "f1"]
+    assert [*shown] == ["loss", "accuracy", "f1 (macro)"]
+    assert lines[3].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[-1] for line in lines[4:6]] == ["8", "3"]
+
+
+def test_the_class_whose_f1_counts(text_run: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+    found = evaluated(text_run, positive="neg")
+    rows = rows_of(text_run, "validation")
+    answers = Predictor(text_run, device="cpu").predict([text for text, _ in rows])
+    given, wanted = [answer.label == "neg" for answer in answers], [name == "neg" for _, name in rows]
+    right = sum(one and other for one, other in zip(given, wanted, strict=True))
+    assert found["eval_f1"] == pytest.approx(2 * right / (sum(given) + sum(wanted)))
+    assert "eval_f1_macro" not in found
+    assert "f1 (neg)" in capsys.readouterr().out
+    with says('positive_label is "nge", not one of pos, really, neg; did you mean "neg"?', "name one of the labels"):
+        evaluated(text_run, positive="nge")
 
 
 @pytest.mark.parametrize(("split", "rows"), [("train", 40), ("validation", 11), ("test", 9)])
 def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with (text_run.parent / f"{split}.csv").open(newline="") as opened:
-        expected = share_right(text_run, [(row["text"], row["label"]) for row in csv.DictReader(opened)])
+    expected = share_right(text_run, rows_of(text_run, split))
     assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
     assert f"{split} ({rows} rows)" in capsys.readouterr().out
 

@@ -47,13 +47,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class Known:
-    """What a source says about itself: a public task knows its columns, task and label names."""
+    """What a source says about itself: a public task knows its columns, label names, task and metrics."""
 
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
     label_names: tuple[str, ...] | None = None
     task: str | None = None
+    metrics: tuple[str, ...] | None = None
 
 
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from glassloop.config import DataSettings
+from glassloop.config import CLASSES, SCORE, SEVERAL, DataSettings
 from glassloop.data.cells import label_cells, parts_of
 from glassloop.data.columns import Columns, Known, find_columns, notes_on_columns, written_columns
 from glassloop.data.facts import SplitFacts, facts_of, notes_on
 from glassloop.data.labels import (
-    CLASSES,
-    SEVERAL,
     LabelSet,
     label_column,
     no_labels,
@@ -27,6 +25,7 @@ from glassloop.data.labels import (
 )
 from glassloop.data.survey import Part, RawSplit, whole_part
 from glassloop.errors import DataError, listed
+from glassloop.measures import Measures, default_measures
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -44,6 +43,7 @@ class Examples:
     labels: LabelSet | None
     facts: dict[str, SplitFacts]
     notes: list[str]
+    measures: Measures
 
     @property
     def num_labels(self) -> int:
@@ -92,6 +92,7 @@ def prepare(
         "columns": asdict(columns),
         "task": task,
         "labels": asdict(labels) if labels else None,
+        "measures": asdict(measured_by(known, task, labels, parts[fitted].survey.found.values())),
         "facts": {name: asdict(fact) for name, fact in facts.items()},
         "notes": notes + notes_on(facts, labels),
     }
@@ -115,7 +116,18 @@ def load_prepared(folder: Path) -> Examples:
         features[columns.label_name] = List(kind) if described["task"] == SEVERAL else kind
         splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
     facts = {name: SplitFacts(**fact) for name, fact in described["facts"].items()}
-    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, described["notes"])
+    measures = Measures(tuple(described["measures"]["keys"]), described["measures"]["positive"])
+    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, described["notes"], measures)
+
+
+def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[str]) -> Measures:
+    """The metrics of the data: those of a public task, F1 of class 1 where the cells are 0 and 1, or what fits the names."""
+    names, order = (labels.names, labels.order) if labels else ((), None)
+    if known.metrics and task == known.task and (order or task == SCORE):
+        return Measures(known.metrics, order[1] if order and "f1" in known.metrics else None)
+    if task == CLASSES and order and len(names) == 2 and {*values} <= {"0", "1"} and not {*values} & {*names}:
+        return Measures(("accuracy", "f1"), order[1])
+    return default_measures(task, names)
 
 
 def with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:

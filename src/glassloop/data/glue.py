@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from glassloop.config import CLASSES, SCORE
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import Known
-from glassloop.data.labels import CLASSES, SCORE
 from glassloop.data.readers import opened_text, read_delimited
 from glassloop.errors import DataError, did_you_mean, listed, visible
 

@@ -9,12 +9,11 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from glassloop.config import DataSettings, name_problem
+from glassloop.config import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 from glassloop.data.cells import UNLABELLED, LabelCells, parts_of
 from glassloop.data.lookalikes import shape_of, spelled
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 
-CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 SCORE_VALUES = 20  # that many different fractions can only be scores
 LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from glassloop.cache import open_or_build
-from glassloop.config import DataSettings, data_settings
+from glassloop.config import CLASSES, DataSettings, data_settings
 from glassloop.data import quickstart
 from glassloop.data.columns import Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, MSR_FILES, find_glue_files, glue_task, has_no_header, read_glue
-from glassloop.data.labels import CLASSES, LabelSet
+from glassloop.data.labels import LabelSet
 from glassloop.data.objects import hub_splits, object_tables
 from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.spool import spooled
@@ -28,6 +28,7 @@ from glassloop.data.survey import RawSplit
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
+from glassloop.metrics import GLUE
 
 QUICKSTART_ROWS = 2400
 SPLIT_NAMES = {
@@ -137,7 +138,7 @@ def quickstart_source(settings: DataSettings) -> Source:
         sizes = {"train": rows, "validation": held_out, "test": held_out}
         return {split: generated(split, islice(pairs, size), scratch) for split, size in sizes.items()}
 
-    known = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES)
+    known = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
     return Source(lambda: ["quickstart", rows, settings.split_seed], read, known)
 
 
@@ -155,7 +156,7 @@ def generated(split: str, pairs: Iterator[tuple[str, str, int]], scratch: Path) 
 
 def glue_source(task: str, settings: DataSettings) -> Source:
     """A GLUE task from the original files where they are, else from the hub."""
-    known = glue_task(task).known
+    known = replace(glue_task(task).known, metrics=GLUE[task])
     files = find_glue_files(task, settings.data_dir)
     if files is None:
         return replace(object_source(hub_splits("nyu-mll/glue", task), settings), known=known)

@@ -79,7 +79,9 @@ class State:
         if plan.best_metric not in metrics:
             raise SettingsError(
                 f"metric_for_best_model is {plan.best_metric}, but an evaluation gives {listed(metrics)}",
-                "name one of these; without labels there is no loss",
+                "name the class whose F1 counts with positive_label, or use f1_macro"
+                if plan.best_metric == "eval_f1" and "eval_f1_macro" in metrics
+                else "name one of these; without labels there is no loss",
             )
         score = metrics[plan.best_metric]
         gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)

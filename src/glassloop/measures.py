@@ -1,0 +1,128 @@
+"""Which metrics a model is scored by, which class F1 is the score of, and what each is called in a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from glassloop.config import CLASSES, SCORE, SEVERAL
+from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
+from glassloop.metrics import CORRELATIONS, TASKS, Metric, metrics_for
+
+LOSS, TIMINGS = "loss", ("runtime", "samples_per_second")
+LOWER_IS_BETTER = (LOSS, "mse")
+# Two classes whose names only say no and yes: F1 is that of the second.
+NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
+COMPUTED = {
+    CLASSES: ("accuracy", "f1", "f1_macro", "matthews_correlation"),
+    SEVERAL: ("f1_micro", "f1_macro", "f1_samples", "exact_match"),
+    SCORE: (*CORRELATIONS, "mse"),
+}
+TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "samples")}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The keys of the metrics, and the name of the class that `f1` is the score of."""
+
+    keys: tuple[str, ...]
+    positive: str | None = None
+
+    def title(self, key: str) -> str:
+        """A metric's name for a person: `f1 (equivalent)`, `f1 (macro)`, `accuracy, mismatched`."""
+        split, name = self.parted(key)
+        shown = f"f1 ({self.positive})" if name == "f1" and self.positive else TITLES.get(name, name)
+        return f"{shown}, {split}" if split else shown
+
+    def metric(self, task: str, names: Sequence[str]) -> Metric:
+        """What computes these metrics for a model with the labels `names`."""
+        positive = [*names].index(self.positive) if self.positive else None
+        return metrics_for(task, len(names), keys=self.keys, positive=positive)
+
+    def parted(self, key: str) -> tuple[str, str]:
+        """The split that a key begins with, if any, and the metric."""
+        known = sorted((*self.keys, LOSS), key=len, reverse=True)
+        name = next((name for name in known if key == name or key.endswith(f"_{name}")), key)
+        return key[: -len(name) - 1], name
+
+
+def default_measures(task: str, names: Sequence[str]) -> Measures:
+    """The metrics of a task where nobody has chosen any: F1 of the class 1 (or true), else macro-F1."""
+    lowered = [name.lower() for name in names]
+    pair = next((pair for pair in NUMBERED if sorted(lowered) == [*pair]), None)
+    if task == CLASSES and pair:
+        return Measures(("accuracy", "f1"), names[lowered.index(pair[1])])
+    return Measures(TASKS[task][1])
+
+
+def chosen_measures(given: Measures | None, task: str, names: Sequence[str], positive: str | None) -> Measures:
+    """The metrics `given`, else the default ones; with the F1 of the class `positive` where one is chosen."""
+    measures = given or default_measures(task, names)
+    if positive is None:
+        return measures
+    if task != CLASSES:
+        raise SettingsError(f"positive_label is given, but the task is {task}", "omit it: there is no class to choose")
+    if positive not in names:
+        raise SettingsError(
+            f"positive_label is {visible(positive)}, not one of {listed(names)}{did_you_mean(positive, names)}",
+            "name one of the labels",
+        )
+    kept = [key for key in measures.keys if key != "f1" and (key != "f1_macro" or len(names) > 2)]
+    place = kept.index("accuracy") + 1 if "accuracy" in kept else len(kept)
+    return Measures((*kept[:place], "f1", *kept[place:]), positive)
+
+
+def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, names: Sequence[str]) -> Measures:
+    """The metrics that the record of a run names. Raises `ModelError` where they do not fit its model."""
+    if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive in names):
+        raise ModelError(
+            f"the record of the run names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
+            "restore run.json from a copy, or evaluate the model alone: glassloop evaluate RUN/model DATA",
+        )
+    return Measures(keys, positive) if keys else default_measures(task, names)
+
+
+def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
+    """Raise where the metric that decides which evaluation is best is not among those that are computed."""
+    name = (wanted or LOSS).removeprefix("eval_")
+    if name in (LOSS, *TIMINGS, *measures.keys):
+        return
+    remedy = f"use one of {listed((LOSS, *measures.keys))}"
+    if name == "f1" and "f1_macro" in measures.keys:
+        remedy = "name the class whose F1 counts with positive_label, or use f1_macro"
+    raise SettingsError(
+        f"metric_for_best_model is {visible(wanted)}, but an evaluation gives {listed((LOSS, *measures.keys))}", remedy
+    )
+
+
+def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, float]:
+    """The figures of an evaluation without their prefix and without its timings: `accuracy` for `eval_accuracy`."""
+    return {name.removeprefix(f"{prefix}_"): value for name, value in metrics.items() if not name.endswith(TIMINGS)}
+
+
+def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: Measures) -> list[str]:
+    """The metrics in which a result is no better than always giving the same answer.
+
+    Where that answer has no such score (F1 of another class, a correlation), 0 is what it takes to beat.
+    """
+    scored = {key: name for key in metrics if (name := measures.parted(key)[1]) in measures.keys}
+    return [
+        key
+        for key, name in scored.items()
+        if (metrics[key] >= baseline.get(key, math.inf) if name in LOWER_IS_BETTER else metrics[key] <= baseline.get(key, 0.0))
+    ]
+
+
+def checked_numbers(given: Any) -> dict[str, float]:
+    """What a user's `compute_metrics` returned, as names and finite numbers."""
+    if not isinstance(given, Mapping):
+        raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
+    try:
+        numbers = {str(name): float(value) for name, value in given.items()}
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"compute_metrics returned no number: {error}", "return a dict of names and numbers") from error
+    if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
+        raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
+    return numbers
