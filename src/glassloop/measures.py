@@ -78,7 +78,7 @@ def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, na
     """The metrics that the record of a run names. Raises `ModelError` where they do not fit its model."""
     if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive in names):
         raise ModelError(
-            f"the record of the run names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
+            f"the run's record names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
             "restore run.json from a copy, or evaluate the model alone: glassloop evaluate RUN/model DATA",
         )
     return Measures(keys, positive) if keys else default_measures(task, names)

@@ -118,12 +118,13 @@ def test_the_result_stands_beside_the_majority(first: Ended, place: Path) -> Non
     start = first.lines.index("validation  this run  majority baseline")
     evaluation, baseline = found["evaluation"], found["baseline"]
     assert [line.split() for line in first.lines[start + 1 : start + 4]] == [
-        ["loss", f"{evaluation['eval_loss']:.4f}"],
+        ["loss", f"{evaluation['eval_loss']:.4f}", "-"],
         ["accuracy", f"{evaluation['eval_accuracy']:.4f}", f"{baseline['accuracy']:.4f}"],
-        ["f1", f"{evaluation['eval_f1']:.4f}", f"{baseline['f1']:.4f}"],
+        ["f1", "(macro)", f"{evaluation['eval_f1_macro']:.4f}", f"{baseline['f1_macro']:.4f}"],
     ]
     assert re.fullmatch(r"✓ \d+ s, 9 steps → runs/run-001", first.lines[-1])
-    assert len(first.lines) == start + 5
+    assert first.lines[start + 4].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[0] for line in first.lines[start + 5 : start + 7]] == ["neg", "pos"]
 
 
 # --- what it refuses, and settings from a file -------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
     alone, both = description(place, "one"), description(place, run)
     assert (both["status"], both["processes"], both["backend"]) == ("finished", 2, "accelerate")
     assert both["evaluation"]["eval_loss"] == pytest.approx(alone["evaluation"]["eval_loss"], abs=1e-5)
-    for name in ("eval_accuracy", "eval_f1"):
+    for name in ("eval_accuracy", "eval_f1_macro"):
         assert both["evaluation"][name] == alone["evaluation"][name]
 
 

@@ -214,7 +214,9 @@ def test_26_metrics_again_from_the_predictions(runs: Any) -> None:
     names = described["data"]["labels"]
     assert [row["row"] for row in rows] == list(range(13))
     assert [names[int(np.argmax(row["logits"]))] for row in rows] == [row["prediction"] for row in rows]
-    again = metrics_for(described["data"]["task"], len(names)).compute(
+    positive = names.index(described["positive_label"]) if described["positive_label"] else None
+    keys = tuple(described["metrics"])
+    again = metrics_for(described["data"]["task"], len(names), keys=keys, positive=positive).compute(
         predictions=np.array([names.index(row["prediction"]) for row in rows]),
         references=np.array([names.index(row["label"]) for row in rows]),
     )
