@@ -15,6 +15,7 @@ from typing import TextIO
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these in words only
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote worker", "remote process exited")
 
 
@@ -85,8 +86,11 @@ def no_memory(error: BaseException) -> bool:
 
 
 def resource_error(error: BaseException) -> ResourceError | None:
-    """A full disk, too little memory or a lost process, whoever found out; None for any other error."""
+    """A full disk, a missing permission, too little memory or a lost process, whoever found out; None for any other error."""
     text = str(error)
+    if isinstance(error, OSError) and error.errno in FORBIDDEN:
+        where = f"{error.filename}: " if error.filename else ""
+        return ResourceError(where + str(error.strerror), "ask the owner for permission, or use another path")
     if getattr(error, "errno", None) in DISK or any(os.strerror(number) in text for number in DISK):
         return ResourceError(text, "make room on the disk, or write to another one")
     if no_memory(error):

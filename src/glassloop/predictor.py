@@ -13,7 +13,8 @@ import pyarrow as pa
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.labels import LabelSet
-from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_half_character, refuse_special
+from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
+from glassloop.data.soundness import refuse_half_character
 from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table

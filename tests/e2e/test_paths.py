@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import Ended, run_commands
+from commands import DRIVER, Ended, environment, run_commands
 
 TRAINING = ["--max_steps", "2", "--max_length", "16", "--device", "cpu", "--precision", "fp32", "--disable_tqdm"]
 
@@ -104,3 +108,41 @@ def test_a_path_that_cannot_be_meant_is_two_lines_and_an_exit_code(case: str, re
     assert ended.code == code, ended.err
     assert sentence in ended.err
     assert len(ended.lines) == 2
+
+
+WITHOUT_POWER = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
+
+
+def test_what_another_user_keeps_private_is_one_error(tmp_path: Path) -> None:
+    """Folders and files without any permission; root gives up its power to read them all the same."""
+    if os.geteuid() == 0 and not shutil.which("setpriv"):
+        pytest.skip("root may read everything, and setpriv is not here")
+    (tmp_path / "secret").mkdir()
+    for name in ("secret/train.csv", "locked.csv", "d.csv"):
+        (tmp_path / name).write_text("text,label\n" + "a b,x\nc d,y\n" * 10)
+    for name in ("secret", "locked.csv"):
+        (tmp_path / name).chmod(0)
+    commands = {
+        "data": ["data", "secret"],
+        "file": ["data", "locked.csv"],
+        "file below": ["data", "secret/train.csv"],
+        "glue": ["data", "glue/mrpc", "--data_dir", "secret"],
+        "out": ["init", "d.csv", "--out", "secret/run.toml"],
+        "output_dir": ["train", "d.csv", "--output_dir", "secret/run"],
+        "run": ["evaluate", "secret/run"],
+        "config": ["train", "--config", "locked.csv"],
+    }
+    done = subprocess.run(
+        [*(WITHOUT_POWER if os.geteuid() == 0 else []), sys.executable, "-c", DRIVER],
+        input=json.dumps([*commands.values()]),
+        cwd=tmp_path,
+        env=environment(GLASSLOOP_CACHE=str(tmp_path / "cache")),
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    for name, entry in zip(commands, json.loads(done.stdout), strict=True):
+        ended = Ended(*entry)
+        assert ended.code in (2, 3, 6), f"{name}: {ended.err}"
+        assert "Permission denied" in ended.err, name
+        assert len(ended.lines) == 2, f"{name}: {ended.err}"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TextIO
 import pyarrow as pa
 
 from glassloop.config import name_problem, repeated
-from glassloop.data.soundness import sound
+from glassloop.data.soundness import refuse_half_character, sound
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
 
@@ -139,7 +139,7 @@ def read_json(path: Path) -> Iterator[pa.Table]:
             yield from tables_of(path, parsed_lines(path, chain(blank, [start], lines)))
             return
         try:
-            whole = json.loads(start + "".join(lines), parse_constant=refuse_constant)
+            whole = read_json_value(start + "".join(lines))
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path.name}: not JSON: {error}", "write one object a line, or one array of objects") from error
         if isinstance(whole, dict) and column_lists(whole):
@@ -166,15 +166,28 @@ def column_lists(found: dict[str, Any]) -> bool:
     return bool(found) and all(isinstance(value, list) for value in found.values())
 
 
+def read_json_value(text: str) -> Any:
+    """Parse JSON as its standard has it: without NaN, and with keys that differ."""
+    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+
+
 def refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not allowed in JSON")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises where it has a key twice, of which Python would silently keep the last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"the key {visible(repeated([name for name, _ in pairs])[0])} is there twice")
+    return found
 
 
 def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield number, json.loads(line, parse_constant=refuse_constant)
+                yield number, read_json_value(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object a line") from error
 
@@ -218,16 +231,6 @@ def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
     if isinstance(cell, dict):
         raise DataError(f"{path.name}, row {number:,}: {visible(name)} holds an object", "give text, a number or a list")
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
-
-
-def refuse_half_character(text: str, what: str) -> None:
-    """Raise where a text holds half of a surrogate pair, which no file can hold and no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{what} holds {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
-        ) from error
 
 
 def column_array(path: Path, first: int, name: str, cells: list[Any]) -> pa.Array:

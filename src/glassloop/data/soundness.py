@@ -1,4 +1,4 @@
-"""Arrow tables that others wrote: damage is found before it is read, and texts have one kind."""
+"""Tables and texts that others wrote: damage is found before it is read, and texts have one kind."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def storable(kind: pa.DataType) -> bool:
     except (ValueError, TypeError, NotImplementedError):
         return False
     return True
+
+
+def refuse_half_character(text: str, what: str) -> None:
+    """Raise where a text holds half of a surrogate pair, which no file can hold and no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{what} holds {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
+        ) from error

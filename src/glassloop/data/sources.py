@@ -120,9 +120,11 @@ def find_source(path: Any, settings: DataSettings) -> Source:
             raise DataError(f"{where.name}: files of this kind are not read", f"give one of {listed(SUFFIXES)}")
         return files_source({"train": [where]}, settings)
     if Path(path).suffix.lower() in SUFFIXES or not is_hub_name(text):
-        near = did_you_mean(Path(path).name, names_beside(path))
+        names = names_beside(path)
+        lost = Path(path).name in names  # it is there, and yet it is not
+        missing = "is a link to nothing" if lost else f"there is no such file or folder{did_you_mean(Path(path).name, names)}"
         raise DataError(
-            f"{visible(text, 200)}: there is no such file or folder{near}",
+            f"{visible(text, 200)}: {missing}",
             "name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)",
         )
     return object_source(hub_splits(text, settings.name), settings)

@@ -319,6 +319,20 @@ def test_rows_are_counted_as_a_person_counts_them(name, number):
     assert first_row_number(Path(name)) == number
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("d.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "y", "label": "z"}\n', "d.jsonl, row 2"),
+        ("d.json", '[{"text": "a", "label": "x", "label": "y"}]', "d.json"),
+        ("d.json", '{"text": ["a"], "label": ["x"], "label": ["y"]}', "d.json"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(name, content, where, write, refused):
+    remedy = ONE_A_LINE if name == "d.jsonl" else ARRAY
+    with refused(f'{where}: not JSON: the key "label" is there twice', remedy):
+        [*read_file(write(name, content))]
+
+
 # --- many columns ------------------------------------------------------------------------------------------------
 
 

@@ -372,6 +372,13 @@ def test_a_fault_leaves_nothing_in_the_cache(fresh_cache):
     assert list((fresh_cache / "data").iterdir()) == []
 
 
+@pytest.mark.parametrize("target", ["nowhere.csv", "d.csv"], ids=["broken", "a loop"])
+def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
+    (tmp_path / "d.csv").symlink_to(tmp_path / target)
+    with refused(f'"{tmp_path / "d.csv"}": is a link to nothing', OTHERWISE):
+        load_examples(tmp_path / "d.csv")
+
+
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
