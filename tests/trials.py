@@ -198,7 +198,12 @@ def await_file(path: str | Path, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-ACTIONS: dict[str, Callable[[str], None]] = {"await": await_file, "fill": fill, "limit": limit}
+ACTIONS: dict[str, Callable[[str], None]] = {
+    "await": await_file,
+    "fill": fill,
+    "limit": limit,
+    "touch": lambda path: Path(path).touch(),
+}
 
 
 def act(action: str) -> None:

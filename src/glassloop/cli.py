@@ -158,8 +158,9 @@ def train_command(
     config: Annotated[str | None, typer.Option("--config", help="A TOML file of settings; flags go before it.")] = None,
     new_head: Annotated[bool, typer.Option("--new_head", help="A fresh head even where the model has one.")] = False,
     resume: Annotated[
-        str | None, typer.Option("--resume", help="Go on with a stopped run: alone with --output_dir, or a folder.")
+        str | None, typer.Option("--resume", help="Resume this run folder; without a value, --output_dir.")
     ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="With --resume: start again; old checkpoints are kept.")] = False,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Train so often, from --seed on; then the mean.")] = None,
     seeds_at_once: Annotated[
@@ -168,9 +169,9 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import check_settings, leave_on_sigterm, look_first, read_config
+    from glassloop.launch import check_settings, leave_on_signal, look_first, read_config
 
-    leave_on_sigterm()
+    leave_on_signal()
     written = read_config(config)
     training = written["training"] | given_for(TrainingArguments, flags)
     settings = written["data"] | given_for(DataSettings, flags)
@@ -183,7 +184,9 @@ def train_command(
         from glassloop.seeds import train_seeds
 
         given = {"source": source, "model": name, "training": training, "data": settings, "new_head": new_head}
-        train_seeds(given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, resume=resume)
+        train_seeds(
+            given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, resume=resume, restart=restart
+        )
         return
     if processes > 1:
         if resume is None:
@@ -191,7 +194,7 @@ def train_command(
         launch(processes)
     from glassloop.runs import train_run
 
-    train_run(source, name, training, settings, new_head=new_head, resume=resume)
+    train_run(source, name, training, settings, new_head=new_head, resume=resume, restart=restart)
 
 
 @app.command("evaluate")

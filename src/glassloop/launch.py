@@ -18,10 +18,12 @@ SECTIONS = ("data", "training")
 TOP = ("source", "model")
 
 
-def leave_on_sigterm() -> None:
-    """Outside of the loop, which saves first, a SIGTERM leaves at once but in order: nothing half-written stays."""
+def leave_on_signal() -> None:
+    """Outside of training, which saves first, SIGTERM and SIGHUP exit at once but in order: nothing half-written stays."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def read_config(path: str | None) -> dict[str, Any]:

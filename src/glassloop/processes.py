@@ -10,16 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, LostProcessError, ResourceError
 
 PROGRAM = [sys.executable, "-m", "glassloop"]
 ERROR_FILE = "GLASSLOOP_ERROR_FILE"  # where a process of `launch` leaves its error instead of printing it
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS, LAST_SECONDS = 5.0, 30.0  # after the first process failed: until SIGTERM, and until SIGKILL
 
@@ -52,7 +50,7 @@ def launch(num_processes: int) -> None:
         place = kept.index("--processes")
         kept = kept[:place] + kept[place + 2 :]
     kept = [argument for argument in kept if not argument.startswith("--processes=")]
-    with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, listening() as got:
+    with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as got:
         workers = start(kept, num_processes, Path(scratch))
         failed = supervise(workers, got)
         if not failed:
@@ -123,19 +121,6 @@ def supervise(workers: list[Worker], got: list[int]) -> list[Worker]:
             worker.process.kill()
             worker.process.wait()
     return failed
-
-
-@contextmanager
-def listening() -> Iterator[list[int]]:
-    """The signals that came while the block ran."""
-    got: list[int] = []
-    caught = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
-    before = {number: signal.signal(number, lambda number, frame: got.append(number)) for number in caught}
-    try:
-        yield got
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def report(error: GlassloopError) -> None:

@@ -16,6 +16,7 @@ from glassloop.records import NotARecordError, decoded, read_json
 
 FORMAT = 1
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+TRAINED_NAME = "trained.json"  # from the last step until the run is finished: what the final model is
 MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME, SEEDS_CONFIG_NAME = "seeds.json", "seeds.toml"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
+from glassloop.claim import free_folder, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.config import DataSettings, data_settings
 from glassloop.data.batches import padding_waste
 from glassloop.data.encoding import encode, notes_on
@@ -22,19 +24,19 @@ from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
+from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.recorder import versions
+from glassloop.engine.saver import full_disk
 from glassloop.errors import ModelError, SettingsError, listed, printable, say
-from glassloop.files import replacing_dir, user_path
-from glassloop.lock import LOCK_NAME, locked, refuse_held
+from glassloop.lock import locked
 from glassloop.measures import refuse_unknown_metric
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
-from glassloop.results import final_outcomes, scored, show_outcome, validation_names, write_predictions
+from glassloop.results import Outcome, final_outcomes, scored, show_outcome, validation_names, write_predictions
 from glassloop.run_folder import (
-    CHECKPOINTS_NAME,
     FINISHED,
-    MODEL_NAME,
     RUN_NAME,
     RUNNING,
+    TRAINED_NAME,
     ColumnsRecord,
     DataRecord,
     DifferenceRecord,
@@ -47,10 +49,10 @@ from glassloop.run_folder import (
     read_run,
     write_run,
 )
+from glassloop.session import stop_if_asked
 from glassloop.speed.admission import proof_of
 from glassloop.trainer import Trainer
-
-RUNS_DIR = Path("runs")
+from glassloop.training import interruptible
 
 
 def train_run(
@@ -61,16 +63,25 @@ def train_run(
     *,
     new_head: bool = False,
     resume: str | None = None,
+    restart: bool = False,
 ) -> Path:
-    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint."""
+    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint.
+
+    `restart`: start the resumed run again from step 0, and move its checkpoints aside.
+    """
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
+    stored: RunRecord | None = None
+    if restart and not resume:
+        raise SettingsError("restart is given without a run to restart", "glassloop train --resume RUN --restart")
     if resume:
         folder, checkpoint = resumed_folder(resume, training.get("output_dir"))
         training["output_dir"] = str(folder)
-        started = data is None or is_run(folder)  # else it died before its first line and starts again as given
-    if resume and started:
-        stored = read_run(folder)
+        if data is None or is_run(folder):  # else it died before its first line and starts again as given
+            stored = read_run(folder)
+    if stored is not None:
+        if stored.finished and restart:
+            raise SettingsError(f"{folder} is finished and is not overwritten", "train again with another --output_dir")
         if stored.finished:
             say(f"{folder} is already complete")
             return folder
@@ -80,36 +91,70 @@ def train_run(
         data, model, new_head = data or stored.data.source, stored.model.name, stored.model.new_head
     args = TrainingArguments(**training)
     backend = choose_backend(args)
-    if not (resume and started):
-        folder = free_folder(args.output_dir, backend.is_main)
-        args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
-    data, model = data or "quickstart", model or "quickstart"
+    with ExitStack() as held:
+        if stored is None:
+            chosen = str(free_folder(args.output_dir)) if backend.is_main else ""
+            folder = Path(backend.gather_objects([chosen])[0])  # the main process decides
+            if not args.output_dir:
+                held.callback(remove_if_empty, folder)
+            args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
+        trainer, examples, record = assemble(data or "quickstart", model or "quickstart", args, data_given, new_head, backend)
+        if backend.is_main:
+            held.enter_context(locked(folder, trainer.say))
+            refuse_changed(folder, stored)  # by a run that held the lock until now
+            if stored is None:
+                write_run(folder, record)
+        run_to_end(trainer, examples, record, checkpoint, restart, began)
+    return folder
+
+
+def run_to_end(
+    trainer: Trainer, examples: Examples, record: RunRecord, checkpoint: bool | Path | None, restart: bool, began: float
+) -> None:
+    """Train, save the model, evaluate it, and write everything down. A signal stops this anywhere and loses nothing."""
+    backend, folder = trainer.backend, trainer.folder
     console = Console(stderr=True, quiet=not backend.is_main)
-    trainer, examples, record = assemble(data, model, args, data_given, new_head, backend)
-    with locked(folder, trainer.say) if backend.is_main else nullcontext():
-        trainer.holds_lock = True
-        if backend.is_main and not (resume and started):  # else what the run was started with stands until it is finished
-            write_run(folder, record)
-        console.print(banner(record, examples, trainer, folder))
-        for note in examples.notes:
-            console.print(Text(f"• {printable(note)}", style="dim"))
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
+    console.print(banner(record, examples, trainer, folder))
+    for note in examples.notes:
+        console.print(Text(f"• {printable(note)}", style="dim"))
+    trainer.in_run = True
+    with trainer.training(checkpoint, restart=restart) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
-        outcomes = final_outcomes(trainer, examples, record.max_length)
+        outcomes = evaluated(trainer, examples, record.max_length)
         if outcomes:
             record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
         for outcome in outcomes:
             show_outcome(console, outcome, outcome.split)
+            if backend.is_main:
+                with retry_named(folder):
+                    write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
+        stop_if_asked(trainer)
+        record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.is_main:
-            with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
-                trainer.write_model(writing)
-            for outcome in outcomes:
-                write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
-            record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
-            write_run(folder, record)
+            with retry_named(folder):
+                write_run(folder, record)
+            (folder / TRAINED_NAME).unlink(missing_ok=True)
         backend.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
-    return folder
+
+
+@contextmanager
+def retry_named(folder: Path) -> Iterator[None]:
+    """Say how to finish a run whose results cannot be written: its model is saved."""
+    try:
+        yield
+    except OSError as error:
+        raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
+
+
+def evaluated(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+    """Evaluate the trained model, unless a signal asks to stop: the model is saved, and a resumed run evaluates it."""
+    try:
+        with interruptible(trainer):
+            return final_outcomes(trainer, examples, max_length)
+    except Interrupted:
+        stop_if_asked(trainer)
+        raise
 
 
 def assemble(
@@ -168,41 +213,10 @@ def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet
     return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
 
 
-def free_folder(chosen: str | None, is_main: bool) -> Path:
-    """The folder to write to: the one chosen if it is empty or new, else the next free number below runs/."""
-    if not chosen:
-        taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
-        return RUNS_DIR / f"run-{max(taken, default=0) + 1:03d}"
-    folder = user_path(chosen)
-    if is_main and folder.exists():
-        if not folder.is_dir():
-            raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
-        refuse_held(folder)
-        if is_run(folder):
-            raise SettingsError(
-                f"output_dir {folder} holds a run already", f"go on with it: --resume {folder}; or choose another"
-            )
-        if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
-            raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
-    return folder
-
-
-def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Path]:
-    """The run folder to go on with, and the checkpoint: True for the newest."""
-    if resume == "newest":
-        if not output_dir:
-            raise SettingsError("resume which run?", "glassloop train --resume RUN, or name it with --output_dir")
-        return user_path(output_dir), True
-    path = user_path(resume)
-    if path.parent.name == CHECKPOINTS_NAME:
-        return path.parent.parent, path
-    return path, True
-
-
 def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise where a run would go on with a model of another name."""
+    """Raise if a run would be resumed with a model of another name."""
     if given and given != stored and not (Path(given).exists() and Path(given).resolve() == Path(stored).resolve()):
-        raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "leave --model away")
+        raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "omit --model")
 
 
 def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:

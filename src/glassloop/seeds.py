@@ -7,26 +7,25 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glassloop.arguments import TrainingArguments
+from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.data.encoding import lengths_of
 from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
+from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
 from glassloop.files import user_path, write_text
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.progress import Several
 from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
-from glassloop.runs import assemble, free_folder, resumed_folder
+from glassloop.runs import assemble
 from glassloop.seed_results import measures_of, show_seeds, summary
 
 PROGRAM = [sys.executable, "-m", "glassloop"]
@@ -44,13 +43,24 @@ class Child:
 
 
 def train_seeds(
-    given: dict[str, Any], *, count: int | None, at_once: int | None, processes: int, config: str | None, resume: str | None
+    given: dict[str, Any],
+    *,
+    count: int | None,
+    at_once: int | None,
+    processes: int,
+    config: str | None,
+    resume: str | None,
+    restart: bool = False,
 ) -> None:
     """Train with `count` seeds. `given` is what train_run is given: source, model, training, data, new_head."""
     if count is None:
         raise SettingsError("seeds_at_once is given without seeds", "say how many: --seeds 5")
     if processes > 1 or launched_processes() > 1:
-        raise SettingsError("seeds and several processes cannot be combined", "leave --processes away: each seed has its own")
+        raise SettingsError("seeds and several processes cannot be combined", "omit --processes: each seed has its own")
+    if restart:
+        raise SettingsError(
+            "seeds and restart cannot be combined", "restart the run of one seed: --resume RUN/seed-1 --restart"
+        )
     words = without(sys.argv[1:], OURS)
     if resume is None:
         folder, record = new_record(given, words, count)
@@ -64,9 +74,16 @@ def train_seeds(
     width, num_steps = 1, 0
     if todo:
         args = TrainingArguments(**{**settings["training"], "seed": todo[0]})
-        need, num_steps = look_at_all(settings, args)
+        try:
+            need, num_steps = look_at_all(settings, args)
+        except BaseException:
+            if not given["training"].get("output_dir"):
+                remove_if_empty(folder)
+            raise
         width = at_once or places(choose_device(args.device), need)
-    with locked(folder, say), listening() as got:
+    with locked(folder, say), noted_signals() as got:
+        if resume is None:
+            refuse_taken(folder)  # by a run that held the lock until now
         if config is not None and resume is None:  # as it is now: later seeds must not see it changed
             write_text(folder / SEEDS_CONFIG_NAME, user_path(config).read_text(encoding="utf-8"))
         write_record(folder, record, "running")
@@ -110,7 +127,7 @@ def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Pat
     training = {name: value for name, value in args.to_dict().items() if name not in ("seed", "output_dir")}
     seeds = {str(args.seed + number): {"status": "waiting"} for number in range(count)}
     settings = {**given, "training": training}
-    return free_folder(args.output_dir, True), {"words": words, "settings": settings, "seeds": seeds}
+    return free_folder(args.output_dir), {"words": words, "settings": settings, "seeds": seeds}
 
 
 def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
@@ -145,21 +162,6 @@ def look_at_all(settings: dict[str, Any], args: TrainingArguments) -> tuple[floa
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(lengths_of(trainer.train_dataset).max())
     return memory_need(record.model.parameters, tokens), record.plan.max_steps
-
-
-@contextmanager
-def listening() -> Iterator[list[int]]:
-    """The signals that came: each is passed on to the children, who save and stop."""
-    got: list[int] = []
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, frame: got.append(number))
-    try:
-        yield got
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_children(

@@ -10,29 +10,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassloop.engine.checkpoint import optimizer_of, remove_leftovers
+from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.recorder import History
 from glassloop.engine.signals import leave, listening
 from glassloop.engine.state import NotFiniteError, State
-from glassloop.errors import listed, no_memory
-from glassloop.files import reserved
+from glassloop.errors import no_memory
+from glassloop.final_model import restore_final_model, room_for_model, save_final_model
 from glassloop.lock import locked
-from glassloop.run_folder import HISTORY_NAME
+from glassloop.run_folder import HISTORY_NAME, TRAINED_NAME
 from glassloop.seeding import seed_all
-from glassloop.training import Training, with_slack
+from glassloop.training import Training
 
 if TYPE_CHECKING:
     from glassloop.trainer import Trainer
 
-RESERVE_NAME = ".model.reserved"  # room on the disk for the final model, held while training
-
 
 @contextmanager
 def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[dict[str, float]]:
-    """Train to the end and yield the metrics; a signal that comes later is only noted in the state until the block ends.
+    """Train to the end, in a run save the model, and yield the metrics.
 
-    A signal during training saves a checkpoint and ends the process as the signal asks.
+    A signal saves a checkpoint, or the trained model, and ends the process as it asks. One that comes while the block
+    runs is only noted in the state: see `stop_if_asked`.
     """
     began = time.perf_counter()
     state = trainer.state = State()
@@ -41,39 +40,40 @@ def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restar
         with backend.stage():
             try:
                 training = Training(trainer)
-                alone = backend.is_main and not trainer.holds_lock
+                alone = backend.is_main and not trainer.in_run
                 held.enter_context(locked(training.folder, trainer.say) if alone else nullcontext())
                 held.enter_context(listening(state))
                 held.enter_context(room_for_model(training))
-                metrics = run(training, resume, restart, began)
+                skipped: list[str] = []
+                if restart:
+                    start_again(training)
+                saved = restore_final_model(training, skipped) if resume is True and not restart else None
+                metrics = run(training, resume, skipped, began) if saved is None else saved
             finally:
                 backend.close()
+        if trainer.in_run:
+            if saved is None:
+                save_final_model(training, metrics)
+            stop_if_asked(trainer)
         yield metrics
 
 
-@contextmanager
-def room_for_model(training: Training) -> Iterator[None]:
-    """Tidy the folder, check the disk, and reserve the room that the final model of a run will need."""
-    trainer, folder = training.trainer, training.folder
-    if not training.backend.is_main:
-        training.backend.wait()
-        yield
-        return
-    if names := remove_leftovers(folder) + remove_leftovers(training.shelf.folder):
-        trainer.say(f"removed what a crash had left half-written: {listed(names)}")
-    training.check_disk()
-    with reserved(folder / RESERVE_NAME, with_slack(training.num_bytes)) if trainer.holds_lock else nullcontext():
-        training.backend.wait()
-        yield
+def stop_if_asked(trainer: Trainer) -> None:
+    """After the last step of a run, end as a signal asks: the trained model is saved."""
+    if number := trainer.backend.agree(trainer.state.asked_to_stop):
+        name = signal.Signals(number).name
+        trainer.say(f"stopped by {name} after the last step; the model is saved, finish the run with --resume")
+        trainer.backend.wait()
+        leave(number)
 
 
-def run(training: Training, resume: bool | str | Path | None, restart: bool, began: float) -> dict[str, float]:
+def run(training: Training, resume: bool | str | Path | None, skipped: list[str], began: float) -> dict[str, float]:
     """Restore what a checkpoint holds, run the loop, and return how it went."""
     trainer, args, backend, plan = training.trainer, training.args, training.backend, training.plan
     state = training.state
     path = training.folder / HISTORY_NAME if backend.is_main else None
     history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
-    checkpoint = training.find_checkpoint(resume or False, restart)
+    checkpoint = training.find_checkpoint(resume or False, skipped)
     training.model.train()
     training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
     seed_all(args.seed + backend.rank)
@@ -103,7 +103,7 @@ def run(training: Training, resume: bool | str | Path | None, restart: bool, beg
         )
         backend.settle()
         training.refuse_not_finite(training.bare.state_dict())
-        if not (state.signal or trainer.holds_lock):  # a run acts on a signal after the last step itself
+        if not (state.signal or trainer.in_run):  # a run saves its model first
             state.signal = backend.agree(state.asked_to_stop)
             if state.signal:
                 training.save()
@@ -128,6 +128,14 @@ def run(training: Training, resume: bool | str | Path | None, restart: bool, beg
         "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
         "epoch": history.epoch(state),
     }
+
+
+def start_again(training: Training) -> None:
+    """Move everything aside that a run could resume from."""
+    if training.backend.is_main:
+        (training.folder / TRAINED_NAME).unlink(missing_ok=True)
+        training.shelf.restart()
+    training.backend.wait()
 
 
 def rate_of(scheduler: Any) -> float:

@@ -106,7 +106,7 @@ class Trainer:
         self.compute_metrics, self.given_measures, self.custom_loss = compute_metrics, measures, loss
         self.choose_usable()
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
-        self.holds_lock = False  # set where the folder is locked for longer than the training
+        self.in_run = False  # set by a run, which holds the lock of the folder; the final model is saved there
         self.weighed: tuple[tuple[str | None, int, Any], list[float] | None] | None = None
         self.state = State()
 

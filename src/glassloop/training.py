@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,15 +134,11 @@ class Training:
             if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
                 raise NotFiniteError(f"step {self.state.step:,}: the weight {name} is not finite", self.state.step)
 
-    def find_checkpoint(self, resume: bool | str | Path, restart: bool) -> Checkpoint | None:
-        """Return the checkpoint to resume from, None to start; with `restart`, move existing checkpoints aside."""
-        if restart:
-            if self.backend.is_main:
-                self.shelf.restart()
-            self.backend.wait()
+    def find_checkpoint(self, resume: bool | str | Path, skipped: list[str]) -> Checkpoint | None:
+        """Return the checkpoint to resume from, None to start. `skipped`: why something better cannot be used."""
         if resume is not True:
             return self.shelf.open(Path(str(resume))) if resume else None
-        found = self.shelf.newest()
+        found = self.shelf.newest(skipped)
         if found is None:
             self.trainer.say(f"{self.folder}: there is no checkpoint, so the run starts again")
         return found
@@ -171,19 +169,12 @@ class Training:
 
     def evaluate(self) -> dict[str, float] | None:
         """Metrics while training; None where a signal came in between."""
-
-        def should_stop() -> bool:
-            return bool(self.state.asked_to_stop) and self.backend.num_processes == 1
-
         self.backend.settle()
-        self.trainer.should_stop = should_stop
         try:
-            with random_states_kept():  # rows of an evaluation may draw random numbers as well
-                return self.trainer.evaluate()  # of the bare model: a wrapped one waits for processes that have no batch left
+            with interruptible(self.trainer), random_states_kept():  # rows of an evaluation may draw random numbers as well
+                return self.trainer.evaluate()  # of the bare model: a wrapped one waits for processes with no batch left
         except Interrupted:
             return None
-        finally:
-            self.trainer.should_stop = lambda: False
 
     def watchers(self, history: History) -> list[Callback]:
         args = self.args
@@ -206,7 +197,7 @@ class Training:
         wanted = {}
         if self.plan.save_every:
             wanted["two checkpoints"] = 2 * (4 if self.args.load_best_model_at_end else 3) * self.num_bytes
-        if self.trainer.holds_lock:
+        if self.trainer.in_run:
             wanted["the final model"] = with_slack(self.num_bytes)
         needed, free = sum(wanted.values()), shutil.disk_usage(self.folder).free
         if free < needed:
@@ -239,6 +230,16 @@ class Training:
             + (" and raise gradient_accumulation_steps as much" if kind == "train" else "")
             + ", or lower max_length",
         )
+
+
+@contextmanager
+def interruptible(trainer: Trainer) -> Iterator[None]:
+    """Let a signal interrupt an evaluation, which raises `Interrupted`; with several processes it runs to its end."""
+    trainer.should_stop = lambda: bool(trainer.state.asked_to_stop) and trainer.backend.num_processes == 1
+    try:
+        yield
+    finally:
+        trainer.should_stop = lambda: False
 
 
 def with_slack(num_bytes: int) -> int:

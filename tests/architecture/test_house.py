@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Words and files: the standard library only.
     "GROUND": (
         *("errors", "config", "arguments", "files", "cache"),
-        *("hub", "lock", "model_files", "model_limits", "records", "run_folder"),
+        *("hub", "lock", "claim", "model_files", "model_limits", "records", "run_folder"),
     ),
     # What goes into a model, the model, and how its answers are judged.
     "FLOOR 1": ("data.", "adapters", "modeling", "metrics", "measures", "seeding"),
@@ -27,7 +27,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "FLOOR 2": ("engine.", "speed."),
     # Whole tasks put together, and what a person is shown.
     "FLOOR 3": (
-        *("overview", "doctor", "devices", "progress", "planning", "resuming", "training", "hooks", "session", "trainer"),
+        *("overview", "doctor", "devices", "progress", "planning", "resuming"),
+        *("training", "final_model", "hooks", "session", "trainer"),
         *("predictor", "results", "runs", "scoring", "launch", "processes", "seeds", "seed_results", "eject", "verify"),
     ),
     # The doors.

@@ -106,12 +106,29 @@ def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: D
     ("target", "call"), [("glassloop.trainer:Trainer.write_model", 3), ("glassloop.runs:write_predictions", 1)]
 )
 def test_09_a_disk_that_is_full_when_the_end_is_written(runs: Any, disk: Disk, run: Path, target: str, call: int) -> None:
-    """The model for use, after those of two checkpoints; the predictions."""
+    """The final model, after those of two checkpoints; the predictions."""
     ended = disk.run(runs.arguments(run, **SHORT), disk.fill(target, call))
     is_told(ended, run, "No space left on device")
+    assert "bytes free" in ended.err
+    assert f"glassloop train --resume {run}" in ended.err
     disk.make_room()
-    assert disk.run(["train", "--resume", str(run)]).code == 0
+    assert disk.run(["train", "--resume", str(run)], Hook(STEP, 1, "bug")).code == 0, "no step is taken again"
     same_end(runs.reference(**SHORT), disk.inside / "run")
+
+
+def test_09_a_disk_that_fills_up_during_training_has_room_for_the_final_model(runs: Any, disk: Disk, run: Path) -> None:
+    """Without checkpoints, all of the training was lost."""
+    never = {"max_steps": 6, "save_strategy": "no", "save_steps": None, "eval_steps": 2}
+    ended = disk.run(runs.arguments(run, **never), disk.fill(STEP, 6))
+    assert ended.code == 0, ended.err
+    disk.make_room()
+    same_end(runs.reference(**never), disk.inside / "run")
+
+
+def test_09_a_disk_without_room_for_the_final_model(runs: Any, disk: Disk, run: Path) -> None:
+    never = {"max_steps": 6, "save_strategy": "no", "save_steps": None, "eval_steps": 2}
+    ended = disk.run(runs.arguments(run, **never), disk.fill("glassloop.runs:load_model", 1, 20_000), Hook(STEP, 1, "bug"))
+    is_told(ended, run, "the final model need")
 
 
 def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:

@@ -110,12 +110,13 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
             path.name for path in (reference / "model").iterdir()
         )
     left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
+    trained = (run / "trained.json").exists()
     again = runs.train(run, resume=run, **SHORT)
     assert again.code == 0, again.err
     assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
     if not done:
         line = f"resuming after step {int(whole[0].name[5:])} " if whole else "so the run starts again"
-        assert line in again.err
+        assert ("resuming after the last step, 6 " if trained else line) in again.err
     same_end(reference, run)
 
 

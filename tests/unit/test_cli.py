@@ -28,7 +28,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "data": (["data"], ["--model", "--max_length", "--batch_size"], (DataSettings,)),
     "train": (
         ["data"],
-        ["--model", "--config", "--new_head", "--resume", "--processes", "--seeds", "--seeds_at_once"],
+        ["--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once"],
         (TrainingArguments, DataSettings),
     ),
     "evaluate": (["run", "data"], ["--split", "--device", "--batch_size", "--positive_label"], (DataSettings,)),

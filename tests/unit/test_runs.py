@@ -17,7 +17,6 @@ from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.run_folder import ColumnsRecord, read_run
 from glassloop.runs import (
     assemble,
-    free_folder,
     train_run,
 )
 
@@ -25,43 +24,6 @@ ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-
-
-# --- the folder --------------------------------------------------------------------------------------------------
-
-
-def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert free_folder(None, True) == Path("runs/run-001")
-    for name in ("run-001", "run-007", "run-x", "notes"):
-        (tmp_path / "runs" / name).mkdir(parents=True)
-    assert free_folder(None, True) == Path("runs/run-008")
-    (tmp_path / "runs" / "run-1000").mkdir()
-    assert free_folder("", True) == Path("runs/run-1001")
-
-
-def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert free_folder(str(tmp_path / "new" / "deep"), True) == tmp_path / "new" / "deep"
-    assert free_folder(str(tmp_path), True) == tmp_path
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert free_folder("~/mine", True) == tmp_path / "mine"
-
-
-def test_files_of_somebody_else_are_left_alone(says, tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with says(f"output_dir {tmp_path} holds files that are not of a run", "choose an empty or a new folder"):
-        free_folder(str(tmp_path), True)
-    with says(f"output_dir {tmp_path / 'thesis.tex'} is a file", "choose an empty or a new folder"):
-        free_folder(str(tmp_path / "thesis.tex"), True)
-    assert (tmp_path / "thesis.tex").read_text() == "years of work"
-
-
-def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(SettingsError) as caught:
-        free_folder(str(tmp_path), True)
-    assert caught.value.problem == f"output_dir {tmp_path} holds a run already"
-    assert f"--resume {tmp_path}" in caught.value.remedy
 
 
 # --- a whole run -------------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def test_a_folder_of_seeds_is_not_written_over(run: Runner, says) -> None:
 
 
 def test_what_cannot_be_combined(run: Runner, says, monkeypatch: pytest.MonkeyPatch) -> None:
-    with says("seeds and several processes cannot be combined", "leave --processes away: each seed has its own"):
+    with says("seeds and several processes cannot be combined", "omit --processes: each seed has its own"):
         run(2, processes=2)
     with says("seeds_at_once is given without seeds", "say how many: --seeds 5"):
         run(None, at_once=2)
@@ -346,13 +346,14 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
 def test_from_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(seeds, "train_seeds", lambda given, **rest: seen.append((given, rest)))
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setattr(sys, "argv", ["glassloop", "train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5"])
     with pytest.raises(SystemExit):
         cli.main()
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     given = {"source": "a.csv", "model": None, "training": {"seed": 5}, "data": {}, "new_head": False}
-    assert seen == [(given, {"count": 3, "at_once": 2, "processes": 1, "config": None, "resume": None})]
+    assert seen == [(given, {"count": 3, "at_once": 2, "processes": 1, "config": None, "resume": None, "restart": False})]
 
 
 # --- small parts -------------------------------------------------------------------------------------------------

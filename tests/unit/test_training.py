@@ -84,9 +84,11 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
 ) -> None:
     args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
     trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    trainer.quiet, trainer.holds_lock = True, True
-    with trainer.training():
-        size = (tmp_path / ".model.reserved").stat().st_size
+    trainer.quiet, trainer.in_run = True, True
+    found: list[int] = []
+    trainer.on_gradients = lambda model: found.append((tmp_path / ".model.reserved").stat().st_size)
+    trainer.train()
+    (size,) = found
     assert size > sum(weight.nbytes for weight in trainer.model.parameters())
     assert not (tmp_path / ".model.reserved").exists()
     monkeypatch.setattr("glassloop.training.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))

@@ -25,13 +25,13 @@ from safetensors.torch import load_file, save_file
 from glassloop.engine.identity import differences
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
-from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME
+from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME, TRAINED_NAME
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS_NAME = "model.safetensors"
 STEP_DIR = re.compile(r"step-(\d{8})")
-WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
+WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, TRAINED_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.(step-\d{{8}}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 OTHER_CHECKPOINT = "resume from another checkpoint"
 Tensors = dict[str, torch.Tensor]
@@ -141,11 +141,7 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
         plain = {**snapshot.plain, "tensors": {name: kinds_of(content) for name, content in tensors.items()}}
         (writing / "state.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / "state.json")
-        files = {
-            str(file.relative_to(writing)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
-            for file in sorted(writing.rglob("*"))
-            if file.is_file()
-        }
+        files = sums_of(writing)
         manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
         (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / MANIFEST)
@@ -155,6 +151,15 @@ def names_in(path: Path) -> set[str]:
     """The names of the tensors in a safetensors file."""
     with safe_open(path, framework="pt") as opened:
         return {*opened.keys()}
+
+
+def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and SHA-256 of every file below a folder."""
+    return {
+        str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -212,16 +217,16 @@ class Checkpoint:
             raise ModelError(f"{self.path}/model: not readable: {error}", OTHER_CHECKPOINT) from error
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
     """Return a checkpoint after comparing all its files with its manifest; raise `ModelError` with the first that differs.
 
     Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
     """
-    manifest = read_manifest(path)
+    manifest = read_manifest(path, manifest_name)
     try:
         files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"checkpoint {path}: {MANIFEST} is damaged", OTHER_CHECKPOINT) from error
+        raise ModelError(f"checkpoint {path}: {manifest_name} is damaged", OTHER_CHECKPOINT) from error
     for name, (size, digest) in files.items():
         file = path / name
         try:
@@ -234,10 +239,10 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, manifest)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path, name: str = MANIFEST) -> dict[str, Any]:
     """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
     try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
         version = manifest["format"]
         if type(version) is int and version > FORMAT:  # before its sum, which a newer format may compute differently
             raise ModelError(
@@ -247,7 +252,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         if version != FORMAT or sealed(manifest) != manifest:
             raise ValueError("the sum of its content is wrong")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"checkpoint {path}: {MANIFEST} is missing or damaged", OTHER_CHECKPOINT) from error
+        raise ModelError(f"checkpoint {path}: {name} is missing or damaged", OTHER_CHECKPOINT) from error
     return manifest
 
 

@@ -26,8 +26,7 @@ class History(Callback):
     def on_fit_start(self, state: State) -> None:
         self.used = self.next = self.rate()
         if self.path is not None:
-            lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in state.history)
-            write_text(self.path, lines)
+            write_history(self.path, state.history)
 
     def on_step(self, state: State, batches: list[Any]) -> None:
         self.used, self.next = self.next, self.rate()  # the schedule already stands at the next step
@@ -55,6 +54,11 @@ class History(Callback):
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as opened:
                 opened.write(json.dumps(entry, allow_nan=False) + "\n")
+
+
+def write_history(path: Path, history: list[dict[str, Any]]) -> None:
+    """Replace the file of the history, whole or not at all."""
+    write_text(path, "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in history))
 
 
 class Trackers(Callback):

@@ -50,13 +50,17 @@ class Saver:
             raise full_disk(error, self.shelf.folder, "a checkpoint", self.num_bytes) or error from error
 
 
-def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int) -> ResourceError | None:
-    """Return a write that failed as an error with path, needed and free bytes and how to retry; None for other errors."""
+def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | None = None) -> ResourceError | None:
+    """Return a write below a run folder that failed as an error with path, needed and free bytes and how to retry.
+
+    Returns None for other errors.
+    """
     if isinstance(error, ResourceError) or not (isinstance(error, OSError) or resource_error(error)):
         return None
     reason = error.strerror if isinstance(error, OSError) else error  # safetensors has an error of its own
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
-    room = f"{num_bytes:,} bytes needed, {shutil.disk_usage(there).free:,} free"
+    needed = f"{num_bytes:,} bytes needed, " if num_bytes is not None else ""
+    room = f"{needed}{shutil.disk_usage(there).free:,} bytes free"
     return ResourceError(
         f"{getattr(error, 'filename', None) or folder}: {reason} while writing {what} ({room})",
         f"make room, then resume: glassloop train --resume {folder.parent}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 
@@ -41,12 +41,13 @@ class Shelf:
                 self.say(f"kept, but not counted: {error.problem}")
         return self.verified[path]
 
-    def newest(self) -> Checkpoint | None:
+    def newest(self, skipped: Iterable[str] = ()) -> Checkpoint | None:
         """Return the intact checkpoint of the highest step and report those that were skipped; None if there are none.
 
-        Raises `ModelError` with the reason for each if there are checkpoints and none can be used.
+        Raises `ModelError` with the reason for each if there are checkpoints and none can be used. `skipped` are the
+        reasons why others than these cannot be used.
         """
-        reasons = []
+        reasons = [*skipped]
         for path in complete_names(self.folder):
             try:
                 found = self.open(path)

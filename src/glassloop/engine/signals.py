@@ -43,6 +43,25 @@ def listening(state: State) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Yield the list of the signals that come while the block runs, for whoever passes them on to other processes."""
+    got: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        got.append(number)
+        if number == signal.SIGHUP:
+            drop_lost_terminal()
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, note) for number in STOPPING if main and heard(number)}
+    try:
+        yield got
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def drop_lost_terminal() -> None:
     """Send standard output and error to nowhere if their terminal is gone: a write to it would fail, and end the run."""
     for descriptor in (1, 2):

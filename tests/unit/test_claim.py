@@ -1,0 +1,85 @@
+"""Which folder a run gets: a new or an empty one, never one that another run or somebody else writes to."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glassloop.claim import free_folder, refuse_changed, remove_if_empty
+from glassloop.errors import LockedError, ResourceError, SettingsError
+from glassloop.run_folder import read_run
+
+
+def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_folder(None) == Path("runs/run-001")
+    for name in ("run-007", "run-x", "notes"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert free_folder(None) == Path("runs/run-008")
+    (tmp_path / "runs" / "run-1000").mkdir()
+    assert free_folder("") == Path("runs/run-1001")
+
+
+def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_folder(str(tmp_path / "new" / "deep")) == tmp_path / "new" / "deep"
+    assert free_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert free_folder("~/mine") == tmp_path / "mine"
+
+
+def test_files_of_somebody_else_are_left_alone(says, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with says(f"output_dir {tmp_path} holds files that are not of a run", "choose an empty or a new folder"):
+        free_folder(str(tmp_path))
+    with says(f"output_dir {tmp_path / 'thesis.tex'} is a file", "choose an empty or a new folder"):
+        free_folder(str(tmp_path / "thesis.tex"))
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SettingsError) as caught:
+        free_folder(str(tmp_path))
+    assert caught.value.problem == f"output_dir {tmp_path} holds a run already"
+    assert f"--resume {tmp_path}" in caught.value.remedy
+
+
+def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda _: free_folder(None), range(40))]
+    assert len({*found}) == 40
+    assert all(folder.is_dir() for folder in found)
+
+
+def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = free_folder(None)
+    remove_if_empty(folder)
+    assert not folder.exists()
+    folder = free_folder(None)
+    (folder / "run.json").write_text("{}")
+    remove_if_empty(folder)
+    assert folder.exists()
+
+
+def test_runs_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("mine")
+    with pytest.raises(ResourceError, match="runs is a file"):
+        free_folder(None)
+
+
+def test_a_folder_is_looked_at_again_under_the_lock(tmp_path: Path, text_run: Path) -> None:
+    (tmp_path / ".lock").write_text("")
+    refuse_changed(tmp_path, None)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SettingsError, match="holds a run already"):
+        refuse_changed(tmp_path, None)
+    stored = read_run(text_run)
+    refuse_changed(text_run, stored)
+    with pytest.raises(LockedError, match="in the meantime"):
+        refuse_changed(text_run, replace(stored, status="running"))
