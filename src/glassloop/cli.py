@@ -157,14 +157,12 @@ def train_command(
     model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
     config: Annotated[str | None, typer.Option("--config", help="A TOML file of settings; flags go before it.")] = None,
     new_head: Annotated[bool, typer.Option("--new_head", help="A fresh head even where the model has one.")] = False,
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Resume this run folder; without a value, --output_dir.")
-    ] = None,
+    resume: Annotated[str | None, typer.Option("--resume", help="Resume this run folder; no value: --output_dir.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="With --resume: start again; old checkpoints are kept.")] = False,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Train so often, from --seed on; then the mean.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Number of random seeds, from --seed on.")] = None,
     seeds_at_once: Annotated[
-        int | None, typer.Option("--seeds_at_once", min=1, help="Seeds side by side; by default what fits the GPU, else one.")
+        int | None, typer.Option("--seeds_at_once", min=1, help="Seeds at once; default: what fits.")
     ] = None,
     **flags: Any,
 ) -> None:
