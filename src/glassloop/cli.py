@@ -161,9 +161,7 @@ def train_command(
     restart: Annotated[bool, typer.Option("--restart", help="With --resume: start again; old checkpoints are kept.")] = False,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Number of random seeds, from --seed on.")] = None,
-    seeds_at_once: Annotated[
-        int | None, typer.Option("--seeds_at_once", min=1, help="Seeds at once; default: what fits.")
-    ] = None,
+    seeds_at_once: Annotated[int | None, typer.Option("--seeds_at_once", min=1, help="Seeds side by side.")] = None,
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
@@ -182,9 +180,8 @@ def train_command(
         from glassloop.seeds import train_seeds
 
         given = {"source": source, "model": name, "training": training, "data": settings, "new_head": new_head}
-        train_seeds(
-            given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, resume=resume, restart=restart
-        )
+        resumed: dict[str, Any] = {"resume": resume, "restart": restart}
+        train_seeds(given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, **resumed)
         return
     if processes > 1:
         if resume is None:
