@@ -14,6 +14,7 @@ from glassloop.files import path_problem, user_path
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 TASKS = ("auto", CLASSES, SEVERAL, SCORE)
 MAX_NAME_LENGTH = 200
+MOST_ROWS = 100_000_000  # generated ones: 25 GB
 SETTINGS_HELP = "glassloop data --help lists the settings"
 
 
@@ -60,6 +61,8 @@ class DataSettings:
             wanted = value is not None or whole == "split_seed"
             if wanted and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 problems.append(f"{whole} is {value!r}, not a whole number of {least} or more")
+        if isinstance(self.rows, int) and self.rows > MOST_ROWS:
+            problems.append(f"rows is {self.rows:,}, not {MOST_ROWS:,} or less")
         sign = self.delimiter_sign
         if sign is not None and (not isinstance(sign, str) or len(sign) != 1 or sign in '"\r\n'):
             problems.append(f"delimiter is {visible(self.delimiter)}, not a single sign (write tab for a tab)")

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from glassloop.errors import GlassloopError
-from glassloop.files import cache_dir
+from glassloop.files import cache_dir, path_problem, user_path
 from glassloop.hub import hub_unreachable
 from glassloop.model_files import packaged_model
 
@@ -154,7 +153,9 @@ def data_found() -> Finding:
     place = os.environ.get("GLASSLOOP_DATA")
     if not place:
         return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that holds glue/MRPC/ to use local GLUE files")
-    if (Path(place) / "glue").is_dir():
+    if (problem := path_problem(place)) is not None:
+        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that holds glue/MRPC/")
+    if (user_path(place) / "glue").is_dir():
         return Finding("GLASSLOOP_DATA", GOOD, place)
     return Finding("GLASSLOOP_DATA", FAIR, f"{place} holds no folder glue", "set it to a folder that holds glue/MRPC/")
 

@@ -86,6 +86,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split_seed": "7"}, "split_seed is '7', not a whole number of 0 or more"),
     ({"split_seed": None}, "split_seed is None, not a whole number of 0 or more"),
     ({"rows": 9}, "rows is 9, not a whole number of 10 or more"),
+    ({"rows": 10**12}, "rows is 1,000,000,000,000, not 100,000,000 or less"),
     ({"rows": 2.0}, "rows is 2.0, not a whole number of 10 or more"),
     ({"delimiter": ""}, 'delimiter is "", not a single sign (write tab for a tab)'),
     ({"delimiter": ";;"}, 'delimiter is ";;", not a single sign (write tab for a tab)'),

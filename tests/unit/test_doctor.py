@@ -193,6 +193,8 @@ def test_glassloop_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, f"{tmp_path} holds no folder glue", hint)
     (tmp_path / "glue").mkdir()
     assert doctor.data_found() == Finding("GLASSLOOP_DATA", GOOD, str(tmp_path))
+    monkeypatch.setenv("GLASSLOOP_DATA", "~nobody-is-called-this")
+    assert doctor.data_found().state == doctor.BAD
     monkeypatch.setenv("GLASSLOOP_DATA", "/no/such/folder")
     assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, "/no/such/folder holds no folder glue", hint)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,13 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_pipe_is_called_that(text_run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    with pytest.raises(DataError) as raised:
+        Predictor(text_run, device="cpu").predict_file(tmp_path / "rows.csv", tmp_path / "out.csv", None, None)
+    assert raised.value.problem == f"{tmp_path / 'rows.csv'} is a pipe, not a file"
 
 
 def test_half_a_character_is_refused(text_run) -> None:

@@ -14,6 +14,7 @@ from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import Known
 from glassloop.data.readers import opened_text, read_delimited
 from glassloop.errors import DataError, did_you_mean, listed, visible
+from glassloop.files import user_path
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 BOTH_MNLI = {
@@ -99,10 +100,10 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
     """
     task = glue_task(name)
     if data_dir:
-        base = Path(data_dir).expanduser()
+        base = user_path(data_dir)
         places = [base / task.folder, base]
     elif os.environ.get("GLASSLOOP_DATA"):
-        base = Path(os.environ["GLASSLOOP_DATA"]).expanduser() / "glue"
+        base = user_path(os.environ["GLASSLOOP_DATA"]) / "glue"
         places = [base / task.folder]
     else:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from typing import Any, NoReturn, TextIO
 import pyarrow as pa
 
 from glassloop.config import name_problem, repeated
-from glassloop.data.soundness import refuse_half_character, sound
+from glassloop.data.soundness import sound
+from glassloop.data.values import cell_text, column_array
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
 
@@ -213,33 +213,6 @@ def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]
                 )
         cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in chunk] for name in columns}
         yield pa.table({name: column_array(path, chunk[0][0], name, column) for name, column in cells.items()})
-
-
-def cell_text(path: Path, number: int, name: str, cell: Any) -> Any:
-    """A JSON value as the text a CSV cell would hold; a list as a list of such texts. NaN is a missing cell, as in pandas."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return None
-    if isinstance(cell, str):
-        refuse_half_character(cell, f"{path.name}, row {number:,}: {visible(name)}")
-        return cell
-    if isinstance(cell, list | tuple):
-        if any(isinstance(part, list | tuple) for part in cell):
-            raise DataError(
-                f"{path.name}, row {number:,}: {visible(name)} holds lists in a list", "give text, a number or a list"
-            )
-        return [cell_text(path, number, name, part) for part in cell]
-    if isinstance(cell, dict):
-        raise DataError(f"{path.name}, row {number:,}: {visible(name)} holds an object", "give text, a number or a list")
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
-
-
-def column_array(path: Path, first: int, name: str, cells: list[Any]) -> pa.Array:
-    """One column of the rows from number `first` on: all texts, or all lists of texts."""
-    kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, first) if cell is not None}
-    are_lists = next(iter(kinds.values()), False)
-    if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
-        raise DataError(f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values", "use one kind of value")
-    return pa.array(cells, pa.list_(pa.string()) if are_lists else pa.string())
 
 
 def read_parquet(path: Path) -> Iterator[pa.Table]:

@@ -13,7 +13,7 @@ from glassloop.data import objects, readers
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
 from glassloop.data.labels import CLASSES, SCORE
 from glassloop.data.sources import load_examples
-from glassloop.errors import DataError
+from glassloop.errors import DataError, SettingsError
 
 Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]
@@ -221,6 +221,13 @@ def test_the_three_places_of_the_diagnostic_data(place, original):
     folder = original({place: FILES["ax"]["AX/AX.tsv"]})
     assert find_glue_files("ax", str(folder)) == {"test": folder / place}
     check("ax", load_examples("glue/ax", data_dir=str(folder)), SPLITS["ax"])
+
+
+def test_a_home_folder_that_is_not_there(monkeypatch, refused):
+    monkeypatch.setenv("GLASSLOOP_DATA", "~nobody-is-called-this/data")
+    problem = '"~nobody-is-called-this/data": there is no such user, or the user has no home folder'
+    with refused(problem, "use another path", SettingsError):
+        load_examples("glue/mrpc")
 
 
 def test_other_rows_for_validation_are_other_data(original):
