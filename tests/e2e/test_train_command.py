@@ -84,8 +84,10 @@ def first(place: Path, cache: dict[str, str]) -> Ended:
 
 def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     assert first.code == 0, first.err
-    saves = ", ".join(description(place, "runs/run-001")["savings"])
-    assert first.lines[:8] == [
+    described = description(place, "runs/run-001")
+    saves, measured = ", ".join(described["savings"]), described["difference"]
+    difference = f"by {measured['logits']:.1e}, gradients by {measured['gradients']:.1e} (4 rows)"
+    assert first.lines[:9] == [
         "data    rows.csv: 45 train, 5 validation",
         "task    single label classification: neg, pos",
         "model   still (bert, 0.0 M parameters)",
@@ -93,9 +95,10 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         "rate    5e-05, linear, 2 steps of warm-up",
         "run on  cpu, fp32, backend packed",
         f"saves   {saves}",
+        f"check   logits differ from the plain model {difference}",
         "folder  runs/run-001",
     ]
-    assert first.lines[8] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
+    assert first.lines[9] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
