@@ -54,7 +54,6 @@ RENAMED: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
         "is now called per_device_eval_batch_size",
         lambda value: {"per_device_eval_batch_size": value},
     ),
-    "overwrite_output_dir": ("has no effect: a finished run is never overwritten", lambda value: {}),
     "remove_unused_columns": (
         "has no effect: columns that the model does not accept are dropped and reported",
         lambda value: {},
@@ -81,6 +80,7 @@ class TrainingArguments:
     """How a run trains. Checked when made, all problems are reported together, and never changed afterwards."""
 
     output_dir: str | None = setting(None, "Folder for everything the run leaves behind; by default the next runs/run-001.")
+    overwrite_output_dir: bool = setting(False, "Start again in a folder that holds a run; what is there is moved aside.")
     num_train_epochs: float = setting(3.0, "Passes over the training examples.")
     max_steps: int = setting(-1, "Stop after so many steps, whatever the number of epochs; -1: never.")
     per_device_train_batch_size: int = setting(8, "Training rows in a batch on each device.")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from glassloop.errors import LockedError, ResourceError, SettingsError
-from glassloop.files import user_path
+from glassloop.errors import GlassloopError, LockedError, ResourceError, SettingsError, say
+from glassloop.files import set_aside, user_path
 from glassloop.lock import LOCK_NAME, refuse_held
 from glassloop.run_folder import CHECKPOINTS_NAME, RUN_NAME, RunRecord, is_run, read_run
 
 RUNS_DIR = Path("runs")
 
 
-def free_folder(chosen: str | None) -> Path:
-    """Return the folder to write to: `chosen`, if it is empty or new, else a new one with the next number below runs/."""
+def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
+    """Return the folder to write to: `chosen`, if it is empty or new, else a new one with the next number below runs/.
+
+    `overwrite`: move a run that is there aside.
+    """
     if not chosen:
         return numbered_folder()
     folder = user_path(chosen)
@@ -24,6 +29,9 @@ def free_folder(chosen: str | None) -> Path:
             raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
         if is_run(folder):
             refuse_held(folder)
+            if overwrite:
+                say(f"moved aside: {folder} is now {set_aside(folder).name}")
+                return folder
         refuse_taken(folder)
     return folder
 
@@ -52,7 +60,7 @@ def numbered_folder() -> Path:
 def refuse_taken(folder: Path) -> None:
     """Raise `SettingsError` if a folder holds a run, or files of somebody else."""
     if is_run(folder):
-        remedy = f"resume it: --resume {folder}; or choose another folder"
+        remedy = f"resume it: --resume {folder}; or choose another folder, or move it aside with --overwrite_output_dir"
         raise SettingsError(f"output_dir {folder} holds a run already", remedy)
     if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
         raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
@@ -67,6 +75,18 @@ def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
         refuse_taken(folder)
     elif read_run(folder) != stored:
         raise LockedError(f"{folder}: another process has resumed it in the meantime", "see how it ended, then resume again")
+
+
+@contextmanager
+def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Iterator[None]:
+    """Remove what a new run has written if it fails before its first step: the same command may work later."""
+    try:
+        yield
+    except GlassloopError:
+        for path in () if has_started() else folder.iterdir():
+            if path.name != LOCK_NAME:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
 
 
 def remove_if_empty(folder: Path) -> None:

@@ -77,6 +77,14 @@ def find_path(name: str | Path) -> Path | None:
     return path
 
 
+def absolute_name(name: str) -> str:
+    """Return a name of data or of a model that means the same from any working directory: local paths become absolute."""
+    if name in ("quickstart", "glue") or name.startswith("glue/"):
+        return name
+    path = find_path(name)
+    return os.path.abspath(path) if path else name  # noqa: PTH100 (symbolic links stay, but .. goes)
+
+
 def names_beside(name: str | Path) -> list[str]:
     """The names in the folder that would hold `name`; none where it cannot be read."""
     try:
@@ -88,6 +96,13 @@ def names_beside(name: str | Path) -> list[str]:
 def beside(path: Path) -> Path:
     """Return a new hidden name in the folder of `path`. Unlike `tempfile`'s, what is made there has the user's umask."""
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
+
+
+def set_aside(path: Path) -> Path:
+    """Give `path` a name beside it that nothing else has, and return that."""
+    kept = next(new for number in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.kept-{number}")))
+    path.rename(kept)
+    return kept
 
 
 def share_files(folder: Path, pattern: str) -> None:

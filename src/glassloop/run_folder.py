@@ -149,6 +149,7 @@ class RunRecord:
     versions: dict[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     positive_label: str | None = None  # the class that the metric f1 is the score of
+    identity: dict[str, Any] = field(default_factory=dict)  # what must be the same when the run is resumed
     result: dict[str, float] | None = None
     stop_reason: str | None = None
     evaluation: dict[str, float] | None = None
@@ -193,6 +194,11 @@ def is_run(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run has anything to resume from, damaged or not."""
+    return (folder / TRAINED_NAME).exists() or any((folder / CHECKPOINTS_NAME).glob("step-*"))
 
 
 def predictions_name(split: str) -> str:

@@ -15,23 +15,26 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
-from glassloop.claim import free_folder, refuse_changed, remove_if_empty, resumed_folder
+from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.config import DataSettings, data_settings
 from glassloop.data.batches import padding_waste
-from glassloop.data.encoding import encode, notes_on
+from glassloop.data.encoding import encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.devices import choose_backend
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.evaluate import Interrupted
+from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.recorder import versions
 from glassloop.engine.saver import full_disk
-from glassloop.errors import ModelError, SettingsError, listed, printable, say
+from glassloop.errors import SettingsError, listed, printable, say
+from glassloop.files import absolute_name, user_path
 from glassloop.lock import locked
 from glassloop.measures import refuse_unknown_metric
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.results import Outcome, final_outcomes, scored, show_outcome, validation_names, write_predictions
+from glassloop.resuming import Request, identity_of, refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.run_folder import (
     FINISHED,
     RUN_NAME,
@@ -44,6 +47,7 @@ from glassloop.run_folder import (
     PlanRecord,
     RunRecord,
     SplitRecord,
+    has_checkpoint,
     is_run,
     predictions_name,
     read_run,
@@ -83,6 +87,7 @@ def train_run(
         if stored.finished and restart:
             raise SettingsError(f"{folder} is finished and is not overwritten", "train again with another --output_dir")
         if stored.finished:
+            refuse_other_request(folder, stored, Request(data, model, training, data_given, new_head))
             say(f"{folder} is already complete")
             return folder
         refuse_other_model(model, stored.model.name)
@@ -93,17 +98,21 @@ def train_run(
     backend = choose_backend(args)
     with ExitStack() as held:
         if stored is None:
-            chosen = str(free_folder(args.output_dir)) if backend.is_main else ""
+            chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.is_main else ""
             folder = Path(backend.gather_objects([chosen])[0])  # the main process decides
-            if not args.output_dir:
+            if not args.output_dir or not folder.exists():
                 held.callback(remove_if_empty, folder)
-            args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder)})
-        trainer, examples, record = assemble(data or "quickstart", model or "quickstart", args, data_given, new_head, backend)
+            args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder), "overwrite_output_dir": False})
+        data, model = absolute_name(data or "quickstart"), absolute_name(model or "quickstart")
+        trainer, examples, record = assemble(data, model, args, data_given, new_head, backend)
         if backend.is_main:
             held.enter_context(locked(folder, trainer.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
+                held.enter_context(cleared_unless_started(folder, lambda: trainer.state.step > 0))
                 write_run(folder, record)
+            else:
+                refuse_other_run(stored, record, from_start=restart or not has_checkpoint(folder))
         run_to_end(trainer, examples, record, checkpoint, restart, began)
     return folder
 
@@ -171,6 +180,7 @@ def assemble(
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
     network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
+    weights = weights_fingerprint(network) if backend.is_main else ""
     held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
@@ -184,6 +194,7 @@ def assemble(
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     trainer.prove()
     batches = trainer.batches(trainer.train_dataset, training=True)
+    plan = trainer.make_plan(batches)
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -191,8 +202,8 @@ def assemble(
         model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), new_head),
         settings=args,
         max_length=max_length,
-        class_weights=weights if (weights := trainer.class_weights()) is None else tuple(weights),
-        plan=PlanRecord(**asdict(trainer.make_plan(batches))),
+        class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
+        plan=PlanRecord(**asdict(plan)),
         padding=padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),
         precision=backend.precision,
@@ -203,6 +214,7 @@ def assemble(
         metrics=trainer.measures.keys,
         positive_label=trainer.measures.positive,
         versions=versions(),
+        identity=identity_of(trainer, plan) | {"weights": weights, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
     return trainer, examples, record
 
@@ -213,17 +225,11 @@ def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet
     return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
 
 
-def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise if a run would be resumed with a model of another name."""
-    if given and given != stored and not (Path(given).exists() and Path(given).resolve() == Path(stored).resolve()):
-        raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "omit --model")
-
-
 def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:
     """What is written down about the data."""
     return DataRecord(
         source=source,
-        settings=replace(settings, data_dir=settings.data_dir and str(settings.data_dir)),
+        settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),
         task=examples.task,
         columns=ColumnsRecord(**asdict(examples.columns)),
         labels=examples.labels.names if examples.labels else None,

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassloop.engine.checkpoint import optimizer_of
+from glassloop.engine.checkpoint import complete_names, optimizer_of
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.recorder import History
 from glassloop.engine.signals import leave, listening
 from glassloop.engine.state import NotFiniteError, State
-from glassloop.errors import no_memory
+from glassloop.errors import SettingsError, no_memory
 from glassloop.final_model import restore_final_model, room_for_model, save_final_model
 from glassloop.lock import locked
-from glassloop.run_folder import HISTORY_NAME, TRAINED_NAME
+from glassloop.run_folder import HISTORY_NAME, TRAINED_NAME, is_run
 from glassloop.seeding import seed_all
 from glassloop.training import Training
 
@@ -45,8 +45,10 @@ def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restar
                 held.enter_context(listening(state))
                 held.enter_context(room_for_model(training))
                 skipped: list[str] = []
-                if restart:
+                if restart or (trainer.args.overwrite_output_dir and not resume):
                     start_again(training)
+                elif not resume:
+                    refuse_earlier(training)
                 saved = restore_final_model(training, skipped) if resume is True and not restart else None
                 metrics = run(training, resume, skipped, began) if saved is None else saved
             finally:
@@ -128,6 +130,18 @@ def run(training: Training, resume: bool | str | Path | None, skipped: list[str]
         "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
         "epoch": history.epoch(state),
     }
+
+
+def refuse_earlier(training: Training) -> None:
+    """Raise `SettingsError` where a new training would write over an earlier one."""
+    folder, found = training.folder, complete_names(training.shelf.folder)
+    if found or (is_run(folder) and not training.trainer.in_run):
+        what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
+        raise SettingsError(
+            f"output_dir {folder} holds {what}",
+            "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True: "
+            "what is there is moved aside",
+        )
 
 
 def start_again(training: Training) -> None:

@@ -261,7 +261,6 @@ OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "warmup_ratio": (0.1, {"warmup_steps": 0.1}, "is now called warmup_steps (a number below 1 is a share of all steps)"),
     "per_gpu_train_batch_size": (4, {"per_device_train_batch_size": 4}, "is now called per_device_train_batch_size"),
     "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "is now called per_device_eval_batch_size"),
-    "overwrite_output_dir": (True, {}, "has no effect: a finished run is never overwritten"),
     "remove_unused_columns": (True, {}, "has no effect: columns that the model does not accept are dropped and reported"),
     "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "is now called group_by_length"),
 }

@@ -10,10 +10,12 @@ import pytest
 import torch
 from datasets import Dataset
 from families import tiny_model, weights_hash
+from sample_record import RECORD
 from torch.nn.functional import cross_entropy
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, SettingsError
+from glassloop.run_folder import write_run
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
 
@@ -151,3 +153,38 @@ def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
     resumed = attempt(validation=7, change=load)
     whole = Attempt(attempt.folder.with_name("whole"), attempt.tokenizer)(resume=None)  # type: ignore[arg-type]
     assert weights_hash(resumed.model) == weights_hash(whole.model)
+
+
+# --- an earlier training in the folder ---------------------------------------------------------------------------
+
+
+def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
+    attempt(resume=None)  # type: ignore[arg-type]
+    checkpoints = attempt.folder / "checkpoints"
+    before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
+    with says(
+        f"output_dir {attempt.folder} holds the checkpoints of an earlier training (the newest is step-00000004)",
+        "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True: "
+        "what is there is moved aside",
+    ):
+        attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
+    assert {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")} == before
+    attempt(resume=None, settings={"max_steps": 3, "overwrite_output_dir": True})  # type: ignore[arg-type]
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000002"]
+    kept = checkpoints.with_name("checkpoints.kept-1")
+    assert sorted(path.name for path in kept.iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_resume_goes_before_overwriting(attempt: Attempt) -> None:
+    attempt.stop()
+    resumed = attempt(settings={"overwrite_output_dir": True})
+    assert resumed.state.step == 5
+    assert not attempt.folder.with_name("checkpoints.kept-1").exists()
+    assert len([*attempt.folder.glob("checkpoints*")]) == 1
+
+
+def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt) -> None:
+    write_run(attempt.folder, RECORD)
+    with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} holds a run"):
+        attempt(resume=None)  # type: ignore[arg-type]
+    assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]

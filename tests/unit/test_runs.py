@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from glassloop import decide, metrics_for
 from glassloop.arguments import TrainingArguments
 from glassloop.engine.backends import PlainBackend
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.run_folder import ColumnsRecord, read_run
+from glassloop.run_folder import ColumnsRecord, read_run, write_run
 from glassloop.runs import (
     assemble,
     train_run,
@@ -158,6 +162,157 @@ def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -
         train_run(str(tmp_path / "rows.csv"), str(lively_dir), settings, {})
     assert read_run(tmp_path / "out").status == "running"
     assert not (tmp_path / "out" / "model").exists()
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """`start(resume=…, learning_rate=…)`: train on rows.csv in the working directory, with relative names."""
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    shutil.copytree(lively_dir, tmp_path / "tiny")
+
+    def train(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
+        columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
+        chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
+        return train_run(data, model, chosen, columns, resume=resume)
+
+    return train
+
+
+def unfinished(folder: Path, *, checkpoints: bool) -> None:
+    """Make a finished run one that was killed, with or without a checkpoint of its first step."""
+    write_run(folder, replace(read_run(folder), status="running", evaluation=None, result=None))
+    shutil.rmtree(folder / "model")
+    shutil.rmtree(folder / "checkpoints" / "step-00000002")
+    if not checkpoints:
+        shutil.rmtree(folder / "checkpoints")
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_run_is_resumed_from_another_working_directory(start, tmp_path: Path, monkeypatch, checkpoints: bool) -> None:
+    folder = tmp_path / start()
+    record = read_run(folder)
+    assert (record.data.source, record.model.name) == (str(tmp_path / "rows.csv"), str(tmp_path / "tiny"))
+    unfinished(folder, checkpoints=checkpoints)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    start(None, None, resume=str(folder))
+    assert read_run(folder).finished
+
+
+def test_data_that_were_moved_are_named_by_where_they_were(start, tmp_path: Path) -> None:
+    folder = tmp_path / start()
+    unfinished(folder, checkpoints=True)
+    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
+    with pytest.raises(DataError, match="there is no such file or folder") as caught:
+        start(None, None, resume=str(folder))
+    assert str(tmp_path / "rows.csv") in caught.value.problem
+    start("moved.csv", None, resume=str(folder))
+
+
+def edit_rows(folder: Path) -> None:
+    (folder / "rows.csv").write_text(ROWS.replace("film 4,", "story 4,"))
+
+
+def edit_weights(folder: Path) -> None:
+    weights = load_file(folder / "tiny" / "model.safetensors")
+    save_file({name: value * 1.5 for name, value in weights.items()}, folder / "tiny" / "model.safetensors", {"format": "pt"})
+
+
+def edit_config(folder: Path) -> None:
+    config = json.loads((folder / "tiny" / "config.json").read_text())
+    (folder / "tiny" / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.25}))
+
+
+def edit_tokenizer(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tiny" / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["film"], vocabulary["story"] = vocabulary["story"], vocabulary["film"]
+    (folder / "tiny" / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("edit", "settings", "problem"),
+    [
+        (edit_rows, {}, r"(train|validation): \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
+        (edit_weights, {}, r"weights: \w+ then, \w+ now"),
+        (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
+        (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
+        (None, {"learning_rate": 1e-4}, r"learning_rate: 5e-05 then, 0.0001 now"),
+        (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
+    ],
+)
+def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, tmp_path: Path, edit, settings, problem) -> None:
+    folder = tmp_path / start()
+    unfinished(folder, checkpoints=False)
+    if edit:
+        edit(tmp_path)
+    with pytest.raises(ModelError, match="the run was started with other settings or data: ") as caught:
+        start(None, None, resume=str(folder), **settings)
+    assert re.search(problem, caught.value.problem), caught.value.problem
+
+
+def test_other_validation_rows_are_refused(start, tmp_path: Path) -> None:
+    """The training rows are the same, but the history would mix figures of two validation sets."""
+    (tmp_path / "data").mkdir()
+    for name in ("train", "validation"):
+        (tmp_path / "data" / f"{name}.csv").write_text(ROWS)
+    folder = tmp_path / start("data")
+    unfinished(folder, checkpoints=True)
+    (tmp_path / "data" / "validation.csv").write_text(ROWS.replace("film 4,", "story 4,"))
+    with pytest.raises(ModelError, match=r"validation: 30 rows \(\w+\) then, 30 rows \(\w+\) now"):
+        start(None, None, resume=str(folder))
+
+
+def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = start()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for settings, problem in (
+        ({"max_steps": 5}, "max_steps: 2 then, 5 now"),
+        ({"num_train_epochs": 9.0, "seed": 1}, "num_train_epochs: 3.0 then, 9.0 now; seed: 42 then, 1 now"),
+        ({"split_seed": 1}, "split_seed: 42 then, 1 now"),
+        ({"data": "other.csv"}, f"data: {tmp_path / 'rows.csv'} then, other.csv now"),
+        ({"model": "quickstart"}, f"model: {tmp_path / 'tiny'} then, quickstart now"),
+    ):
+        with says(
+            f"out is finished, and was trained with other settings: {problem}",
+            "train a new run, from this one's model with --model out, or omit the settings",
+        ):
+            start(**{"data": None, "model": None, "resume": "out", **settings})
+    capsys.readouterr()
+    start(resume="out", max_steps=2, disable_tqdm=False)
+    assert capsys.readouterr().err == "glassloop: out is already complete\n"
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before: bool, monkeypatch) -> None:
+    """The same command must work once what was missing is installed."""
+    if made_before:
+        (tmp_path / "out").mkdir()
+    monkeypatch.setattr("glassloop.engine.recorder.package_version", lambda name: None)
+    with pytest.raises(SettingsError, match="report_to names trackio, which is not installed"):
+        start(report_to="trackio")
+    assert [*tmp_path.glob("out/*")] == []
+    assert (tmp_path / "out").exists() is made_before
+    assert read_run(start()).finished
+
+
+def test_a_run_is_a_model_to_start_from(start, tmp_path: Path) -> None:
+    start()
+    second = start(model="out", output_dir="second")
+    assert read_run(second).model.name == str(tmp_path / "out")
+
+
+def test_a_run_is_moved_aside_where_that_is_asked_for(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(max_steps=1)
+    assert read_run(start(overwrite_output_dir=True)).plan.max_steps == 2
+    assert read_run(tmp_path / "out.kept-1").plan.max_steps == 1
+    assert "moved aside: out is now out.kept-1" in capsys.readouterr().err
 
 
 def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, lively_dir: Path, write) -> None:

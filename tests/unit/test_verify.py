@@ -91,7 +91,11 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
             "        if resume and state.step == 4: torch.manual_seed(7)\n",
             1e-6,
         ),  # other masks
-        ("trainer.train(resume_from", "resume = False\n", math.inf),  # from scratch, which ends in the right weights
+        (
+            "trainer.train(resume_from",
+            "import shutil; shutil.rmtree(folder + '/run/checkpoints', ignore_errors=True)\n",
+            math.inf,
+        ),  # from scratch, which ends in the right weights
     ],
 )
 def test_a_run_that_does_not_go_on_exactly_is_seen(

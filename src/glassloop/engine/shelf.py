@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from itertools import count
 from pathlib import Path
 
 from glassloop.engine.checkpoint import Checkpoint, Snapshot, Tensors, complete_names, open_checkpoint, write_checkpoint
 from glassloop.errors import ModelError, counted
-from glassloop.files import fault_point
+from glassloop.files import fault_point, set_aside
 
 RESTART = "make one of them readable, or insist on starting again from step 0, which moves them aside: --restart"
 
@@ -96,6 +95,4 @@ class Shelf:
 
     def set_aside(self, path: Path) -> None:
         """Give `path` a name that no run uses, and report it."""
-        kept = next(new for number in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.kept-{number}")))
-        path.rename(kept)
-        self.say(f"moved aside: {path} is now {kept.name}")
+        self.say(f"moved aside: {path} is now {set_aside(path).name}")
