@@ -167,7 +167,7 @@ def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) 
 
 def test_34_a_class_with_one_row_is_told(write: Write) -> None:
     notes = load_examples(str(write("reviews.csv", GOOD + "so so,neutral\n"))).notes
-    assert 'train: label "neutral" has 1 row' in notes
+    assert "train: 3 labels have 1 row: neg, neutral, pos" in notes
     assert 'validation: label "neutral" has no rows' in notes
 
 

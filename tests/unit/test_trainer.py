@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -440,6 +441,15 @@ def test_each_task_trains_and_has_metrics_of_its_own(
         found = trainer.evaluate()
         assert {name.removeprefix("eval_") for name in found} == names | {"loss", "runtime", "samples_per_second"}
         assert trainer.predict(rows).label_ids.tolist() == labels
+
+
+def test_a_saved_model_follows_the_umask(trainer_of, tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        trainer_of().save_model(tmp_path / "new" / "model")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*") if path.is_file()} == {0o664}
 
 
 def test_the_prefix_is_ones_own(trainer_of, few) -> None:

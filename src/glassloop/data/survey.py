@@ -107,14 +107,16 @@ def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_em
         )
     empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
     if empty.any() and not keep_empty:
-        rows = [split.row_name(first + int(row)) for row in np.flatnonzero(empty)]
+        rows = np.flatnonzero(empty)
+        names = [split.row_name(first + int(row)) for row in rows[:6]]  # to name a row may mean to read up to it
         raise DataError(
-            f"{rows[0]}: {visible(column)} is empty" + also(rows[1:]),
+            f"{names[0]}: {visible(column)} is empty" + also(names[1:], len(rows) - len(names)),
             "fill or remove the rows, or keep them with --empty keep",
         )
     return np.asarray(empty)
 
 
-def also(rows: list[str]) -> str:
-    """`; so are rows 5, 9 and 20 more`, or nothing."""
-    return f"; so are {listed((name.rpartition(', ')[2] for name in rows), 5)}" if rows else ""
+def also(names: list[str], more: int) -> str:
+    """`; so are row 5, row 9 and 20 more`, or nothing."""
+    rest = f" and {more:,} more" if more else ""
+    return f"; so are {', '.join(name.rpartition(', ')[2] for name in names)}{rest}" if names else ""
