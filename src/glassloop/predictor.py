@@ -32,7 +32,7 @@ from glassloop.modeling import (
     refuse_unknown_tokens,
     task_of,
 )
-from glassloop.run_folder import MODEL_NAME, RunRecord, is_run, read_run
+from glassloop.run_folder import RunRecord, is_run, model_of_run
 from glassloop.speed.admission import proven, usable
 
 
@@ -49,7 +49,7 @@ class Predictor:
     """Loads the model of a run folder (or any model folder) and predicts with it."""
 
     def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
-        self.model_dir, self.run = model_of_run(user_path(folder))
+        self.model_dir, self.run = trained_model(user_path(folder))
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
@@ -199,13 +199,8 @@ class Predictor:
             row_number += table.num_rows
 
 
-def model_of_run(folder: Path) -> tuple[Path, RunRecord | None]:
+def trained_model(folder: Path) -> tuple[Path, RunRecord | None]:
     """The model's folder and the run's record; a bare model folder has none."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such run", "name the folder of a finished run, or of a model")
-    if not is_run(folder):
-        return folder, None
-    run = read_run(folder)
-    if not (folder / MODEL_NAME).is_dir():
-        raise ModelError(f"{folder}: the run is {run.status} and has no model yet", "train it to the end")
-    return folder / MODEL_NAME, run
+    return model_of_run(folder) if is_run(folder) else (folder, None)

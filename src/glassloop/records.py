@@ -6,6 +6,7 @@ import json
 import math
 import stat
 from dataclasses import MISSING, fields, is_dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -42,6 +43,12 @@ def read_json(path: Path) -> Any:
         raise
     except ValueError as error:
         raise NotARecordError(f"not JSON: {error}") from error
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with a SHA-256 of its content, so that an edit of it is found like damage to any other file."""
+    content = {name: value for name, value in content.items() if name != "sha256"}
+    return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def refuse_constant(name: str) -> float:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from glassloop.arguments import TrainingArguments
 from glassloop.config import TASKS, DataSettings
 from glassloop.errors import ModelError, visible
-from glassloop.files import write_text
-from glassloop.records import NotARecordError, decoded, read_json
+from glassloop.files import sha256_of, write_text
+from glassloop.records import NotARecordError, decoded, read_json, sealed
 
 FORMAT = 1
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
@@ -157,6 +157,7 @@ class RunRecord:
     classes: dict[str, ClassRecord] | None = None
     best_step: int | None = None
     seconds: float | None = None
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of the trained model
 
     @property
     def finished(self) -> bool:
@@ -217,7 +218,10 @@ def read_run(folder: Path) -> RunRecord:
             raise ModelError(
                 f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
             )
-        return decoded(RunRecord, found)
+        record = decoded(RunRecord, found)
+        if sealed(found) != found:
+            raise NotARecordError("its checksum differs, so it was edited or damaged")
+        return record
     except NotARecordError as error:
         raise ModelError(
             f"{path}: the record of the run cannot be read: {error}", "restore the file from a copy, or start a new run"
@@ -225,5 +229,29 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace the record of a run, whole or not at all."""
-    write_text(folder / RUN_NAME, json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Replace the record of a run, whole or not at all; that of a finished one gets the checksums of its model's files."""
+    if record.finished:
+        model = folder / MODEL_NAME
+        found = sorted(path for path in model.rglob("*") if path.is_file())
+        record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
+    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
+    write_text(folder / RUN_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
+    """Return the folder of a run's trained model, and the record of the run.
+
+    Raises `ModelError` where there is no model yet, or where a file of a finished run's model has changed since it was written.
+    """
+    run, model = read_run(folder), folder / MODEL_NAME
+    if not model.is_dir():
+        raise ModelError(
+            f"{folder}: the run is {run.status} and has no model yet", f"train it to the end: glassloop train --resume {folder}"
+        )
+    remedy = f"restore the file, or use the model as it is now: name {model} instead"
+    for name, checksum in run.files.items():
+        if not (model / name).is_file():
+            raise ModelError(f"{model / name}: missing", remedy)
+        if sha256_of(model / name) != checksum:
+            raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
+    return model, run

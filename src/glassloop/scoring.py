@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -119,7 +120,7 @@ def predict_file(
     """Predict every row of a file and say where to."""
     data = user_path(source)
     path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
-    if path.resolve() == data.resolve():
+    if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
     refuse_target(path)  # before the model is loaded
     sign = "\t" if delimiter == "tab" else delimiter

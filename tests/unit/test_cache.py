@@ -122,6 +122,17 @@ def test_a_manifest_of_another_shape_is_damage(manifest: str, place: Path, capsy
     assert "is damaged (manifest.json: " in capsys.readouterr().err
 
 
+def test_a_manifest_that_lists_too_little_is_damage(place: Path, capsys) -> None:
+    entry = Entry()
+    entry.open()
+    manifest = json.loads((place / MANIFEST_NAME).read_text())
+    del manifest["files"]["rows.arrow"]
+    (place / MANIFEST_NAME).write_text(json.dumps(manifest))
+    assert entry.open() == CONTENT
+    assert entry.built == 2
+    assert "is damaged (manifest.json: its checksum differs)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["a file", "an empty folder", "a broken link", "a link to a folder"])
 def test_whatever_is_in_the_place_of_an_entry_gives_way(what: str, place: Path, tmp_path: Path, capsys) -> None:
     place.parent.mkdir()

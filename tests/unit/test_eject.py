@@ -14,7 +14,7 @@ import pytest
 
 from glassloop.eject import LOSSES, eject_run, script_of
 from glassloop.errors import DataError, ModelError
-from glassloop.records import NotARecordError, decoded
+from glassloop.records import NotARecordError, decoded, sealed
 from glassloop.run_folder import RunRecord
 
 
@@ -198,7 +198,7 @@ def changed(text_run: Path, tmp_path: Path):
             else:
                 run[name] = value
         (tmp_path / "run").mkdir(exist_ok=True)
-        (tmp_path / "run" / "run.json").write_text(json.dumps(run), encoding="utf-8")
+        (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(run)), encoding="utf-8")
         return tmp_path / "run"
 
     return change

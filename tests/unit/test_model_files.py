@@ -14,12 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sample_record import RECORD
 
 from glassloop import model_files
 from glassloop.data.labels import LabelSet
 from glassloop.errors import GlassloopError, ModelError, visible
 from glassloop.model_files import PACKAGED, Place, find_model, packaged_model
 from glassloop.modeling import load_config, load_model, load_tokenizer, longest_input
+from glassloop.run_folder import write_run
 
 NO_YES = LabelSet(("no", "yes"))
 NAME_ONE = "name a folder, a hub model (owner/name), or quickstart"
@@ -171,10 +173,9 @@ def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest
 
 
 def test_the_folder_of_a_run_means_its_model(says, model_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text("{}")
+    write_run(tmp_path / "run", RECORD)
     with says(
-        f"{tmp_path / 'run'}: the run has no model yet",
+        f"{tmp_path / 'run'}: the run is running and has no model yet",
         f"train it to the end: glassloop train --resume {tmp_path / 'run'}",
         ModelError,
     ):

@@ -170,7 +170,11 @@ def test_no_such_run(says, tmp_path: Path) -> None:
 
 def test_a_run_without_a_model_yet(says, tmp_path: Path) -> None:
     write_run(tmp_path, RECORD)
-    with says(f"{tmp_path}: the run is running and has no model yet", "train it to the end", ModelError):
+    with says(
+        f"{tmp_path}: the run is running and has no model yet",
+        f"train it to the end: glassloop train --resume {tmp_path}",
+        ModelError,
+    ):
         Predictor(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from sample_record import RECORD
 from glassloop.arguments import TrainingArguments
 from glassloop.config import DataSettings
 from glassloop.errors import ModelError
-from glassloop.run_folder import FINISHED, FORMAT, RUN_NAME, is_run, read_run, write_run
+from glassloop.records import sealed
+from glassloop.run_folder import FINISHED, FORMAT, MODEL_NAME, RUN_NAME, is_run, model_of_run, read_run, write_run
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_optional_fields_may_be_missing(tmp_path: Path) -> None:
     found["settings"] = {"output_dir": "out"}
     for name in ("notes", "settings"):
         del found["data"][name]
-    (tmp_path / RUN_NAME).write_text(json.dumps(found))
+    (tmp_path / RUN_NAME).write_text(json.dumps(sealed(found)))
     record = read_run(tmp_path)
     assert record.settings == TrainingArguments("out")
     assert record.data.settings == DataSettings()
@@ -118,6 +120,74 @@ def test_damage_is_one_error_that_says_what_is_wrong(tmp_path: Path, content: by
     assert problem in caught.value.problem
     assert len(caught.value.problem) < 600
     assert caught.value.remedy == "restore the file from a copy, or start a new run"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("max_length",), 32),
+        (("settings", "max_length"), 8),
+        (("data", "label_order"), ["b, c", "a"]),
+        (("status",), FINISHED),
+        (("versions", "torch"), "3"),
+        (("unknown",), 1),
+    ],
+    ids=str,
+)
+def test_a_record_that_somebody_edited_is_refused(says, tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
+    write_run(tmp_path, RECORD)
+    found = entry = json.loads((tmp_path / RUN_NAME).read_text())
+    for name in path[:-1]:
+        entry = entry[name]
+    entry[path[-1]] = value
+    (tmp_path / RUN_NAME).write_text(json.dumps(found))
+    problem = f"{tmp_path / RUN_NAME}: the record of the run cannot be read: its checksum differs, so it was edited or damaged"
+    with says(problem, "restore the file from a copy, or start a new run", ModelError):
+        read_run(tmp_path)
+
+
+def test_another_layout_of_the_same_record_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, RECORD)
+    found = json.loads((tmp_path / RUN_NAME).read_text())
+    (tmp_path / RUN_NAME).write_text(json.dumps(dict(reversed(found.items())), indent=3))
+    assert read_run(tmp_path) == RECORD
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """The folder of a finished run whose model has two files."""
+    (tmp_path / MODEL_NAME / "adapter").mkdir(parents=True)
+    (tmp_path / MODEL_NAME / "config.json").write_text("{}")
+    (tmp_path / MODEL_NAME / "adapter" / "weights").write_bytes(b"abc")
+    write_run(tmp_path, replace(RECORD, status=FINISHED))
+    return tmp_path
+
+
+def test_the_model_of_a_finished_run(finished: Path) -> None:
+    folder, record = model_of_run(finished)
+    assert folder == finished / MODEL_NAME
+    assert {*record.files} == {"config.json", "adapter/weights"}
+    (folder / ".DS_Store").touch()
+    (folder / "notes.txt").touch()
+    assert model_of_run(finished) == (folder, record)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "what"),
+    [
+        ("config.json", lambda path: path.write_text("{ }"), "changed since the run wrote it (its checksum differs)"),
+        ("adapter/weights", lambda path: path.write_bytes(b"abd"), "changed since the run wrote it (its checksum differs)"),
+        ("config.json", Path.unlink, "missing"),
+        ("config.json", lambda path: (path.unlink(), path.mkdir()), "missing"),
+        ("config.json", lambda path: (path.unlink(), os.mkfifo(path)), "missing"),
+        ("config.json", lambda path: (path.unlink(), path.symlink_to(path)), "missing"),
+    ],
+)
+def test_a_model_that_has_changed_is_refused(says, finished: Path, name: str, damage: Callable[[Path], Any], what: str) -> None:
+    model = finished / MODEL_NAME
+    damage(model / name)
+    with says(f"{model / name}: {what}", f"restore the file, or use the model as it is now: name {model} instead", ModelError):
+        model_of_run(finished)
 
 
 def make_folder(path: Path) -> None:

@@ -297,6 +297,13 @@ def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
 
 
+def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to("loop.csv")
+    with says(f"{loop}: there is no such data file", kind=DataError):
+        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, None, "cpu")
+
+
 @pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
 def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path, monkeypatch, out: str) -> None:
     monkeypatch.chdir(tmp_path)

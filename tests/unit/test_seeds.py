@@ -22,6 +22,7 @@ from glassloop.seeds import last_words, result_of, train_seeds, without
 
 CHILD = """
 import json, os, pathlib, signal, sys, time
+from glassloop.records import sealed
 words = sys.argv[1:]
 resumed = "--resume" in words
 run = pathlib.Path(words[words.index("--resume" if resumed else "--output_dir") + 1])
@@ -40,7 +41,7 @@ run.mkdir(exist_ok=True)
 def write(status):
     evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
     ending = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0}
-    (run / "run.json").write_text(json.dumps({**json.loads(os.environ["RECORD"]), **ending}))
+    (run / "run.json").write_text(json.dumps(sealed({**json.loads(os.environ["RECORD"]), **ending})))
 if does == "wait" and not resumed:
     def leave(number, frame):
         write("running")

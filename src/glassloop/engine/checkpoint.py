@@ -13,7 +13,6 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from glassloop.engine.identity import differences
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
+from glassloop.records import sealed
 from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME, TRAINED_NAME
 
 FORMAT = 1
@@ -160,12 +160,6 @@ def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
-
-
-def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with a SHA-256 of itself, so that damage to it is found like damage to any other file."""
-    content = {name: value for name, value in manifest.items() if name != "sha256"}
-    return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def complete_names(folder: Path) -> list[Path]:
