@@ -18,7 +18,8 @@ from families import WORDS, tiny_model, tiny_tokenizer
 from fuzzing.cases import FAILED, Case, Ran, command, in_child
 
 SETTINGS = {
-    "num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 2, "save_strategy": "steps",
+    "num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 2,
+    "save_strategy": "steps",
     "save_steps": 2, "save_total_limit": 3, "eval_strategy": "steps", "eval_steps": 3, "device": "cpu", "precision": "fp32",
     "disable_tqdm": True,
 }  # fmt: skip

@@ -19,14 +19,14 @@ from fuzzing.plain_readers import NotReadableError, plain_rows
 WORDS = "the a is was good bad film story very not and of to in on it this that first second one two".split()
 Rows = list[dict[str, Any]]
 NAMES = (
-    ("text", "label"), ("sentence", "label"), ("text", "target"), ("sentence1", "sentence2", "label"), 
+    ("text", "label"), ("sentence", "label"), ("text", "target"), ("sentence1", "sentence2", "label"),
     ("premise", "hypothesis", "label"),
     ("text", "label", "id"), ("Text", "Label"), ("text", "score"), ("review", "class"),
 )  # fmt: skip
 STRANGE_CELLS = (
-    *HOSTILE_TEXTS, '"', 'a "quoted" word', "a,b", "a\tb", "a\r\nb", "a;b", "'", "NA", "null", "None", "NaN", "inf", "-100", "1e999",
-    "007", "1_000", "2024-01-01", "１", "gооd", "good\u200b", "Good", " good", "good ", "\N{COMBINING ACUTE ACCENT}", "😀", 
-    "שלום", "[SEP]", "word " * 3000, "x" * 200_000,
+    *HOSTILE_TEXTS, '"', 'a "quoted" word', "a,b", "a\tb", "a\r\nb", "a;b", "'", "NA", "null", "None", "NaN", "inf", "-100",
+    "1e999", "007", "1_000", "2024-01-01", "１", "gооd", "good\u200b", "Good", " good", "good ", "\N{COMBINING ACUTE ACCENT}",
+    "😀", "שלום", "[SEP]", "word " * 3000, "x" * 200_000,
 )  # fmt: skip
 STRANGE_LABELS: tuple[Any, ...] = (
     None, True, 1.5, -1, 10**20, 1e300, float("nan"), float("inf"), ["good"], ["good", "bad"], [], [["good"]], {"a": 1},
