@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from datasets import Dataset
 from families import tiny_model, weights_hash
+from random_rows import Augmented
 from torch.nn.functional import cross_entropy
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.errors import ModelError, ResourceError, SettingsError
+from glassloop.training import Training
 
 
 class StopAt(Callback):
@@ -121,3 +124,14 @@ def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
 ) -> None:
     settings = {"max_steps": 1, "save_strategy": "no", "label_smoothing_factor": 0.1, "class_weights": "1,3"}
     trained(tmp_path, rows, tiny_tokenizer, **settings)
+
+
+def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_length(
+    tiny_tokenizer: Any, tmp_path: Path, says: Any
+) -> None:
+    """Each process would read other lengths, and so train on another order."""
+    args = TrainingArguments(tmp_path, group_by_length=True, device="cpu", precision="fp32", backend="plain")
+    trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
+    training = SimpleNamespace(trainer=trainer, args=args, backend=SimpleNamespace(num_processes=2), same={})
+    with says("group_by_length orders rows by lengths that differ in each process"):
+        Training.report_random(training, trainer.batches(trainer.train_dataset, training=True))
