@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import CLASSES, SEVERAL
+from glassloop.config import CLASSES, SCORE, SEVERAL
 from glassloop.data.batches import KIND_REMEDY, LABEL_KEYS, Batches, labels_among
 from glassloop.data.formats import arrow_rows
 from glassloop.engine.losses import LossSum, balanced_weights, make_loss
@@ -113,11 +113,15 @@ def infer_task(config: Any, batches: Batches, say: Callable[[str], None]) -> Non
     Raises where the labels of the first row do not fit what the model's config says.
     """
     task, num_labels = config.problem_type, int(config.num_labels)
-    if task not in (None, CLASSES) or (task is None and num_labels == 1):
+    if task == SEVERAL:
         return
     first = np.zeros(1, dtype=np.int64)
     labels = batches.batch(first, first).labels
     if labels is None:
+        return
+    if task == SCORE or num_labels == 1:
+        if labels.ndim != 1:
+            raise DataError(f"a row has a list of {labels.shape[1]:,} as its score", "give one number a row, not a list")
         return
     if labels.ndim == 1 and labels.is_floating_point():
         raise DataError(f"the labels are of the kind {str(labels.dtype)[6:]}, not class numbers", KIND_REMEDY)

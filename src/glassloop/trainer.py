@@ -236,6 +236,7 @@ class Trainer:
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self.choose_usable()  # weights may have been frozen since, parts assigned
         self.prove()
+        self.callbacks = self.callbacks  # checked again: the list may have grown
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         resume = user_path(resume) if isinstance(resume, str) else resume
         with trained(self, resume, restart=restart) as metrics:

@@ -215,6 +215,16 @@ def test_optimizers_and_callbacks_assigned_later_take_effect(parts, says) -> Non
         trainer.callbacks = [3]
 
 
+def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
+    class Theirs:
+        def on_train_begin(self) -> None: ...
+
+    trainer = glassloop.Trainer(**parts)
+    trainer.callbacks.append(Theirs())
+    with pytest.raises(SettingsError, match="Theirs listens to on_train_begin"):
+        trainer.train()
+
+
 def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
     optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
     trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))

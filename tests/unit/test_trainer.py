@@ -359,6 +359,15 @@ def test_one_number_for_each_label_needs_as_many_labels_and_no_single_label(trai
         trainer_of(model=model, train_dataset=rows).train()
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_score_is_one_number_and_no_list(trainer_of, few, says, number: int) -> None:
+    """A list of one was compared with the scores of all other rows of the batch."""
+    rows = labelled(few["train"], [[0.5] * number] * 29)
+    for form in (rows, rows.to_list()):
+        with says(f"a row has a list of {number} as its score", "give one number a row, not a list", DataError):
+            trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
+
+
 def test_fractions_are_no_class_numbers_in_a_list_either(trainer_of, few, says) -> None:
     rows = labelled(few["train"], [0.5] * 29).to_list()
     with says("the labels are of the kind float32, not class numbers", "give whole numbers, or set problem_type", DataError):
