@@ -116,6 +116,18 @@ def test_50_a_signal_to_one_process_stops_all_at_one_step(runs: Any, reference: 
     goes_on(runs, run, reference)
 
 
+def test_50_a_signal_in_the_final_evaluation_loses_no_training(runs: Any) -> None:
+    never = {"save_strategy": "no", "save_steps": None, "eval_strategy": "no", "eval_steps": None, "max_steps": 4}
+    whole, run = runs.new(), runs.new()
+    assert [end.code for end in train_both(runs, whole, **never)] == [0, 0]
+    ended = train_both(runs, run, [Hook(EVALUATION, 1, TERM, rank=1)], **never)
+    assert [end.code for end in ended] == [143, 143], ended[0].err + ended[1].err
+    assert "stopped by SIGTERM after the last step; the model is saved" in ended[0].err
+    again = both(runs, "train", "--resume", run, hooks=[Hook(STEP, 1, "bug")])
+    assert [end.code for end in again] == [0, 0], again[0].err + again[1].err
+    same_end(whole, run)
+
+
 def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Path) -> None:
     model = tmp_path / "still"
     tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)

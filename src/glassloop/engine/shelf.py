@@ -11,7 +11,7 @@ from glassloop.engine.checkpoint import Checkpoint, Snapshot, Tensors, complete_
 from glassloop.errors import ModelError, counted
 from glassloop.files import fault_point, set_aside
 
-RESTART = "make one of them readable, or insist on starting again from step 0, which moves them aside: --restart"
+RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
 
 
 class Shelf:
