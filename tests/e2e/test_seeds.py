@@ -61,16 +61,17 @@ def test_each_seed_ends_in_the_weights_of_its_run_alone(both: Ended, place: Path
 def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) -> None:
     folder, found = "runs/run-001", written(place)
     assert (both.out, "\r" in both.err) == ("", False)
-    assert both.lines[0] == f"2 seeds, 1 at a time → {folder}"
-    assert both.lines[1] == f"seed 7 starts; its words are in {folder}/seed-7.log"
-    assert both.lines[2].startswith(f"seed 7 ends: loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy ")
-    assert both.lines[2].endswith(f" s → {folder}/seed-7")
-    table = [line.split() for line in both.lines[5:11]]
+    lines = [line for line in both.lines if "% of all; seed" not in line]  # said only on a slow machine
+    assert lines[0] == f"2 seeds, 1 at a time → {folder}"
+    assert lines[1] == f"seed 7 starts; its words are in {folder}/seed-7.log"
+    assert lines[2].startswith(f"seed 7 ends: loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy ")
+    assert lines[2].endswith(f" s → {folder}/seed-7")
+    table = [line.split() for line in lines[5:11]]
     assert table[0] == ["loss", "accuracy", "f1", "(macro)"]
     assert [row[:-3] for row in table[1:5]] == [["seed", "7"], ["seed", "8"], ["mean", "of", "2"], ["standard", "deviation"]]
     assert table[5][:2] == ["majority", "baseline"]
     assert table[3][-3:] == [f"{found['mean'][name]:.4f}" for name in ("loss", "accuracy", "f1_macro")]
-    assert not any("different rows" in line or "data changed" in line for line in both.lines), "all seeds share their rows"
+    assert not any("different rows" in line or "data changed" in line for line in lines), "all seeds share their rows"
 
 
 def test_the_same_is_written_down(both: Ended, place: Path) -> None:
