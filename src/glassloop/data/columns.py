@@ -73,10 +73,16 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
                 + did_you_mean(name, head.column_names),
                 "name the columns with --text, --text_pair and --label",
             )
+    found = Columns(text, pair, tuple(label))
+    if found.label_name not in label and found.label_name in head.column_names:
+        raise DataError(
+            f"{source}: there is a column {visible(found.label_name)} beside the label columns {listed(label)}",
+            "rename or remove it: the labels of these columns are stored under that name",
+        )
     for name in filter(None, (text, pair)):
         if name in label:
             raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
-    return Columns(text, pair, tuple(label))
+    return found
 
 
 def find_label(head: pa.Table, source: str) -> str:

@@ -81,10 +81,11 @@ def load_examples(path: Any = "quickstart", *, outputs: LabelSet | None = None, 
         with scratch_dir(folder / "scratch") as scratch:
             prepare(source.read(scratch), settings, source.known, folder, outputs)
         if source.key() != content:  # the rows that were read are not those that the key stands for
-            raise DataError(
-                f"{visible(path, 200) if isinstance(path, str | Path) else 'the data set'}: changed while it was read",
-                "run the command again when nothing writes to the data any more",
-            )
+            if isinstance(path, str | Path):
+                raise DataError(
+                    f"{visible(path, 200)}: changed while it was read", "try again when nothing writes to it any more"
+                )
+            raise DataError("the data set gave other rows when it was read again", "give rows that stay the same")
 
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
     return open_or_build("data", key, build, load_prepared)

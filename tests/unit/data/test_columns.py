@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from glassloop.config import DataSettings
-from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Columns, Known, find_columns
+from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Columns, Known, find_columns, notes_on_columns, written_columns
 from glassloop.errors import SettingsError
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
@@ -154,3 +154,22 @@ def test_a_column_is_numbers_by_its_first_thousand_cells():
     cells = ["1"] * 1000 + ["a sentence"]
     head = pa.table({"text": ["a b"] * 1001, "id": cells, "label": cells})
     assert find_columns(head, "d.csv", DataSettings(), Known()).texts == ("text",)
+
+
+def test_the_column_of_several_labels_replaces_no_other(refused):
+    assert find("text calm:int loud:int", text="text", label="calm,loud").label_name == "labels"
+    with refused(
+        'd.csv: there is a column "labels" beside the label columns calm, loud',
+        "rename or remove it: the labels of these columns are stored under that name",
+    ):
+        find("text calm:int loud:int labels:word", text="text", label="calm,loud")
+    assert find("text labels:int loud:int", text="text", label="labels,loud").label_name == "labels"
+
+
+def test_wide_and_strange_columns_are_noted():
+    columns = Columns("text", None, ("label",))
+    head = pa.table({"text": ["a"], "label": ["x"], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
+    assert written_columns(head, columns, pa.array([0])).column_names == ["text", "label"]
+    (note,) = notes_on_columns(head, columns)
+    assert note == "columns of a kind that datasets does not know are not kept: m (map<string, int64>)"
+    assert notes_on_columns(head.select(["text", "label"]), columns) == []

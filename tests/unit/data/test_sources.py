@@ -332,7 +332,7 @@ def test_changed_code_is_another_entry(monkeypatch):
         load_examples(SPLITS)
 
 
-CHANGED = "run the command again when nothing writes to the data any more"
+CHANGED = "try again when nothing writes to it any more"
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -361,7 +361,7 @@ def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
         prepare(*given)
 
     monkeypatch.setattr(sources, "prepare", change_and_prepare)
-    with refused("the data set: changed while it was read", CHANGED):
+    with refused("the data set gave other rows when it was read again", "give rows that stay the same"):
         load_examples(rows)
 
 
