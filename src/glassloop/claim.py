@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from glassloop.errors import GlassloopError, LockedError, ResourceError, SettingsError, say
+from glassloop.errors import DataError, LockedError, ModelError, ResourceError, SettingsError, TooLargeError, say
 from glassloop.files import set_aside, user_path
 from glassloop.lock import LOCK_NAME, refuse_held
 from glassloop.run_folder import CHECKPOINTS_NAME, RUN_NAME, RunRecord, is_run, read_run
@@ -79,10 +79,13 @@ def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
 
 @contextmanager
 def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Iterator[None]:
-    """Remove what a new run has written if it fails before its first step: the same command may work later."""
+    """Remove what a new run has written if it fails before its first step for what was asked of it.
+
+    The corrected command can then use the folder. Where only room on the disk is missing, the run stays and can be resumed.
+    """
     try:
         yield
-    except GlassloopError:
+    except (SettingsError, DataError, ModelError, TooLargeError):
         for path in () if has_started() else folder.iterdir():
             if path.name != LOCK_NAME:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

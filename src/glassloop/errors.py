@@ -76,6 +76,10 @@ class ResourceError(GlassloopError):
     exit_code = 6
 
 
+class TooLargeError(ResourceError):
+    """A batch that the memory is not enough for: other settings are needed, not more room."""
+
+
 class LostProcessError(ResourceError):
     """Another process of the same run has ended."""
 

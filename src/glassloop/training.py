@@ -35,7 +35,7 @@ from glassloop.engine.recorder import History, Trackers, versions
 from glassloop.engine.saver import BestWeights, Saver
 from glassloop.engine.shelf import Shelf
 from glassloop.engine.state import NotFiniteError
-from glassloop.errors import DivergedError, ResourceError, SettingsError, listed
+from glassloop.errors import DivergedError, ResourceError, SettingsError, TooLargeError, listed
 from glassloop.planning import make_optimizers
 from glassloop.progress import progress_for
 from glassloop.resuming import identity_of
@@ -219,12 +219,12 @@ class Training:
             "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",
         )
 
-    def out_of_memory(self, error: BaseException) -> ResourceError:
+    def out_of_memory(self, error: BaseException) -> TooLargeError:
         """What the memory was not enough for, and what to lower."""
         kind = "eval" if self.state.evaluation_due else "train"
         rows = self.trainer.eval_dataset if self.state.evaluation_due else self.trainer.train_dataset
         size = getattr(self.args, f"per_device_{kind}_batch_size")
-        return ResourceError(
+        return TooLargeError(
             f"not enough memory for a batch of {size} rows of up to {max(lengths_of(rows)):,} tokens ({error})",
             f"lower per_device_{kind}_batch_size"
             + (" and raise gradient_accumulation_steps as much" if kind == "train" else "")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.claim import free_folder, refuse_changed, remove_if_empty
-from glassloop.errors import LockedError, ResourceError, SettingsError
+from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty
+from glassloop.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
+from glassloop.lock import locked
 from glassloop.run_folder import read_run
 
 
@@ -83,3 +84,33 @@ def test_a_folder_is_looked_at_again_under_the_lock(tmp_path: Path, text_run: Pa
     refuse_changed(text_run, stored)
     with pytest.raises(LockedError, match="in the meantime"):
         refuse_changed(text_run, replace(stored, status="running"))
+
+
+@pytest.mark.parametrize(
+    ("error", "started", "left"),
+    [
+        (SettingsError("a", "b"), False, []),
+        (DataError("a", "b"), False, []),
+        (TooLargeError("a", "b"), False, []),
+        (SettingsError("a", "b"), True, ["deep", "run.json"]),
+        (ResourceError("a full disk", "make room and resume"), False, ["deep", "run.json"]),
+        (KeyboardInterrupt(), False, ["deep", "run.json"]),
+    ],
+)
+def test_a_run_that_never_started_leaves_nothing(tmp_path: Path, error: BaseException, started: bool, left: list[str]) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    with pytest.raises(type(error)), cleared_unless_started(tmp_path, lambda: started):
+        raise error
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+def test_a_run_is_moved_aside_only_if_nobody_holds_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    with locked(run, print), pytest.raises(LockedError):
+        free_folder(str(run), overwrite=True)
+    assert free_folder(str(run), overwrite=True) == run
+    assert not run.exists()
+    assert (tmp_path / "run.kept-1" / "run.json").exists()
