@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from glassloop.data.formats import arrow_rows
+from glassloop.errors import SettingsError
 
 WORTH_IT = 0.9  # above this share of used rows there is nothing to gain
 
@@ -37,16 +38,25 @@ class Vocabulary:
 
 
 def used_ids(data_sets: Iterable[Any], size: int, padding: int) -> np.ndarray:
-    """The token ids that occur in encoded data sets, in order; the padding token always."""
+    """Return the token ids that occur in encoded data sets, in order; the padding token always.
+
+    Raises `SettingsError` for an id that the model has no vector for.
+    """
     seen = np.zeros(size, dtype=bool)
     seen[padding] = True
-    for rows in data_sets:
-        column = arrow_rows(rows)
-        if column is not None:
-            for start in range(0, len(rows), 10_000):
-                table = column[start : start + 10_000]
-                seen[table["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)] = True
-        else:
-            for number in range(len(rows)):
-                seen[np.asarray(rows[number]["input_ids"])] = True
+    for ids in (ids for rows in data_sets for ids in parts_of(rows)):
+        if len(ids) and not 0 <= (wrong := int(ids.min() if ids.min() < 0 else ids.max())) < size:
+            problem = f"a row holds the token {wrong:,}, the model knows {size:,}"
+            raise SettingsError(problem, "use the model's own tokenizer")
+        seen[ids] = True
     return np.flatnonzero(seen)
+
+
+def parts_of(rows: Any) -> Iterator[np.ndarray]:
+    """Yield the token ids of a data set, of many rows at a time where it lies in a file, else of one."""
+    column = arrow_rows(rows)
+    if column is None:
+        yield from (np.asarray(rows[number]["input_ids"]) for number in range(len(rows)))
+        return
+    for start in range(0, len(rows), 10_000):
+        yield column[start : start + 10_000]["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)

@@ -10,6 +10,7 @@ from families import tiny_model
 from packs import inputs_of, token_rows, weighed
 
 from glassloop.engine.optimizer import decay_groups
+from glassloop.errors import SettingsError
 from glassloop.speed.adamw import FlatAdamW
 from glassloop.speed.savings import Savings, choose_vocabulary
 from glassloop.speed.vocabulary import Vocabulary, used_ids
@@ -76,3 +77,11 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
     savings.remove()
     changed = (table != before).any(1).nonzero().flatten().tolist()
     assert changed == used[1:].tolist(), "all used rows but padding, and no other"
+
+
+@pytest.mark.parametrize("token", [12, -1])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_token_without_a_vector_is_refused_by_name(token: int, as_list: bool) -> None:
+    rows = Dataset.from_dict({"input_ids": [[3, 5], [token, 4]]})
+    with pytest.raises(SettingsError, match=f"a row holds the token {token}, the model knows 12"):
+        used_ids([rows.to_list() if as_list else rows], 12, padding=0)
