@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Settings that change no weight: a run may be resumed with others.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
         "eval_strategy", "eval_steps", "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit",
-        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision")  # fmt: skip
+        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
 # Settings that do not even change what a finished run has written.
 SHOWN = ("output_dir", "overwrite_output_dir", "disable_tqdm")
 SAME = "give the settings and the data it was started with"
@@ -110,6 +110,6 @@ def identity_of(trainer: Trainer, plan: Plan) -> Identity:
 
 def evaluation_values(trainer: Trainer, plan: Plan) -> Identity:
     """What evaluations depend on, where they decide which weights a training ends with. Their rows are hashed later."""
-    own = trainer.compute_metrics
-    metrics = None if own is None else identified(own)
+    own, ours = trainer.compute_metrics, trainer.measures
+    metrics = ", ".join(map(ours.title, ours.keys)) if own is None else identified(own)
     return {"eval_strategy": trainer.args.eval_strategy, "eval_every": plan.eval_every, "metrics": metrics, "validation": None}

@@ -123,6 +123,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"settings": BEST | {"load_best_model_at_end": False, "early_stopping_patience": 3}, "validation": 8},
         "validation: 9 rows (",
     ),
+    "a class whose F1 chooses": (
+        {"settings": BEST | {"metric_for_best_model": "f1", "positive_label": "LABEL_0"}},
+        {"settings": BEST | {"metric_for_best_model": "f1", "positive_label": "LABEL_1"}},
+        "metrics: accuracy, f1 (LABEL_0) then, accuracy, f1 (LABEL_1) now",
+    ),
     "a metric that chooses": (
         {"settings": BEST | {"metric_for_best_model": "share"}, "compute_metrics": share},
         {"settings": BEST | {"metric_for_best_model": "share"}, "compute_metrics": error},
