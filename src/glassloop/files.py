@@ -85,6 +85,12 @@ def absolute_name(name: str) -> str:
     return os.path.abspath(path) if path else name  # noqa: PTH100 (symbolic links stay, but .. goes)
 
 
+def near_name(name: str) -> str:
+    """Return a name as a person sees it from here: a path below the working directory becomes relative."""
+    here = Path.cwd()
+    return str(Path(name).relative_to(here)) if Path(name).is_relative_to(here) and name != str(here) else name
+
+
 def names_beside(name: str | Path) -> list[str]:
     """The names in the folder that would hold `name`; none where it cannot be read."""
     try:

@@ -29,7 +29,7 @@ from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.recorder import versions
 from glassloop.engine.saver import full_disk
 from glassloop.errors import SettingsError, listed, printable, say
-from glassloop.files import absolute_name, user_path
+from glassloop.files import absolute_name, near_name, user_path
 from glassloop.lock import locked
 from glassloop.measures import refuse_unknown_metric
 from glassloop.modeling import carried_labels, load_config, load_model, load_tokenizer, longest_input
@@ -246,9 +246,10 @@ def banner(record: RunRecord, examples: Examples, trainer: Trainer, folder: Path
     size += f" × {record.processes} processes" if record.processes > 1 else ""
     size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
     rows = {
-        "data": f"{record.data.source}: " + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
+        "data": f"{near_name(record.data.source)}: "
+        + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else ""),
-        "model": f"{model.name} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
+        "model": f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
         "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {size} a step, "
         + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
         "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan.warmup_steps:,} steps of warm-up",

@@ -13,14 +13,17 @@ import pytest
 
 from glassloop.errors import ResourceError, SettingsError
 from glassloop.files import (
+    absolute_name,
     cache_dir,
     find_path,
     kind_of_special,
     names_beside,
+    near_name,
     replacing,
     replacing_dir,
     reserved,
     scratch_dir,
+    set_aside,
     sha256_of,
     share_files,
     user_path,
@@ -251,6 +254,25 @@ def test_a_cache_that_cannot_be_looked_at_is_an_error_of_ours(place: str, monkey
     assert raised.value.problem.endswith(("Could not determine home directory.", '…": File name too long'))
     assert raised.value.remedy == "set GLASSLOOP_CACHE to another folder"
     assert len(raised.value.problem) < 250
+
+
+def test_names_mean_the_same_from_any_working_directory(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("deep/a.csv", "")
+    monkeypatch.chdir(file.parent)
+    assert absolute_name("a.csv") == absolute_name("../deep/a.csv") == absolute_name(str(file)) == str(file)
+    for name in ("quickstart", "glue", "glue/mrpc", "owner/model", "gone.csv"):
+        assert absolute_name(name) == name
+    assert near_name(str(file)) == "a.csv"
+    assert near_name(str(file.parent)) == str(file.parent)
+    assert near_name(str(file.parent.parent / "b.csv")) == str(file.parent.parent / "b.csv")
+    assert near_name("quickstart") == "quickstart"
+
+
+def test_what_is_set_aside_gets_a_name_of_its_own(write) -> None:
+    file = write("a", "1")
+    assert set_aside(file).name == "a.kept-1"
+    assert set_aside(write("a", "2")).name == "a.kept-2"
+    assert file.with_name("a.kept-1").read_text() == "1"
 
 
 def test_find_path_finds_files_and_folders(write, monkeypatch: pytest.MonkeyPatch) -> None:
