@@ -4,9 +4,10 @@
     python benchmarks/fuzz.py --seed 1 --case 123
 
 Each case damages a copy of something valid, runs commands on it in a forked child with limits on time and memory, and looks at
-how they ended. A command may refuse with its exit code and two lines, or accept; what it accepts must give the answer that the
-undamaged files give, or for data files the rows that an independent reader finds. Everything else is a failure. A case depends
-on the seed and its number only, so that `--case` repeats it alone.
+how they ended. A command may refuse with its exit code and two lines, or accept; what it accepts must give the answer of the
+undamaged files, or for CSV, TSV and JSON files the rows that an independent reader finds. Forged runs, whose checksums were
+made good again, Parquet files and folders of data have no such answer. Everything else is a failure. A case depends on the seed
+and its number only, so that `--case` repeats it alone.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from fuzzing.bench import Bench
 from fuzzing.caches import fuzz_cache
-from fuzzing.cases import EQUAL, FAILED, REFUSED, REPORTED, Case, Verdict, in_child
+from fuzzing.cases import ACCEPTED, EQUAL, FAILED, REFUSED, REPORTED, Case, Verdict, in_child
 from fuzzing.data_files import fuzz_data
-from fuzzing.run_folders import fuzz_checkpoint, fuzz_run
+from fuzzing.run_folders import fuzz_checkpoint, fuzz_forged, fuzz_run
 
-KINDS = {"data": fuzz_data, "run": fuzz_run, "checkpoint": fuzz_checkpoint, "cache": fuzz_cache}
-SHARES = [*["data"] * 11, *["run"] * 5, *["checkpoint"] * 2, *["cache"] * 2]  # of twenty cases; a resume takes longest
-OUTCOMES = (REFUSED, EQUAL, REPORTED, FAILED)
+KINDS = {"data": fuzz_data, "run": fuzz_run, "forged": fuzz_forged, "checkpoint": fuzz_checkpoint, "cache": fuzz_cache}
+SHARES = [*["data"] * 12, *["run"] * 3, *["forged"] * 3, "checkpoint", "cache"]  # of twenty cases; a resume takes longest
+OUTCOMES = {
+    REFUSED: "refused",
+    EQUAL: "accepted and equal",
+    REPORTED: "accepted and reported",
+    ACCEPTED: "accepted, not compared",
+    FAILED: "failures",
+}
 
 
 def kind_of(number: int) -> str:
@@ -91,14 +98,10 @@ def main() -> None:
 def report(counts: dict[str, Counter[str]], causes: Counter[str], seed: int, seconds: float) -> None:
     """The table: how many cases of each kind ended how."""
     print(f"\nseed {seed}, {seconds:.0f} s")
-    print(f"{'kind':<12}{'cases':>8}{'refused':>10}{'accepted and equal':>20}{'accepted and reported':>23}{'failures':>10}")
+    print(f"{'kind':<12}{'cases':>8}" + "".join(f"{title:>{len(title) + 3}}" for title in OUTCOMES.values()))
     for kind, found in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
-        figures = [found[outcome] for outcome in OUTCOMES]
-        widths = (10, 20, 23, 10)
-        print(
-            f"{kind:<12}{found.total():>8,}"
-            + "".join(f"{figure:>{width},}" for figure, width in zip(figures, widths, strict=True))
-        )
+        figures = "".join(f"{found[outcome]:>{len(title) + 3},}" for outcome, title in OUTCOMES.items())
+        print(f"{kind:<12}{found.total():>8,}{figures}")
     for cause, number in causes.most_common():
         print(f"{number:>6} × {cause!a}")
 

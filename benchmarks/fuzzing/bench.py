@@ -41,6 +41,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.chmod(0o755)  # cases run as other users too
         self.data = trials.write_data(folder / "data", 23, 9)
         self.model = folder / "model"
         model = tiny_model(hidden_size=16, intermediate_size=32, num_hidden_layers=1, max_position_embeddings=64)

@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 CPU_SECONDS, WALL_SECONDS = 20, 90  # other jobs may share the machine; a hang that waits uses no CPU
+NOBODY = 65534
 MOST_BYTES = 2_000_000_000
-REFUSED, EQUAL, REPORTED, FAILED = "refused", "equal", "reported", "failed"
+REFUSED, EQUAL, REPORTED, ACCEPTED, FAILED = "refused", "equal", "reported", "accepted", "failed"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 AREAS = {2: "settings", 3: "data", 4: "model", 5: "diverged", 6: "resources", 7: "locked"}
 
@@ -47,6 +48,7 @@ class Case:
     folder: Path
     chance: random.Random
     done: list[str] = field(default_factory=list)
+    compared: bool = False
     codes: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
 
@@ -70,7 +72,21 @@ class Case:
         self.reports += [f"exit {ran.code}: {ran.err.splitlines()[-2]}"] if ran.code else []
         return ran
 
+    def lock_away(self, folder: Path) -> None:
+        """Make something in a folder unreadable, and become a user to whom that matters."""
+        place = self.chance.choice(sorted(path for path in [folder, *folder.rglob("*")] if not path.is_symlink()))
+        if os.geteuid() == 0:
+            for path in [self.folder, *self.folder.rglob("*")]:
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        place.chmod(self.chance.choice([0, 0, 0o444, 0o111]))
+        self.note(f"{place.name}: not readable")
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+
     def equal(self, what: str, found: object, expected: object) -> None:
+        self.compared = True
         if found != expected:
             raise Finding(f"silent: {what} is {found!r:.600}, not {expected!r:.600}")
 
@@ -129,7 +145,7 @@ def judged(case: Case, work: Callable[[Case], None]) -> Verdict:
     began = time.monotonic()
     try:
         work(case)
-        outcome = REFUSED if any(case.codes) else REPORTED if case.reports else EQUAL
+        outcome = REFUSED if any(case.codes) else REPORTED if case.reports else EQUAL if case.compared else ACCEPTED
         detail = "\n".join(case.reports)
     except Finding as found:
         outcome, detail = FAILED, str(found)

@@ -24,7 +24,7 @@ def fuzz_run(case: Case, bench: Bench) -> None:
         fuzz_stopped(case, bench)
         return
     run = copied(bench.finished, case)
-    damage_run(run, case)
+    case.lock_away(run) if case.chance.random() < 0.03 else damage_run(run, case)
     before = snapshot(run)
     with answered() as logits:
         ran = case.run(*bench.predict(run))
@@ -45,17 +45,49 @@ def fuzz_run(case: Case, bench: Bench) -> None:
     case.equal("the run folder after commands that only read", snapshot(run), before)
 
 
+def fuzz_forged(case: Case, bench: Bench) -> None:
+    """A damaged run with all checksums made good again, or its model alone: any answer, but no traceback and no hang."""
+    run = copied(bench.finished if case.chance.random() < 0.8 else bench.stopped, case)
+    damage_run(run, case)
+    forge(run)
+    model = run / "model" if case.chance.random() < 0.3 and (run / "model").is_dir() else run
+    case.run(*bench.predict(model))
+    if case.chance.random() < 0.4:
+        case.run(*bench.evaluate(run))
+    if case.chance.random() < 0.3 and case.run("eject", run, "--out", case.folder / "ejected").code == 0:
+        ast.parse((case.folder / "ejected" / "train.py").read_text())
+    if case.chance.random() < 0.2:
+        case.run("train", "--resume", run)
+
+
+def forge(run: Path) -> None:
+    """Give run.json the checksums of what is there now, as somebody would who forges a run."""
+    from glassloop.files import sha256_of
+    from glassloop.records import sealed
+
+    try:
+        record = json.loads((run / "run.json").read_bytes()) if (run / "run.json").is_file() else None
+    except (ValueError, RecursionError):
+        return
+    if isinstance(record, dict):
+        files = record.get("files")
+        if isinstance(files, dict):
+            there = [name for name in files if "\0" not in name and (run / "model" / name).is_file()]
+            record["files"] = files | {name: sha256_of(run / "model" / name) for name in there}
+        (run / "run.json").write_bytes(json_bytes(sealed(record)))
+
+
 def damage_run(run: Path, case: Case) -> None:
     """Damage a file that a command reads; now and then any file, or what stands in its place."""
     chance, kind = case.chance, case.chance.random()
     if kind < 0.8:
         name = chance.choices([*CHANGED_FILES], [*CHANGED_FILES.values()])[0]
-        path = next(path for path in (run / name, run / "model" / name) if path.exists())
-        if name.endswith(".safetensors") and chance.random() < 0.5:
+        path = next((path for path in (run / name, run / "model" / name) if path.exists()), run / "run.json")
+        if path.suffix == ".safetensors" and chance.random() < 0.5:
             case.note(damage_header(path, case))
         else:
             case.note(damage_file(path, chance))
-    elif kind < 0.85:
+    elif kind < 0.85 and (run / "model").exists():
         case.note(damage_place(run / "model", chance))
     else:
         case.note(damage_folder(run, chance))
@@ -96,6 +128,8 @@ def fuzz_checkpoint(case: Case, bench: Bench) -> None:
     for _ in range(chance.choice([1, 1, 2, 3])):
         if steps := sorted(path for path in shelf.glob("step-*") if path.is_dir() and not path.is_symlink()):
             case.note(damage_checkpoints(shelf, steps, case))
+    if chance.random() < 0.03:
+        case.lock_away(run)
     resumed(case, bench, run, named)
 
 

@@ -68,6 +68,8 @@ def damage(folder: Path) -> str | None:
         manifest = json.loads(read_regular(folder / name))
         if sealed(manifest) != manifest:
             return f"{MANIFEST_NAME}: its checksum differs"
+        if manifest["entry"] != entry_name(folder):
+            return f"{MANIFEST_NAME}: it belongs to {manifest['entry']}"
         expected = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
         if not expected:
             return f"{MANIFEST_NAME}: names no files"
@@ -82,6 +84,11 @@ def damage(folder: Path) -> str | None:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"{name}: not a manifest"
     return None
+
+
+def entry_name(folder: Path) -> str:
+    """The kind and key of an entry: two that have changed places are both damaged."""
+    return f"{folder.parent.name}/{folder.name}"
 
 
 def regular(path: Path) -> Path:
@@ -107,7 +114,9 @@ def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -
             for path in sorted(writing.rglob("*"))
             if path.is_file()
         }
-        (writing / MANIFEST_NAME).write_text(json.dumps(sealed({"files": files}), indent=1), encoding="utf-8")
+        (writing / MANIFEST_NAME).write_text(
+            json.dumps(sealed({"entry": entry_name(folder), "files": files}), indent=1), encoding="utf-8"
+        )
 
 
 @contextmanager

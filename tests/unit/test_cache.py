@@ -133,6 +133,15 @@ def test_a_manifest_that_lists_too_little_is_damage(place: Path, capsys) -> None
     assert "is damaged (manifest.json: its checksum differs)" in capsys.readouterr().err
 
 
+def test_an_entry_under_the_name_of_another_is_damage(place: Path, capsys) -> None:
+    entry = Entry()
+    entry.open()
+    other = place.rename(place.with_name("0" * 32))
+    assert cache.open_or_build("data", other.name, entry.build, entry.load) == CONTENT
+    assert entry.built == 2
+    assert "is damaged (manifest.json: it belongs to data/" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["a file", "an empty folder", "a broken link", "a link to a folder"])
 def test_whatever_is_in_the_place_of_an_entry_gives_way(what: str, place: Path, tmp_path: Path, capsys) -> None:
     place.parent.mkdir()
