@@ -14,16 +14,18 @@ from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
+from glassloop.config import DataSettings
 from glassloop.data.encoding import lengths_of
 from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
 from glassloop.engine.backends import PlainBackend
 from glassloop.engine.recorder import versions
 from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
-from glassloop.files import user_path, write_text
+from glassloop.files import absolute_name, user_path, write_text
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.progress import Several
+from glassloop.records import decoded, read_json
 from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
 from glassloop.runs import assemble
 from glassloop.seed_results import measures_of, show_seeds, summary
@@ -31,6 +33,31 @@ from glassloop.seed_results import measures_of, show_seeds, summary
 PROGRAM = [sys.executable, "-m", "glassloop"]
 OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not
 POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class SeedsSettings:
+    """What every seed is trained with."""
+
+    source: str | None
+    model: str | None
+    training: TrainingArguments
+    data: DataSettings
+    new_head: bool
+
+
+@dataclass(frozen=True)
+class SeedsRecord:
+    """What seeds.json must hold for seeds to be resumed."""
+
+    words: tuple[str, ...]
+    directory: str  # where they were started: words may name relative paths
+    settings: SeedsSettings
+    seeds: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not self.seeds or not all(seed.isdecimal() for seed in self.seeds):
+            raise ValueError("seeds are missing, or are not numbers")
 
 
 @dataclass(frozen=True)
@@ -126,8 +153,10 @@ def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Pat
         raise SettingsError(f"output_dir {args.output_dir} holds seeds already", remedy)
     training = {name: value for name, value in args.to_dict().items() if name not in ("seed", "output_dir")}
     seeds = {str(args.seed + number): {"status": "waiting"} for number in range(count)}
-    settings = {**given, "training": training}
-    return free_folder(args.output_dir), {"words": words, "settings": settings, "seeds": seeds}
+    names = {name: given[name] and absolute_name(given[name]) for name in ("source", "model")}
+    settings = {**given, **names, "training": training}
+    record = {"words": words, "directory": str(Path.cwd()), "settings": settings, "seeds": seeds}
+    return free_folder(args.output_dir), record
 
 
 def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
@@ -136,11 +165,13 @@ def stored_record(resume: str, training: dict[str, Any], words: list[str], count
     if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
         raise SettingsError(f"{resume} is of one run, not of seeds", f"go on with it alone: glassloop train --resume {resume}")
     try:
-        record: dict[str, Any] = json.loads((folder / SEEDS_NAME).read_text(encoding="utf-8"))
-        stored, first, known = len(record["seeds"]), min(int(seed) for seed in record["seeds"]), record["words"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"{folder}: there are no seeds to go on with ({SEEDS_NAME} is missing or damaged)"
-        raise ModelError(problem, "start new ones") from error
+        record: dict[str, Any] = read_json(folder / SEEDS_NAME)
+        checked = decoded(SeedsRecord, record)
+        stored, first, known = len(checked.seeds), min(int(seed) for seed in checked.seeds), [*checked.words]
+    except ValueError as error:
+        raise ModelError(f"{folder}: there are no seeds to resume: {SEEDS_NAME}: {error}", "start new ones") from error
+    if not Path(checked.directory).is_dir():
+        raise SettingsError(f"{folder}: the seeds were started in {checked.directory}, which is gone", "restore that folder")
     if [word for word in words if word not in ("train", "--debug")] and words != known:
         told = shlex.join(["glassloop", *known])
         raise SettingsError(f"the seeds were started with other words: {told}", f"give --seeds and --resume {folder} alone")
@@ -176,7 +207,7 @@ def run_children(
     try:
         while running or (waiting and not got):
             while waiting and len(running) < width and not got:
-                running.append(start(folder, record["words"], waiting.pop(0)))
+                running.append(start(folder.absolute(), record, waiting.pop(0)))
                 shown.line(f"seed {running[-1].seed} starts; its words are in {folder / f'seed-{running[-1].seed}.log'}")
             for number in got[num_told:]:
                 num_told += 1
@@ -211,8 +242,9 @@ def run_children(
     return codes, dict(sorted(failed.items()))
 
 
-def start(folder: Path, words: list[str], seed: int) -> Child:
-    """Start a seed, or go on with it, in a session of its own: a Ctrl-C reaches it through us alone."""
+def start(folder: Path, record: dict[str, Any], seed: int) -> Child:
+    """Start or resume a seed where all were started, in a session of its own: a Ctrl-C reaches it through us alone."""
+    words = record["words"]
     run, log, copied = folder / f"seed-{seed}", folder / f"seed-{seed}.log", folder / SEEDS_CONFIG_NAME
     if is_run(run):
         command = ["train", "--resume", str(run)]  # all else is written there
@@ -222,8 +254,9 @@ def start(folder: Path, words: list[str], seed: int) -> Child:
     with log.open("ab") as opened:
         begin = opened.tell()
         process = subprocess.Popen(
-            [*PROGRAM, *command], stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, start_new_session=True
-        )
+            [*PROGRAM, *command], cwd=record["directory"], stdin=subprocess.DEVNULL, stdout=opened, stderr=opened,
+            start_new_session=True,
+        )  # fmt: skip
     return Child(seed, process, begin)
 
 

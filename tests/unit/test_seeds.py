@@ -30,6 +30,7 @@ seed = int(run.name[5:])
 does = json.loads(os.environ["CHILD"]).get(str(seed), "finish")
 with (run.parent / "calls").open("a") as calls:
     calls.write(json.dumps(words) + "\\n")
+(run.parent / "directory").write_text(os.getcwd())
 print("words on standard output")
 if does == "fail":
     print("data: row 3 is empty\\ntry:  mend it\\nsome library says goodbye", file=sys.stderr)
@@ -274,8 +275,57 @@ def test_finished_seeds_are_skipped_with_a_line_and_more_can_be_added(run: Runne
     assert len(run.calls) == 4
 
 
+def test_seeds_are_resumed_from_another_working_directory(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.csv").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run(2, "rows.csv", does={43: "fail"})[0] == 3
+    assert run.record["settings"]["source"] == str(tmp_path / "rows.csv")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run(2, resume=True)[0] == 0
+    assert (run.out / "directory").read_text() == str(tmp_path)
+
+
+def test_a_directory_that_is_gone_is_named(run: Runner, says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run(2, "rows.csv")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").rmdir()
+    with says(f"{run.out}: the seeds were started in {tmp_path / 'here'}, which is gone", "restore that folder"):
+        run(2, resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: [],
+        lambda found: None,
+        lambda found: {},
+        lambda found: {**found, "seeds": []},
+        lambda found: {**found, "seeds": {}},
+        lambda found: {**found, "seeds": {"x": {}}},
+        lambda found: {**found, "words": "train"},
+        lambda found: {**found, "words": [1]},
+        lambda found: {**found, "settings": None},
+        lambda found: {**found, "settings": {**found["settings"], "training": []}},
+        lambda found: {**found, "settings": {**found["settings"], "training": {"seed": "x"}}},
+        lambda found: {**found, "settings": {**found["settings"], "data": {"rows": "many"}}},
+        lambda found: {**found, "settings": {**found["settings"], "source": 1}},
+        lambda found: {**found, "settings": {**found["settings"], "new_head": "yes"}},
+        lambda found: {**found, "directory": 5},
+    ],
+)
+def test_a_damaged_record_of_seeds_is_one_error(run: Runner, change: Any) -> None:
+    run(2, "rows.csv")
+    (run.out / "seeds.json").write_text(json.dumps(change(run.record)))
+    with pytest.raises(ModelError, match=r"there are no seeds to resume: seeds\.json: ") as caught:
+        run(2, resume=True)
+    assert caught.value.remedy == "start new ones"
+
+
 def test_what_cannot_be_gone_on_with(run: Runner, says, write) -> None:
-    with says(f"{run.out}: there are no seeds to go on with (seeds.json is missing or damaged)", kind=ModelError):
+    with says(f"{run.out}: there are no seeds to resume: seeds.json: missing", kind=ModelError):
         run(2, resume=True)
     run(2, "rows.csv")
     with says(f"{run.out} was started with 2 seeds from 42 on", "use --seeds 2, or more to add some"):
