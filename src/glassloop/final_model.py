@@ -20,12 +20,11 @@ from glassloop.engine.checkpoint import (
     sums_of,
 )
 from glassloop.engine.identity import Identity, rows_fingerprint
-from glassloop.engine.recorder import write_history
 from glassloop.engine.saver import full_disk
 from glassloop.errors import ModelError, ResourceError, listed
 from glassloop.files import replacing_dir, reserved, write_text
 from glassloop.records import sealed
-from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, TRAINED_NAME
+from glassloop.run_folder import MODEL_NAME, TRAINED_NAME
 from glassloop.training import Training, with_slack
 
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # room on the disk for the final model, held during training
@@ -101,8 +100,6 @@ def restore_final_model(training: Training, skipped: list[str]) -> dict[str, flo
     training.backend.reload()
     for name, value in manifest["state"].items():
         setattr(training.state, name, value)
-    if training.backend.is_main:
-        write_history(folder / HISTORY_NAME, training.state.history)
     training.trainer.say(f"resuming after the last step, {training.state.step:,} ({folder / MODEL_NAME})")
     metrics: dict[str, float] = manifest["metrics"]
     return metrics

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +26,6 @@ from glassloop.engine.backends import PlainBackend
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.recorder import versions
-from glassloop.engine.saver import full_disk
 from glassloop.errors import SettingsError, listed, printable, say
 from glassloop.files import absolute_name, near_name, user_path
 from glassloop.lock import locked
@@ -37,7 +35,6 @@ from glassloop.results import Outcome, final_outcomes, scored, show_outcome, val
 from glassloop.resuming import Request, identity_of, refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.run_folder import (
     FINISHED,
-    RUN_NAME,
     RUNNING,
     TRAINED_NAME,
     ColumnsRecord,
@@ -53,7 +50,7 @@ from glassloop.run_folder import (
     read_run,
     write_run,
 )
-from glassloop.session import stop_if_asked
+from glassloop.session import retry_named, stop_if_asked
 from glassloop.speed.admission import proof_of
 from glassloop.trainer import Trainer
 from glassloop.training import interruptible
@@ -145,15 +142,6 @@ def run_to_end(
             (folder / TRAINED_NAME).unlink(missing_ok=True)
         backend.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
-
-
-@contextmanager
-def retry_named(folder: Path) -> Iterator[None]:
-    """Say how to finish a run whose results cannot be written: its model is saved."""
-    try:
-        yield
-    except OSError as error:
-        raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
 
 
 def evaluated(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:

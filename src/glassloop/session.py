@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from glassloop.engine.checkpoint import complete_names, optimizer_of
 from glassloop.engine.loop import fit, train_step
-from glassloop.engine.recorder import History
+from glassloop.engine.recorder import History, write_history
+from glassloop.engine.saver import full_disk
 from glassloop.engine.signals import leave, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.final_model import restore_final_model, room_for_model, save_final_model
 from glassloop.lock import locked
-from glassloop.run_folder import HISTORY_NAME, TRAINED_NAME, is_run
+from glassloop.run_folder import HISTORY_NAME, RUN_NAME, TRAINED_NAME, is_run
 from glassloop.seeding import seed_all
 from glassloop.training import Training
 
@@ -53,11 +54,23 @@ def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restar
                 metrics = run(training, resume, skipped, began) if saved is None else saved
             finally:
                 backend.close()
+        if trainer.in_run and saved is None:
+            save_final_model(training, metrics)
+        if backend.is_main:
+            with retry_named(training.folder) if trainer.in_run else nullcontext():
+                write_history(training.folder / HISTORY_NAME, state.history)  # lines may be missing where the disk was full
         if trainer.in_run:
-            if saved is None:
-                save_final_model(training, metrics)
             stop_if_asked(trainer)
         yield metrics
+
+
+@contextmanager
+def retry_named(folder: Path) -> Iterator[None]:
+    """Say how to finish a run whose results cannot be written: its model is saved."""
+    try:
+        yield
+    except OSError as error:
+        raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
 
 
 def stop_if_asked(trainer: Trainer) -> None:

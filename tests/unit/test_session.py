@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -122,3 +123,26 @@ def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_to
         signal.raise_signal(signal.SIGHUP)
         assert trainer.state.asked_to_stop == signal.SIGHUP
     assert output.global_step == 2
+
+
+class NoRoomForLines(Callback):
+    """A history that cannot be written between two steps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_step(self, state: Any, batches: list[Any]) -> None:
+        if state.step == 3:
+            self.path.unlink()
+            self.path.mkdir()
+        elif state.step == 8:
+            self.path.rmdir()
+
+
+def test_a_history_that_cannot_be_written_for_a_while_ends_no_training(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    trainer = trained(tmp_path, rows, tiny_tokenizer, callbacks=[NoRoomForLines(tmp_path / "history.jsonl")])
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == trainer.state.history
+    assert len(lines) == 6

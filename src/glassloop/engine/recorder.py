@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ class History(Callback):
     def record(self, state: State, entry: dict[str, Any]) -> None:
         state.history.append(entry)
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as opened:
+            # A full disk ends no training: the whole file is written again after the last step.
+            with suppress(OSError), self.path.open("a", encoding="utf-8") as opened:
                 opened.write(json.dumps(entry, allow_nan=False) + "\n")
 
 
