@@ -183,7 +183,7 @@ def rows(bench: Bench) -> dict[str, tuple[str, Trial]]:
     found: dict[str, tuple[str, Trial]] = {}
     for setting in SETTINGS:
         found[f"random moments: {setting}"] = setting, lambda number, setting=setting: bench.at_random(setting, number)
-    found["every write, sync and rename"] = "plain", lambda number: bench.at_a_point("plain", number)
+    found["writes, syncs and renames"] = "plain", lambda number: bench.at_a_point("plain", number)
     found["final phase, no checkpoints"] = "no checkpoints", lambda number: bench.in_the_final_phase("no checkpoints", number)
     found["final phase, with checkpoints"] = "plain", lambda number: bench.in_the_final_phase("plain", number)
     found["stray files in checkpoints"] = "plain", lambda number: bench.at_random("plain", number, stray=True)
