@@ -222,10 +222,11 @@ def test_07_a_finished_run_is_left_alone(runs: Any) -> None:
 @pytest.mark.parametrize("name", [TERM, INT])
 @pytest.mark.parametrize(
     ("target", "call", "step"),
-    [(FORWARD, 7, 6), (BACKWARD, 7, 7), (OPTIMIZER, 7, 7), (EVALUATION, 2, 8), (SAVING, 1, None), (STEP, 16, 16)],
+    [(FORWARD, 9, 6), (BACKWARD, 8, 7), (OPTIMIZER, 7, 7), (EVALUATION, 2, 8), (SAVING, 1, None), (STEP, 16, 16)],
     ids=["forward", "backward", "optimizer", "evaluation", "saving", "the last step"],
 )
 def test_08_a_signal_saves_after_the_step(runs: Any, name: str, target: str, call: int, step: int | None) -> None:
+    """The check of the backend before the first step makes passes of its own, which are counted."""
     run = runs.new()
     ended = runs.train(run, [Hook(target, call, name)])
     assert ended.code == {TERM: 143, INT: 130}[name], ended.err
@@ -270,7 +271,7 @@ def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str
 def test_08_a_second_signal_ends_at_once(runs: Any) -> None:
     run = runs.new()
     held = Hook(SAVING, 2, f"await:{runs.folder / 'never'}")  # that of step 10, which itself waited for that of step 5
-    ended = runs.train(run, [held, Hook(BACKWARD, 11, f"{TERM}+{TERM}")])
+    ended = runs.train(run, [held, Hook(BACKWARD, 12, f"{TERM}+{TERM}")])
     assert ended.code == -signal.SIGTERM
     assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [5]
     runs.resumes_the_same(run)
