@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import fuzzing.environment  # noqa: F401 - first of all
 from fuzzing.bench import Bench
 from fuzzing.caches import fuzz_cache
 from fuzzing.cases import ACCEPTED, EQUAL, FAILED, REFUSED, REPORTED, Case, Verdict, in_child

@@ -47,6 +47,7 @@ class Bench:
         model = tiny_model(hidden_size=16, intermediate_size=32, num_hidden_layers=1, max_position_embeddings=64)
         model.base_model.save_pretrained(self.model)
         tiny_tokenizer().save_pretrained(self.model)
+        (self.model / "model.safetensors").chmod(0o644)
         self.cache = folder / "cache"
         os.environ["GLASSLOOP_CACHE"] = str(self.cache)
         torch.set_num_threads(1)
@@ -63,7 +64,7 @@ class Bench:
             ejected=self.ejected(self.finished, folder / "ejected"),
         )
         self.in_child("stop", self.stop)
-        self.caches = {name: self.cache_of(name) for name in self.cached_commands(folder)}
+        self.caches = {name: self.cache_of(name) for name in self.cached_commands(folder)}  # and their answers
 
     def train(self, run: Path, **more: object) -> list[str]:
         return ["train", str(self.data), *trials.flags(model=self.model, output_dir=run, **{**SETTINGS, **more})]

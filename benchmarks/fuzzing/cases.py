@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 CPU_SECONDS, WALL_SECONDS = 20, 90  # other jobs may share the machine; a hang that waits uses no CPU
+LONGEST_LINE = 2000
 NOBODY = 65534
 MOST_BYTES = 2_000_000_000
 REFUSED, EQUAL, REPORTED, ACCEPTED, FAILED = "refused", "equal", "reported", "accepted", "failed"
@@ -65,7 +66,11 @@ class Case:
             raise Finding(f"traceback: {shown}\n{ran.err[-3000:]}")
         if ran.code and not (refusal(ran) or (ran.code == 2 and "Usage:" in ran.err)):
             raise Finding(f"message: {shown}, without its two lines\n{ran.err[-1500:]}")
-        if ran.code == 6 and "memory" in ran.err:
+        if ran.code and max(map(len, ran.err.splitlines())) > LONGEST_LINE:
+            raise Finding(
+                f"message: {shown}, with a line of {max(map(len, ran.err.splitlines())):,} characters\n{ran.err[:600]}"
+            )
+        if ran.code == 6 and "not enough memory" in ran.err:
             raise Finding(f"memory: {shown}\n{ran.err[-1500:]}")
         if found := CONTROL.search(ran.out + ran.err):
             raise Finding(f"control: {shown}: {found[0]!r} reaches the terminal\n{ran.err[-500:]}{ran.out[-500:]}")
@@ -74,7 +79,9 @@ class Case:
 
     def lock_away(self, folder: Path) -> None:
         """Make something in a folder unreadable, and become a user to whom that matters."""
-        place = self.chance.choice(sorted(path for path in [folder, *folder.rglob("*")] if not path.is_symlink()))
+        place = self.chance.choice(
+            sorted(path for path in [folder, *folder.rglob("*")] if not path.is_symlink()) or [self.folder]
+        )
         if os.geteuid() == 0:
             for path in [self.folder, *self.folder.rglob("*")]:
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -165,7 +172,8 @@ def in_child(case: Case, work: Callable[[Case], None]) -> Verdict:
         os.close(reading)
         try:
             limited(stacks, case.folder)
-            os.write(writing, json.dumps(asdict(judged(case, work))).encode("utf-8", "backslashreplace")[:60_000])
+            with os.fdopen(writing, "w") as answer_file:
+                json.dump(asdict(judged(case, work)), answer_file)
         finally:
             os._exit(0)
     os.close(writing)

@@ -171,6 +171,14 @@ def mutated_json(value: Any, chance: random.Random) -> tuple[Any, str]:
     return value, "; ".join(names)
 
 
+def json_value(content: bytes) -> Any:
+    """The value in a JSON file; None where an earlier damage has left none."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
 def json_bytes(value: Any) -> bytes:
     return json.dumps(value, indent=1).encode("utf-8", "surrogatepass")
 
@@ -178,8 +186,9 @@ def json_bytes(value: Any) -> bytes:
 def damage_file(path: Path, chance: random.Random) -> str:
     """Damage one file, JSON by its values half of the time; return what was done."""
     content = path.read_bytes()
-    if path.suffix == ".json" and chance.random() < 0.6:
-        changed, what = mutated_json(json.loads(content), chance)
+    known = json_value(content) if path.suffix == ".json" and chance.random() < 0.6 else None
+    if known is not None:
+        changed, what = mutated_json(known, chance)
         path.write_bytes(json_bytes(changed))
     else:
         changed, what = mutated_bytes(content, chance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -92,6 +93,9 @@ def refuse_folder(folder: Path) -> None:
             raise ModelError(
                 f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened", SAVE_SAFELY
             )
+    for path in sorted(folder.glob("*.safetensors")):
+        if path.exists() and not os.access(path, os.R_OK):  # safetensors would say that there is no such file
+            raise ModelError(f"{path}: this user may not read the file", "check its owner and permissions")
 
 
 def refuse_settings(folder: Path, name: str) -> None:

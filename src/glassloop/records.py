@@ -104,7 +104,7 @@ def decode_fields(kind: Any, value: Any, where: str) -> Any:
     try:
         return kind(**values)
     except GlassloopError as error:
-        raise NotARecordError(joined(where, error.problem)) from error
+        raise NotARecordError(f"{where}.{error.problem}" if where else error.problem) from error
     except (ValueError, TypeError) as error:
         raise NotARecordError(f"{where}: {error}") from error
 
@@ -138,4 +138,6 @@ def shown(value: Any) -> str:
 
 
 def joined(where: str, name: str) -> str:
+    """The place of an entry; a key of any length takes a few characters."""
+    name = name if len(name) <= 80 else f"{name[:79]}…"
     return f"{where}.{name}" if where else name

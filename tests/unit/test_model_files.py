@@ -172,6 +172,13 @@ def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest
         assert load_config(name).hidden_size == 32
 
 
+def test_weights_that_this_user_may_not_read(says, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = model_dir / "model.safetensors"
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != path)  # root may read everything
+    with says(f"{path}: this user may not read the file", "check its owner and permissions", ModelError):
+        find_model(model_dir)
+
+
 def test_the_folder_of_a_run_means_its_model(says, model_dir: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "run", RECORD)
     with says(

@@ -106,6 +106,7 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "an impossible data setting": (changed("data", "settings", "task", value="chess"), "data.settings.task is"),
     "half a character": (changed("model", "name", value="\ud800"), "model.name is"),
     "code in a number's place": (changed("max_length", value="__import__('os')"), "max_length is"),
+    "a key of any length": (changed("result", value={"x" * 70_000: "low"}), "x… is"),
     "metrics as text": (changed("result", value={"loss": "low"}), "result.loss is"),
     "a format that is none": (changed("format", value="1"), "format is"),
 }

@@ -1,0 +1,101 @@
+"""A slice of benchmarks/fuzz.py below the command: damaged files are refused with an error of ours, or read as they are."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from sample_record import RECORD
+
+from glassloop import load_examples
+from glassloop.cache import open_or_build
+from glassloop.errors import DataError, ModelError
+from glassloop.records import sealed
+from glassloop.run_folder import RUN_NAME, read_run, write_run
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
+
+from fuzzing.cases import Case
+from fuzzing.data_files import compare_examples, write_file
+from fuzzing.mutations import damage_file, damage_folder, json_bytes
+from fuzzing.plain_readers import NotReadableError, plain_rows
+
+SEED = 20
+
+
+def case_of(number: int, folder: Path) -> Case:
+    case = Case(str(number), folder / str(number), random.Random(f"{SEED}/{number}"))
+    case.folder.mkdir()
+    return case
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".jsonl", ".parquet"])
+def test_data_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
+    refused, accepted = 0, 0
+    for number in range(40):
+        case = case_of(number, tmp_path)
+        path = case.folder / f"data{suffix}"
+        write_file(path, case)
+        try:
+            expected = plain_rows(path) if path.is_file() else None
+        except NotReadableError:
+            expected = None
+        try:
+            load_examples(str(path))
+        except DataError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"seed {SEED}, case {number}: {case.done}") from error
+        else:
+            compare_examples(case, path, expected)
+            accepted += 1
+    assert refused > 5
+    assert accepted > 5
+
+
+def test_records_of_runs(tmp_path: Path) -> None:
+    """An edit is found by the checksum; where somebody has made that good again, by the kinds of the entries, or it is read."""
+    refused, forged = 0, 0
+    for number in range(300):
+        folder = case_of(number, tmp_path).folder
+        chance = random.Random(f"{SEED}/{number}")
+        write_run(folder, RECORD)
+        before = json.loads((folder / RUN_NAME).read_text())
+        what = damage_file(folder / RUN_NAME, chance)
+        try:
+            assert read_run(folder) == RECORD, f"seed {SEED}, case {number}: {what}"
+        except ModelError:
+            refused += 1
+        try:
+            found = json.loads((folder / RUN_NAME).read_bytes())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and found != before:
+            (folder / RUN_NAME).write_bytes(json_bytes(sealed(found)))
+            try:
+                read_run(folder)
+                forged += 1
+            except ModelError:
+                pass
+    assert refused > 200
+    assert forged > 20
+
+
+def test_cache_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path))
+
+    def build(folder: Path) -> None:
+        (folder / "rows").write_bytes(bytes(range(256)))
+        (folder / "facts.json").write_text('{"rows": 1}')
+
+    def load(folder: Path) -> tuple[bytes, str]:
+        return (folder / "rows").read_bytes(), (folder / "facts.json").read_text()
+
+    for number in range(100):
+        expected = open_or_build("data", f"{number:032x}", build, load)
+        what = damage_folder(tmp_path / "data" / f"{number:032x}", random.Random(f"{SEED}/{number}"))
+        assert open_or_build("data", f"{number:032x}", build, load) == expected, f"seed {SEED}, case {number}: {what}"
