@@ -44,6 +44,7 @@ def test_data_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
             expected = plain_rows(path) if path.is_file() else None
         except NotReadableError:
             expected = None
+            case.note("no independent reading")
         try:
             load_examples(str(path))
         except DataError:
