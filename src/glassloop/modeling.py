@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from glassloop.config import CLASSES, SCORE
+from glassloop.config import CLASSES, SCORE, repeated
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, ResourceError, SettingsError, counted, listed, no_memory, resource_error, visible
 from glassloop.model_files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
@@ -154,8 +154,14 @@ def task_of(config: Any) -> str:
 
 
 def label_names(config: Any) -> tuple[str, ...]:
-    """The names of a model's outputs in their order."""
-    return tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    """The names of a model's outputs in their order. Raises `ModelError` where two have one name."""
+    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    if twice := repeated(names):
+        raise ModelError(
+            f"the model has two outputs with the label {visible(twice[0])}",
+            "give each its own name in id2label and label2id of its config.json",
+        )
+    return names
 
 
 def carried_labels(config: Any) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import TASKS, DataSettings
+from glassloop.config import TASKS, DataSettings, repeated
 from glassloop.errors import ModelError, visible
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, read_json, sealed
@@ -69,6 +69,8 @@ class DataRecord:
             raise ValueError(f"the task is {visible(self.task)}")
         if not self.labels and self.task != "regression":
             raise ValueError("there are no labels")
+        if twice := repeated(self.labels or ()):
+            raise ValueError(f"the label {visible(twice[0])} is there twice")
 
     def given(self) -> dict[str, Any]:
         """Return the settings that have a value, as `load_examples` takes them."""

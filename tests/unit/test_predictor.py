@@ -56,6 +56,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def test_two_labels_of_one_name(says, model_dir) -> None:
+    """Their scores would be one entry, and the other would be lost."""
+    folder = model_dir("single_label_classification", 3, ["good", "bad", "good"])
+    problem = 'the model has two outputs with the label "good"'
+    with says(problem, "give each its own name in id2label and label2id of its config.json", ModelError):
+        Predictor(folder, device="cpu")
+
+
 def test_a_pipe_is_called_that(text_run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
     with pytest.raises(DataError) as raised:

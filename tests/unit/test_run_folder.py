@@ -97,6 +97,7 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "a fingerprint as a number": (changed("data", "splits", "train", "fingerprint", value=1), "fingerprint is 1, not text"),
     "labels as text": (changed("data", "labels", value="ab"), 'data.labels is "ab", not a list'),
     "labels of numbers": (changed("data", "labels", value=[0, 1]), "data.labels[0] is 0, not text"),
+    "a label twice": (changed("data", "labels", value=["a", "b", "a"]), 'data: the label "a" is there twice'),
     "no labels": (changed("data", "labels", value=None), "data: there are no labels"),
     "an unknown task": (changed("data", "task", value="chess"), 'data: the task is "chess"'),
     "columns without a text": (changed("data", "columns", value={}), "data.columns.text is missing"),

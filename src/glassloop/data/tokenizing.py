@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from glassloop.errors import GlassloopError, ModelError, resource_error
+
 MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds for each
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
 GROUP_CHARACTERS = 2_000_000
@@ -42,7 +44,20 @@ def tokenized_groups(tokenizer: Any, columns: list[list[str]], max_length: int) 
     columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
     for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
         texts = [column[rows] for column in columns]
-        yield tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False, verbose=False), texts
+        yield tokenized(tokenizer, texts, max_length), texts
+
+
+def tokenized(tokenizer: Any, texts: list[list[str]], max_length: int) -> Any:
+    """Tokenize some rows. Raises `ModelError` where the tokenizer fails: its own errors may be of any kind."""
+    try:
+        return tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False, verbose=False)
+    except Exception as error:
+        if isinstance(error, GlassloopError) or resource_error(error):
+            raise
+        raise ModelError(
+            f"the tokenizer fails on the texts: {type(error).__name__}: {error}",
+            "get the model again: the files of its tokenizer are damaged or do not belong together",
+        ) from error
 
 
 def groups_of(sizes: list[int]) -> Iterator[slice]:

@@ -13,6 +13,7 @@ from glassloop.data import tokenizing
 from glassloop.data.encoding import Truncation, encode
 from glassloop.data.sources import load_examples
 from glassloop.data.tokenizing import groups_of, most_characters, shortened, tokenized_groups
+from glassloop.errors import ModelError
 
 LETTERS = "etaoinshrdlu"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -132,3 +133,28 @@ def test_a_text_of_ten_million_characters_is_read_in_part_and_counted(kind, tiny
         assert encoded.truncation.num_rows == 1
         assert encoded.truncation.num_tokens > 5_000, "a lower bound"
     assert Truncation().num_shortened == 0
+
+
+def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
+    """WordPiece without its unknown token fails at the first word that it does not know."""
+    pieces = Tokenizer(models.WordPiece(vocab={"[PAD]": 0, "good": 1}, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="[PAD]")
+    assert [*tokenized_groups(tokenizer, [["good"]], 8)]
+    with pytest.raises(ModelError) as caught:
+        [*tokenized_groups(tokenizer, [["bad"]], 8)]
+    assert (
+        caught.value.problem
+        == "the tokenizer fails on the texts: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
+    )
+    assert caught.value.remedy == "get the model again: the files of its tokenizer are damaged or do not belong together"
+
+
+def test_too_little_memory_is_no_error_of_the_model() -> None:
+    class Large:
+        truncation_side = "right"
+
+        def __call__(self, *_: Any, **__: Any) -> None:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        [*tokenized_groups(Large(), [["bad"]], 8)]
