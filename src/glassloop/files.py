@@ -125,6 +125,8 @@ def share_files(folder: Path, pattern: str) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; on success it is synced and renamed to `path`, on failure removed."""
+    if path.is_dir():
+        raise ResourceError(f"{path} is a folder, where a file is written", "rename or remove it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = beside(path)

@@ -418,3 +418,10 @@ def test_room_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.
     with reserved(tmp_path / "a", 1024):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(says, tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl" / "kept").mkdir(parents=True)
+    with says(f"{tmp_path / 'history.jsonl'} is a folder, where a file is written", "rename or remove it", ResourceError):
+        write_text(tmp_path / "history.jsonl", "line")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "history.jsonl", tmp_path / "history.jsonl" / "kept"]
