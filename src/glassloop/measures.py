@@ -76,7 +76,7 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
 
 def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, names: Sequence[str]) -> Measures:
     """The metrics that the record of a run names. Raises `ModelError` where they do not fit its model."""
-    if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive in names):
+    if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive is not None) or positive not in (None, *names):
         raise ModelError(
             f"the run's record names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
             "restore run.json from a copy, or evaluate the model alone: glassloop evaluate RUN/model DATA",

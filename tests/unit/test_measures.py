@@ -72,7 +72,16 @@ def test_the_metrics_of_a_record() -> None:
     assert recorded_measures(("accuracy", "f1"), "ok", CLASSES, names) == Measures(("accuracy", "f1"), "ok")
     assert recorded_measures(("pearson", "spearmanr"), None, SCORE, ("LABEL_0",)) == Measures(("pearson", "spearmanr"))
     assert recorded_measures((), None, CLASSES, names) == MACRO
-    for keys, positive in ((("auc",), None), (("f1",), None), (("f1",), "no"), (("accuracy",), "ok"), (("pearson",), None)):
+    wrong = [
+        ("auc", None),
+        ("f1", None),
+        ("f1", "no"),
+        ("accuracy", "ok"),
+        ("accuracy", "no"),
+        ("f1_macro", "no"),
+        ("pearson", None),
+    ]
+    for keys, positive in (((key,), positive) for key, positive in wrong):
         with pytest.raises(ModelError, match="names metrics that do not fit its model"):
             recorded_measures(keys, positive, CLASSES, names)
 
