@@ -11,7 +11,7 @@ from pathlib import Path
 import trials
 
 from fuzzing.bench import Bench, answered
-from fuzzing.cases import Case, Finding, Ran
+from fuzzing.cases import Case, Finding, Ran, writable_again
 from fuzzing.mutations import damage_file, damage_folder, damage_place, json_bytes, mutated_json, stray
 
 CHANGED_FILES = {"run.json": 7, "config.json": 5, "tokenizer.json": 3, "tokenizer_config.json": 2, "model.safetensors": 4}
@@ -166,7 +166,7 @@ def resumed(case: Case, bench: Bench, run: Path, named: Path) -> None:
     if ran.code:
         return
     for path in before:  # damaged ones stay where they are, and intact ones are only read
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        shutil.rmtree(path, onerror=writable_again) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     reported(case, ran)
     if not (run / "run.json").is_file():
         raise Finding("silent: exit 0 without a run.json")
