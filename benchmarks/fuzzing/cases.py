@@ -144,7 +144,7 @@ class Verdict:
         ours = re.findall(r"glassloop/([\w/]+\.py)\", line (\d+)", self.detail)
         last = next((line for line in reversed(self.detail.strip().splitlines()) if line.strip()), "")
         place = f" {ours[-1][0]}:{ours[-1][1]}" if ours else ""
-        return f"{self.detail.split(':')[0]}{place} {re.sub(r'/tmp/[^ ]*|[0-9]+', '…', last)[:110]}"
+        return f"{self.detail.split(':')[0]}{place} {re.sub(r'/[^ ]*/|[0-9]+', '…', last)[:110]}"
 
 
 def judged(case: Case, work: Callable[[Case], None]) -> Verdict:
