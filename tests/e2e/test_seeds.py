@@ -101,7 +101,7 @@ def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache
     assert failed.lines[:2] == [f"seed {seed} is finished: runs/run-001/seed-{seed}" for seed in (7, 8)]
     assert failed.lines[-4:] == [
         "seed 9 failed with exit code 2 (runs/run-001/seed-9.log):",
-        "  settings: output_dir runs/run-001/seed-9 holds files that are not of a run",
+        f"  settings: output_dir {folder / 'seed-9'} holds files that are not of a run",
         "  try:  choose an empty or a new folder",
         "go on with glassloop train --seeds 3 --resume runs/run-001",
     ]
