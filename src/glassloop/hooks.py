@@ -45,6 +45,8 @@ BY_REMEDY = {
     "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
 }
 INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
+# Methods that only a user calls here, while transformers calls them in training.
+ONLY_CALLED_BY_USERS = {"save_model": "override write_model, which also writes the model of a checkpoint"}
 # Read when a Trainer is made: settings, and parts.
 READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
 FIXED_PARTS = ("processing_class",)
@@ -67,8 +69,12 @@ def refuse_keys(ignore_keys: object) -> None:
 
 def refuse_hooks(kind: type) -> None:
     """Raise where a subclass overrides methods that are never called; all of them are named."""
-    if found := [name for name in INSTEAD if hasattr(kind, name)]:
-        remedies = dict.fromkeys(INSTEAD[name] for name in found)
+    instead = INSTEAD | ONLY_CALLED_BY_USERS
+    own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
+    found = [name for name in INSTEAD if hasattr(kind, name)]
+    found += [name for name in ONLY_CALLED_BY_USERS if getattr(kind, name, None) is not getattr(own, name, None)]
+    if found:
+        remedies = dict.fromkeys(instead[name] for name in found)
         raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
 
 

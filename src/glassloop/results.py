@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,20 @@ class Outcome:
         return short_metrics(self.found.metrics, self.prefix)
 
 
-def outcome_of(examples: Examples, split: str, found: Evaluation, measures: Measures, prefix: str = "eval") -> Outcome:
-    """What an evaluation found, beside what always giving the same answer would."""
-    compared = "train" in examples.splits and split != "train"
-    baseline = majority_baseline(examples, split, measures) if compared else None
+def outcome_of(
+    examples: Examples,
+    split: str,
+    found: Evaluation,
+    measures: Measures,
+    prefix: str = "eval",
+    trained_on: Mapping[str, int] | None = None,
+) -> Outcome:
+    """What an evaluation found, beside what always giving the same answer would.
+
+    `trained_on`: how many training rows each class had, where the training rows are not among the examples.
+    """
+    compared = trained_on is not None or ("train" in examples.splits and split != "train")
+    baseline = majority_baseline(examples, split, measures, trained_on) if compared else None
     classes = {}
     if found.labels is not None and examples.labels and "f1_macro" in measures.keys:
         classes = class_scores(decide(found.logits, examples.task), found.labels, examples.labels.names)
@@ -82,20 +92,25 @@ def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
     return replace(record, evaluation=evaluation, baseline=short_metrics(baseline), classes=outcomes[0].classes or None)
 
 
-def majority_baseline(examples: Examples, split: str, measures: Measures) -> dict[str, float]:
+def majority_baseline(
+    examples: Examples, split: str, measures: Measures, trained_on: Mapping[str, int] | None = None
+) -> dict[str, float]:
     """The metrics of always answering what is most frequent in training (for scores: their mean).
 
     That answer has no correlation, and no F1 of a class that it never gives.
     """
     references = labels_of(examples, split)
-    train, names = np.asarray(labels_of(examples, "train")), examples.labels.names if examples.labels else ()
+    names = examples.labels.names if examples.labels else ()
     undefined = ["matthews_correlation", *CORRELATIONS]
     if examples.task == SCORE:
-        guess: Any = float(train.mean())
+        guess: Any = float(labels_of(examples, "train").mean())
     elif examples.task == SEVERAL:
-        guess = (train.mean(axis=0) >= 0.5).astype(int)
+        guess = (labels_of(examples, "train").mean(axis=0) >= 0.5).astype(int)
     else:
-        guess = int(np.bincount(train).argmax())
+        counts = (
+            np.bincount(labels_of(examples, "train")) if trained_on is None else [trained_on.get(name, 0) for name in names]
+        )
+        guess = int(np.argmax(counts))
         undefined += ["f1"] if names[guess] != measures.positive else []
     predictions = np.broadcast_to(guess, np.shape(references))
     metric = measures.metric(examples.task, names or ["score"])

@@ -101,7 +101,7 @@ def identity_of(trainer: Trainer, plan: Plan) -> Identity:
         "labels": [*label_names(model.config)],
         "config": config_values(model.config),
         "frozen": frozen_names(model),
-        "loss": trainer.task if trainer.custom_loss is None else identified(trainer.custom_loss),
+        "loss": trainer.task if trainer.loss is None else identified(trainer.loss),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
         **(evaluation_values(trainer, plan) if args.load_best_model_at_end or args.early_stopping_patience else {}),

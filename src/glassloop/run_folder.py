@@ -225,9 +225,9 @@ def read_run(folder: Path) -> RunRecord:
             raise NotARecordError("its checksum differs, so it was edited or damaged")
         return record
     except NotARecordError as error:
-        raise ModelError(
-            f"{path}: the record of the run cannot be read: {error}", "restore the file from a copy, or start a new run"
-        ) from error
+        denied = isinstance(error.__cause__, PermissionError)
+        remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
+        raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
 
 
 def write_run(folder: Path, record: RunRecord) -> None:

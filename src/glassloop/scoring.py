@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.arguments import TrainingArguments
+from glassloop.config import CLASSES
 from glassloop.data.encoding import encode
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.sources import load_examples
@@ -73,13 +74,15 @@ def evaluate_run(
         known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
     trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend, measures=known)
     alone = find_path(source) if len(examples.splits) == 1 else None  # a file has no splits
+    counted_rows = described.splits.get("train") if described and data is not None and predictor.task == CLASSES else None
+    trained_on = counted_rows.label_counts if counted_rows else None
     metrics: dict[str, float] = {}
     for name, prefix in zip(names, prefixes(names), strict=True):
         say_note(encoded[name].typed)
         found = trainer.evaluation(rows := encoded[name].rows, prefix)
         metrics |= found.metrics
         shown = alone.name if alone and alone.is_file() else name
-        outcome = outcome_of(examples, name, found, trainer.measures, prefix)
+        outcome = outcome_of(examples, name, found, trainer.measures, prefix, trained_on)
         show_outcome(Console(), outcome, f"{shown} ({counted(len(rows), 'row', 'rows')})")
     return metrics
 

@@ -103,7 +103,7 @@ class Trainer:
         refuse_unknown_tokens(self.processing_class, self.model)
         self.optimizers, self.callbacks = optimizers, callbacks or []
         self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
-        self.compute_metrics, self.given_measures, self.custom_loss = compute_metrics, measures, loss
+        self.compute_metrics, self.given_measures, self.loss = compute_metrics, measures, loss
         self.choose_usable()
         self.folder = Path(self.args.output_dir or DEFAULT_DIR)
         self.in_run = False  # set by a run, which holds the lock of the folder; the final model is saved there
@@ -186,6 +186,10 @@ class Trainer:
         """The metrics of an evaluation, where compute_metrics is not given."""
         return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
 
+    @measures.setter
+    def measures(self, given: Measures | None) -> None:
+        self.given_measures = given
+
     @property
     def known_rows(self) -> list[Any]:
         """The data sets a training goes over."""
@@ -193,7 +197,7 @@ class Trainer:
 
     def loss_sum(self) -> LossSum:
         """The sum of the rows' losses, as the settings say."""
-        return loss_of(self.args, self.task, self.class_weights(), self.custom_loss, self.backend.device)
+        return loss_of(self.args, self.task, self.class_weights(), self.loss, self.backend.device)
 
     def class_weights(self) -> list[float] | None:
         """The weight of each class, where the settings ask for some; rows are counted once."""

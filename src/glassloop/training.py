@@ -54,7 +54,7 @@ class Training:
         self.folder = trainer.folder
         plain_batches = trainer.batches(trainer.train_dataset, training=True)
         self.plan, self.loss_sum = trainer.make_plan(plain_batches), trainer.loss_sum()
-        if trainer.custom_loss is None:
+        if trainer.loss is None:
             first = next(plain_batches.epoch())
             refuse_other_loss(trainer.model, first, trainer.task, self.backend, trainer.say_once)
         self.same: Identity = json.loads(json.dumps(identity_of(trainer, self.plan)))
@@ -62,7 +62,7 @@ class Training:
         shown, adds = trainer.on_gradients is not None, self.plan.accumulate > 1
         make = self.backend.open(trainer.model, trainer.known_rows, self.args.weight_decay, shown=shown, adds=adds)
         self.batches = self.backend.batches(plain_batches, trainer.train_dataset)
-        if trainer.custom_loss is not None:
+        if trainer.loss is not None:
             check_loss(self.loss_sum, trainer.model, next(self.batches.epoch()), self.backend)
         optimizer, scheduler = make_optimizers(self.args, trainer.model, self.plan, trainer.optimizers, make)
         self.model, self.optimizer, self.scheduler = self.backend.prepare(trainer.model, optimizer, scheduler)
@@ -202,8 +202,8 @@ class Training:
         needed, free = sum(wanted.values()), shutil.disk_usage(self.folder).free
         if free < needed:
             raise ResourceError(
-                f"{self.folder}: {' and '.join(wanted)} need {needed:,} bytes, {free:,} are free",
-                "make room, choose another output_dir, or use save_strategy no",
+                f"{self.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
+                "make room or choose another output_dir" + ("; save_strategy no needs less" if self.plan.save_every else ""),
             )
 
     def diverged(self, error: NotFiniteError) -> DivergedError:

@@ -350,7 +350,7 @@ def test_09_no_room_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> No
     ended = runs.train(run, [Hook("shutil:disk_usage", 1, "tiny disk", every=True)])
     assert ended.code == 6, ended.err
     assert str(run) in ended.err
-    assert "two checkpoints and the final model need" in ended.err
+    assert "bytes are needed for two checkpoints and the final model" in ended.err
     assert "1,000 are free" in ended.err
     assert not (run / "checkpoints").exists()
     assert runs.resume(run).code == 0

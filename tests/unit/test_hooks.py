@@ -230,3 +230,37 @@ def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
     trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
     with says("the optimizer holds no parameter of the model", "make it over model.parameters() of this model"):
         trainer.train()
+
+
+def test_a_loss_assigned_later_is_trained_on(parts) -> None:
+    """It was kept under another name, and the assignment was ignored."""
+    calls = []
+
+    def scaled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        calls.append(len(labels))
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none") * 5
+
+    trainer = glassloop.Trainer(**parts)
+    trainer.loss = scaled
+    trainer.train()
+    assert calls
+    trainer.loss = lambda logits, labels: scaled(logits, labels).mean()
+    with pytest.raises(SettingsError, match="not the sum of its rows' losses"):
+        trainer.train()
+
+
+def test_an_overridden_save_model_would_not_be_called_for_checkpoints(parts, says) -> None:
+    subclass = type("Mine", (glassloop.Trainer,), {"save_model": lambda self, output_dir=None: None})
+    with says(
+        "Mine overrides save_model, which Glassloop does not call",
+        "override write_model, which also writes the model of a checkpoint",
+    ):
+        subclass(**parts)
+    type("Mine", (glassloop.Trainer,), {"write_model": lambda self, folder, weights=None: None})(**parts)
+
+
+def test_measures_can_be_assigned(parts) -> None:
+    trainer = glassloop.Trainer(**parts)
+    before = trainer.measures
+    trainer.measures = dataclasses.replace(before, keys=("accuracy",))
+    assert trainer.measures.keys == ("accuracy",)

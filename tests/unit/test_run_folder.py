@@ -222,7 +222,7 @@ def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "stat", refuse) if method == "lstat" else None  # who may not look may not read either
     monkeypatch.setattr(Path, method, refuse)
     assert is_run(tmp_path)
-    with pytest.raises(ModelError, match="the record of the run cannot be read: Permission denied"):
+    with pytest.raises(ModelError, match=r"the record of the run cannot be read: Permission denied\ntry:  check its owner"):
         read_run(tmp_path)
 
 

@@ -352,3 +352,18 @@ def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, ca
     assert capsys.readouterr().err == ""
     evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
     assert NOTE.format("2 rows contain") in capsys.readouterr().err
+
+
+def test_other_data_stand_beside_the_majority_of_training(
+    text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training rows are not read again: the run has counted their labels."""
+    counts = read_run(text_run).data.splits["train"].label_counts
+    frequent = max(counts, key=lambda name: counts[name])
+    rows = [
+        (f"story {number}", frequent if number % 4 else next(name for name in counts if name != frequent))
+        for number in range(8)
+    ]
+    evaluated(text_run, write_rows(tmp_path / "other.csv", rows))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy"))
+    assert line.split()[-1] == "0.7500"

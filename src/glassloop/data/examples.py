@@ -170,7 +170,8 @@ def cut_validation(parts: dict[str, Part], task: str, settings: DataSettings, no
     cut = chosen[groups]
     if not cut.any() or cut.all():
         raise DataError(
-            f"{train.raw.source}: too few rows to cut a validation split from", "add rows, or give a validation split"
+            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on one side)",
+            "add rows, give a validation split, or use --validation_share 0 for none",
         )
     how = "stratified, " if task == CLASSES else ""
     notes.append(

@@ -162,10 +162,11 @@ def test_a_split_that_is_there_is_not_cut(name, prepared):
 
 def test_too_few_rows_to_cut(prepared, refused):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    remedy = "add rows, or give a validation split"
-    with refused("train.csv: too few rows to cut a validation split from", remedy):
+    problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on one side)"
+    remedy = "add rows, give a validation split, or use --validation_share 0 for none"
+    with refused(problem, remedy):
         prepared(train=rows)
-    with refused("train.csv: too few rows to cut a validation split from", remedy):
+    with refused(problem, remedy):
         prepared(train=[{"text": "same", "label": "xy"[place % 2]} for place in range(9)])
 
 
