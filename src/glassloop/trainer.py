@@ -112,6 +112,7 @@ class Trainer:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. What is assigned after construction takes effect, or is refused."""
+        name = "given_measures" if name == "measures" else name
         refuse_assignment(self, name, value)
         if name == "model" and "backend" in vars(self):
             value = value.to(self.backend.device)
@@ -185,10 +186,6 @@ class Trainer:
     def measures(self) -> Measures:
         """The metrics of an evaluation, where compute_metrics is not given."""
         return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
-
-    @measures.setter
-    def measures(self, given: Measures | None) -> None:
-        self.given_measures = given
 
     @property
     def known_rows(self) -> list[Any]:
