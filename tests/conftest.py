@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-# A shell may start the tests with signals ignored (nohup, a background job), and what the tests start would inherit that.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
 
 import families
 
 ROOT = Path(__file__).parent.parent
+
+# A shell may start the tests with signals ignored (nohup, a background job), and what the tests start would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
