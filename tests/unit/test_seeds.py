@@ -63,6 +63,7 @@ class Runner:
         self.out, self.patch, self.capsys = folder / "out", monkeypatch, capsys
         (folder / "child.py").write_text(CHILD)
         monkeypatch.setattr(seeds, "PROGRAM", [sys.executable, "-S", str(folder / "child.py")])
+        monkeypatch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[1]))  # -S skips what an editable install sets up
         monkeypatch.setattr(seeds, "look_at_all", lambda settings, args: (1.0, 10))
         monkeypatch.setattr(seeds, "choose_device", lambda wanted: "cpu")
         monkeypatch.setattr(seeds, "POLL_SECONDS", 0.01)
@@ -212,14 +213,18 @@ def signalled(run: Runner, number: int, count: int, **given: Any) -> tuple[int, 
     def send() -> None:
         limit = time.monotonic() + 20
         while not all(path.exists() for path in wanted) and time.monotonic() < limit:
-            time.sleep(0.01)
+            if over.wait(0.01):
+                return  # the children failed: the signal would end the tests instead
         os.kill(os.getpid(), number)
 
-    before = signal.getsignal(number)
+    before, over = signal.getsignal(number), threading.Event()
     sender = threading.Thread(target=send)
     sender.start()
-    ended = run(count, "rows.csv", does={42 + place: "wait" for place in range(count)}, **given)
-    sender.join()
+    try:
+        ended = run(count, "rows.csv", does={42 + place: "wait" for place in range(count)}, **given)
+    finally:
+        over.set()
+        sender.join()
     assert signal.getsignal(number) is before
     return ended
 
