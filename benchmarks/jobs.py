@@ -168,7 +168,7 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
         config = BertConfig(vocab_size=max(30522, len(tokenizer)), num_labels=2, **MODELS[job.model], **zeros)
         torch.manual_seed(job.weights)
         return BertForSequenceClassification(config).float()
-    from glassloop.modeling import load_config, load_model
+    from glassloop.models.loading import load_config, load_model
 
     name = job.minilm if job.model == "minilm" else job.model
     known = load_config(name)

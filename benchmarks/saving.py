@@ -14,7 +14,7 @@ from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
 from glassloop.engine.state import State
-from glassloop.training import Training
+from glassloop.training.parts import Training
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ def packaged() -> Path:
     """The folder of the packaged model. Only its absence is a reason to skip: one that is damaged is an error."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from glassloop.model_files import PACKAGED, PACKAGED_INSTALL, packaged_model
+    from glassloop.models.files import PACKAGED, PACKAGED_INSTALL, packaged_model
 
     try:
         version(PACKAGED)

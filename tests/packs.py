@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from families import tiny_model
 
-from glassloop.speed.packing import Packing, joined, pack
+from glassloop.speed.packing.layout import Packing, joined, pack
 
 FAST = ("bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert")
 ALIKE = ("camembert", "data2vec-text", "ernie")  # packed as well; their layers are those of one of the others
@@ -29,7 +29,7 @@ def packed_rows(rows: list[np.ndarray], types: Any, first_position: int, multipl
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
     """The packed inputs of a model."""
-    from glassloop.speed.layers import first_position_of
+    from glassloop.speed.encoders.parts import first_position_of
 
     inputs = packed_rows(rows, types, first_position_of(model), multiple, vocabulary)
     return inputs | {"packed": torch.from_numpy(inputs["packed"])}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import DataSettings
 from glassloop.run_folder import RUNNING, ColumnsRecord, DataRecord, ModelRecord, PlanRecord, RunRecord, SplitRecord
+from glassloop.settings import DataSettings
 
 RECORD = RunRecord(
     status=RUNNING,

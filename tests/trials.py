@@ -28,12 +28,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 KILL, TERM, INT, HUP = "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"
-STEP = "glassloop.session:train_step"
+STEP = "glassloop.training.session:train_step"
 EVALUATION = "glassloop.trainer:run_over"
-FORWARD = "glassloop.engine.backends:PlainBackend.forward"
-BACKWARD = "glassloop.engine.backends:PlainBackend.backward"
-OPTIMIZER = "glassloop.engine.backends:PlainBackend.step"
-SAVING = "glassloop.engine.shelf:write_checkpoint"
+FORWARD = "glassloop.backends.plain:PlainBackend.forward"
+BACKWARD = "glassloop.backends.plain:PlainBackend.backward"
+OPTIMIZER = "glassloop.backends.plain:PlainBackend.step"
+SAVING = "glassloop.engine.checkpoint_folder:write_checkpoint"
 TIMINGS = ("_runtime", "_per_second")
 
 
@@ -272,7 +272,8 @@ def serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("glassloop.runs", "glassloop.session", "glassloop.scoring", "transformers.models.bert.modeling_bert",
+    for name in ("glassloop.commands.train", "glassloop.training.session", "glassloop.commands.evaluate",
+                 "transformers.models.bert.modeling_bert",
                  "transformers.models.auto.modeling_auto", "transformers.models.bert.tokenization_bert",
                  "torch._dynamo", "sklearn.metrics"):  # fmt: skip
         importlib.import_module(name)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassloop.arguments import TrainingArguments as TrainingArguments
-    from glassloop.config import DataSettings as DataSettings
+    from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
+    from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.data.batches import Batch as Batch
     from glassloop.data.batches import Batches as Batches
     from glassloop.data.batches import PaddingCollator as PaddingCollator
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from glassloop.data.labels import LabelSet as LabelSet
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
-    from glassloop.engine.backends import AccelerateBackend as AccelerateBackend
-    from glassloop.engine.backends import PlainBackend as PlainBackend
     from glassloop.engine.callbacks import Callback as Callback
     from glassloop.engine.evaluate import Evaluation as Evaluation
     from glassloop.engine.evaluate import run_over as run_over
@@ -30,16 +29,17 @@ if TYPE_CHECKING:
     from glassloop.engine.optimizer import AdamW as AdamW
     from glassloop.engine.optimizer import make_optimizer as make_optimizer
     from glassloop.engine.optimizer import make_scheduler as make_scheduler
-    from glassloop.engine.state import Plan as Plan
+    from glassloop.engine.plan import Plan as Plan
     from glassloop.engine.state import State as State
     from glassloop.errors import GlassloopError as GlassloopError
     from glassloop.metrics import decide as decide
     from glassloop.metrics import load_metric as load_metric
     from glassloop.metrics import metrics_for as metrics_for
-    from glassloop.modeling import load_model as load_model
-    from glassloop.modeling import load_tokenizer as load_tokenizer
+    from glassloop.models.loading import load_model as load_model
+    from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.predictor import Predictor as Predictor
     from glassloop.seeding import seed_all as seed_all
+    from glassloop.settings import DataSettings as DataSettings
     from glassloop.trainer import EvalPrediction as EvalPrediction
     from glassloop.trainer import Trainer as Trainer
 
@@ -47,12 +47,12 @@ __version__ = "0.1.0"
 
 # The public names and where they live. They are looked up when first used, so that importing glassloop loads no torch.
 PUBLIC = {
-    "AccelerateBackend": "engine.backends",
+    "AccelerateBackend": "backends.accelerate",
     "AdamW": "engine.optimizer",
     "Batch": "data.batches",
     "Batches": "data.batches",
     "Callback": "engine.callbacks",
-    "DataSettings": "config",
+    "DataSettings": "settings",
     "Encoding": "data.encoding",
     "EvalPrediction": "trainer",
     "Evaluation": "engine.evaluate",
@@ -60,8 +60,8 @@ PUBLIC = {
     "GlassloopError": "errors",
     "LabelSet": "data.labels",
     "PaddingCollator": "data.batches",
-    "PlainBackend": "engine.backends",
-    "Plan": "engine.state",
+    "PlainBackend": "backends.plain",
+    "Plan": "engine.plan",
     "Predictor": "predictor",
     "State": "engine.state",
     "Trainer": "trainer",
@@ -72,8 +72,8 @@ PUBLIC = {
     "load_dataset": "data.sources",
     "load_examples": "data.sources",
     "load_metric": "metrics",
-    "load_model": "modeling",
-    "load_tokenizer": "modeling",
+    "load_model": "models.loading",
+    "load_tokenizer": "models.loading",
     "make_loss": "engine.losses",
     "make_optimizer": "engine.optimizer",
     "make_scheduler": "engine.optimizer",

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from glassloop.config import name_problem, setting
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
+from glassloop.settings import name_problem, setting
 
 SCHEDULES = (
     "linear",

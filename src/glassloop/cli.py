@@ -13,9 +13,9 @@ import typer
 
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
-from glassloop.config import DataSettings, data_settings, refuse_invalid_bytes
 from glassloop.errors import GlassloopError, SettingsError, printable, resource_error, show
 from glassloop.processes import launch, report
+from glassloop.settings import DataSettings, data_settings, refuse_invalid_bytes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -140,8 +140,8 @@ def data_command(
 ) -> None:
     """Show a data set as the model will see it: splits, labels, lengths, padding, one row token by token."""
     from glassloop.data.sources import load_examples
-    from glassloop.modeling import load_config, load_tokenizer, longest_input
-    from glassloop.overview import show_data
+    from glassloop.models.loading import load_config, load_tokenizer, longest_input
+    from glassloop.show.data_overview import show_data
 
     settings = data_settings(given_for(DataSettings, flags))
     examples = load_examples(data, **asdict(settings))
@@ -165,7 +165,9 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.launch import check_settings, leave_on_signal, look_first, read_config
+    from glassloop.commands.train import look_first
+    from glassloop.engine.signals import leave_on_signal
+    from glassloop.settings_file import check_settings, read_config
 
     leave_on_signal()
     written = read_config(config)
@@ -187,7 +189,7 @@ def train_command(
         if resume is None:
             look_first(source or "quickstart", name or "quickstart", settings)
         launch(processes)
-    from glassloop.runs import train_run
+    from glassloop.commands.train import train_run
 
     train_run(source, name, training, settings, new_head=new_head, resume=resume, restart=restart)
 
@@ -206,7 +208,7 @@ def evaluate_command(
     **flags: Any,
 ) -> None:
     """Score a trained model on a split, beside the majority baseline."""
-    from glassloop.scoring import evaluate_run
+    from glassloop.commands.evaluate import evaluate_run
 
     evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, flags), positive_label)
 
@@ -224,7 +226,7 @@ def predict_command(
     device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
 ) -> None:
     """Predict one text or pair, or every row of a file."""
-    from glassloop.scoring import predict_file, predict_text
+    from glassloop.commands.predict import predict_file, predict_text
 
     if file is not None:
         predict_file(run, file, out, text_column, pair_column, delimiter, device)
@@ -241,7 +243,7 @@ def init_command(
     **flags: Any,
 ) -> None:
     """Look at the data and write a commented file of settings for glassloop train --config."""
-    from glassloop.launch import write_config
+    from glassloop.commands.init import write_config
 
     write_config(data, model, out, given_for(DataSettings, flags))
 
@@ -252,7 +254,7 @@ def eject_command(
     out: Annotated[str | None, typer.Option("--out", help="A new folder; by default RUN/ejected.")] = None,
 ) -> None:
     """Write a run as one plain PyTorch file that ends in the same weights."""
-    from glassloop.eject import eject_run
+    from glassloop.commands.eject import eject_run
     from glassloop.files import user_path
 
     folder = user_path(run)
@@ -268,7 +270,7 @@ def verify_command(
     **flags: Any,
 ) -> None:
     """Show, on your own model and data, that doors, accumulation, processes and resume agree."""
-    from glassloop.verify import verify
+    from glassloop.commands.verify import verify
 
     if not verify(what, model, given_for(DataSettings, flags)):
         raise typer.Exit(1)
@@ -281,7 +283,7 @@ def doctor() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from glassloop.doctor import BAD, examine
+    from glassloop.machine import BAD, examine
 
     findings = examine()
     styles = {"good": ("✓", "green"), "fair": ("!", "yellow"), "bad": ("✗", "red")}

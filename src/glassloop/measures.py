@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from glassloop.config import CLASSES, SCORE, SEVERAL
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.metrics import CORRELATIONS, TASKS, Metric, metrics_for
+from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 LOSS, TIMINGS = "loss", ("runtime", "samples_per_second")
 LOWER_IS_BETTER = (LOSS, "mse")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from glassloop.config import CLASSES, SCORE, SEVERAL
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
+from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 Array = npt.NDArray[Any]
 Pair = tuple[Array, Array]  # predictions, references

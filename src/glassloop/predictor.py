@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from glassloop.arguments import TrainingArguments
+from glassloop.backends.admission import proven, usable
+from glassloop.backends.choose import choose_backend
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.labels import LabelSet
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
@@ -18,12 +20,11 @@ from glassloop.data.soundness import refuse_half_character
 from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
-from glassloop.devices import choose_backend
 from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
-from glassloop.modeling import (
+from glassloop.models.loading import (
     carried_labels,
     label_names,
     load_model,
@@ -33,7 +34,6 @@ from glassloop.modeling import (
     task_of,
 )
 from glassloop.run_folder import RunRecord, is_run, model_of_run
-from glassloop.speed.admission import proven, usable
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import TASKS, DataSettings, repeated
 from glassloop.errors import ModelError, visible
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, read_json, sealed
+from glassloop.settings import TASKS, DataSettings, repeated
 
 FORMAT = 1
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
@@ -108,14 +108,29 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
-class DifferenceRecord:
-    """How far a fast backend was from the plain model before the first step, without dropout, as shares of its figures."""
+class Difference:
+    """How far a fast backend is from the plain model in fp32, without dropout, as shares of the plain model's figures."""
 
     rows: int
     logits: float
-    gradients: float | None
+    gradients: float | None  # None: only logits were compared
     allowed_logits: float
     allowed_gradients: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is rounding. A figure that is not a number is not."""
+        close = self.logits <= self.allowed_logits
+        return close and (self.gradients is None or self.gradients <= (self.allowed_gradients or 0.0))
+
+    def __str__(self) -> str:
+        gradients = "" if self.gradients is None else f", gradients by {self.gradients:.1e}"
+        return f"logits differ from the plain model by {self.logits:.1e}{gradients}"
+
+    @property
+    def allowed(self) -> str:
+        gradients = "" if self.allowed_gradients is None else f", gradients {self.allowed_gradients:.0e}"
+        return f"allowed: logits {self.allowed_logits:.0e}{gradients}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +161,7 @@ class RunRecord:
     precision: str = "fp32"
     backend: str = "plain"
     savings: tuple[str, ...] = ()
-    difference: DifferenceRecord | None = None
+    difference: Difference | None = None
     processes: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()

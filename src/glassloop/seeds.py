@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from glassloop.arguments import TrainingArguments
+from glassloop.assembly import assemble
+from glassloop.backends.choose import choose_backend, choose_device, launched_processes, memory_need, places
+from glassloop.backends.plain import PlainBackend
 from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
-from glassloop.config import DataSettings
 from glassloop.data.encoding import lengths_of
-from glassloop.devices import choose_backend, choose_device, launched_processes, memory_need, places
-from glassloop.engine.backends import PlainBackend
-from glassloop.engine.recorder import versions
+from glassloop.engine.history import versions
 from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
 from glassloop.files import absolute_name, user_path, write_text
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
-from glassloop.progress import Several
 from glassloop.records import decoded, read_json
 from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
-from glassloop.runs import assemble
-from glassloop.seed_results import measures_of, show_seeds, summary
+from glassloop.settings import DataSettings
+from glassloop.show.progress import Several
+from glassloop.show.seeds import measures_of, show_seeds, summary
 
 PROGRAM = [sys.executable, "-m", "glassloop"]
 OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not

@@ -12,22 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glassloop.adapters import base_of, refuse_unmergeable, save_whole
 from glassloop.arguments import TrainingArguments
+from glassloop.backends.admission import TrainingUse, proven, usable
+from glassloop.backends.choose import choose_backend
+from glassloop.backends.plain import PlainBackend
+from glassloop.compatibility import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator, collator_of
 from glassloop.data.formats import known_columns, refuse_unreadable
-from glassloop.devices import choose_backend
-from glassloop.engine.backends import PlainBackend
+from glassloop.data.row_labels import infer_task, refuse_labels
 from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
-from glassloop.engine.losses import LossSum
-from glassloop.engine.state import Plan, State
+from glassloop.engine.losses import LossSum, class_weights_of, loss_of
+from glassloop.engine.plan import Plan, make_plan
+from glassloop.engine.state import State
 from glassloop.errors import DivergedError, listed, say
 from glassloop.files import share_files, user_path
-from glassloop.hooks import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.measures import Measures, checked_numbers, chosen_measures
 from glassloop.metrics import decide
-from glassloop.modeling import (
+from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
+from glassloop.models.loading import (
     accepted_inputs,
     label_names,
     quiet_transformers,
@@ -35,9 +38,7 @@ from glassloop.modeling import (
     refuse_unknown_tokens,
     task_of,
 )
-from glassloop.planning import class_weights_of, infer_task, loss_of, make_plan, refuse_labels
-from glassloop.session import trained
-from glassloop.speed.admission import TrainingUse, proven, usable
+from glassloop.training.session import trained
 
 DEFAULT_DIR = "trainer_output"
 

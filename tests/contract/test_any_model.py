@@ -13,8 +13,10 @@ from packs import ALIKE, FAST
 from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, replaced_activation
 
 from glassloop import Predictor, Trainer, TrainingArguments
+from glassloop.backends import admission
+from glassloop.backends import packed as backends
 from glassloop.errors import ModelError
-from glassloop.speed import admission, backends, savings
+from glassloop.speed.encoders import packed_model as savings
 
 STEPS = 6
 

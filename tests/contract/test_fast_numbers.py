@@ -21,9 +21,9 @@ from packs import FAST
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.devices import choose_precision
+from glassloop.backends.choose import choose_precision
+from glassloop.backends.packed import PackedBackend
 from glassloop.errors import SettingsError
-from glassloop.speed.backends import PackedBackend
 
 CLOSE, RATE, STEPS = 1e-5, 3e-4, 100
 

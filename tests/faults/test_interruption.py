@@ -22,8 +22,9 @@ import trials
 from safetensors.torch import load_file, save_file
 from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
 
-from glassloop.engine.checkpoint import complete_names, open_checkpoint, sealed
+from glassloop.engine.checkpoint import complete_names, open_checkpoint
 from glassloop.errors import ModelError
+from glassloop.records import sealed
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
@@ -146,7 +147,7 @@ def test_02_killed_after_every_file_of_a_model(runs: Any, in_parallel: Callable[
 def test_02_killed_after_every_line_of_the_history(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
     lines = len((runs.reference(**SHORT) / "history.jsonl").read_text().splitlines())
     assert lines > 4
-    record = "glassloop.engine.recorder:History.record"
+    record = "glassloop.engine.history:History.record"
     in_parallel(lambda n: goes_on(runs, killed(runs, Hook(record, n, KILL, True), **SHORT)), range(1, lines + 1))
 
 
@@ -165,7 +166,7 @@ def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
     [
         pytest.param(Hook(STEP, 16, KILL), {}, id="before the last step"),
         pytest.param(Hook(STEP, 16, KILL, after=True), {}, id="after the last step"),
-        pytest.param(Hook("glassloop.runs:write_predictions", 1, KILL), {}, id="in the final export"),
+        pytest.param(Hook("glassloop.commands.train:write_predictions", 1, KILL), {}, id="in the final export"),
         pytest.param(Hook("glassloop.trainer:Trainer.write_model", 4, KILL, after=True), {}, id="with the model half exported"),
         pytest.param(Hook(EVALUATION, 3, KILL), {}, id="in an evaluation"),
         pytest.param(Hook(EVALUATION, 5, KILL), {}, id="in the last evaluation"),
@@ -255,7 +256,7 @@ def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
     runs.resumes_the_same(run, **settings)
 
 
-@pytest.mark.parametrize("target", ["glassloop.runs:write_predictions", "glassloop.runs:load_model"])
+@pytest.mark.parametrize("target", ["glassloop.commands.train:write_predictions", "glassloop.commands.train:load_model"])
 @pytest.mark.parametrize("name", [TERM, INT])
 def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
     run = runs.new()
@@ -335,8 +336,8 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Ca
 
 def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
     """safetensors reports a full disk with an error of its own."""
+    from glassloop.engine.checkpoint_folder import Shelf
     from glassloop.engine.saver import Saver
-    from glassloop.engine.shelf import Shelf
     from glassloop.errors import ResourceError
 
     saver = Saver(Shelf(runs.folder, print), None, lambda folder, weights: None)
@@ -608,7 +609,7 @@ def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
     best = json.loads((run / "run.json").read_text())["best_step"]
     assert best < 15
     assert sorted(path.name for path in checkpoints(run)) == [f"step-{best:08d}", "step-00000016"]
-    hook = Hook("glassloop.engine.shelf:Shelf.rotate", best + 2, KILL)
+    hook = Hook("glassloop.engine.checkpoint_folder:Shelf.rotate", best + 2, KILL)
     half = killed(runs, hook, **settings)
     kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]
     assert best in kept

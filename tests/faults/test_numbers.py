@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from trials import FORWARD, KILL, STEP, Hook
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples
-from glassloop.engine.backends import PlainBackend
+from glassloop.backends.plain import PlainBackend
 from glassloop.engine.loop import groups_of, train_step
 from glassloop.metrics import metrics_for
 

@@ -19,9 +19,9 @@ from glassloop.engine.checkpoint import complete_names, open_checkpoint
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
 LOADING, MODEL, PREDICTIONS = (
-    "glassloop.runs:load_model",
+    "glassloop.commands.train:load_model",
     "glassloop.trainer:Trainer.write_model",
-    "glassloop.runs:write_predictions",
+    "glassloop.commands.train:write_predictions",
 )
 
 
@@ -153,7 +153,7 @@ def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, tar
         Hook(EVALUATION, 1, f"{TERM}+{TERM}"),
         Hook(EVALUATION, 1, KILL),
         Hook(PREDICTIONS, 1, KILL, after=True),
-        Hook("glassloop.runs:write_run", 2, KILL, after=True),
+        Hook("glassloop.commands.train:write_run", 2, KILL, after=True),
     ],
     ids=["two signals", "killed in the evaluation", "killed after the predictions", "killed at the very end"],
 )  # fmt: skip

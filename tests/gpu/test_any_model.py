@@ -14,8 +14,10 @@ from packs import ALIKE, FAST, token_rows
 from strange_models import STRANGE, MeanHead, bert, custom
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.speed import backends, recognition, savings
-from glassloop.speed.admission import proof_of
+from glassloop.backends import packed as backends
+from glassloop.backends.admission import proof_of
+from glassloop.speed.encoders import packed_model as savings
+from glassloop.speed.encoders import recognition
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 

@@ -14,15 +14,15 @@ from packs import FAST, packing_of, token_rows
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.backends.graphs import GraphsBackend
 from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.adamw import FlatAdamW
-from glassloop.speed.attention import attend, attend_backward, can_flash
-from glassloop.speed.backends import GraphsBackend
-from glassloop.speed.elementwise import Elementwise
-from glassloop.speed.graphs import GraphStep, NoUpdate
-from glassloop.speed.layers import layers_of, tables_of
-from glassloop.speed.packing import Packing
-from glassloop.speed.storage import Storage
+from glassloop.speed.capture.graph_step import GraphStep, NoUpdate
+from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.operations.attention import attend, attend_backward, can_flash
+from glassloop.speed.operations.torch_operations import Elementwise
+from glassloop.speed.optimizer.adamw import FlatAdamW
+from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.packing.layout import Packing
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -57,7 +57,7 @@ class Bench:
         self.storage.open_for_training()
         device = torch.device("cuda")
         if kind == "fused":
-            from glassloop.speed.fused import Fused
+            from glassloop.speed.operations.triton_operations import Fused
 
             self.ops: Any = Fused(device, low)
         else:
@@ -400,7 +400,8 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
 
 
 def test_after_the_rehearsal_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
-    from glassloop.speed import kernels, update
+    from glassloop.speed.operations import triton_kernels as kernels
+    from glassloop.speed.optimizer import triton_adamw as update
 
     def compiled() -> dict[str, int]:
         found = {**vars(kernels), **vars(update)}

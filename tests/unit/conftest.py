@@ -46,7 +46,7 @@ REVIEWS = [
 @pytest.fixture(scope="session")
 def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on single texts; its labels are not in the order of the alphabet, and one holds a comma."""
-    from glassloop.runs import train_run
+    from glassloop.commands.train import train_run
 
     folder = tmp_path_factory.mktemp("text-run")
     for name, rows in {"train": REVIEWS[:40], "validation": REVIEWS[40:51], "test": REVIEWS[51:]}.items():
@@ -62,7 +62,7 @@ def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on pairs."""
-    from glassloop.runs import train_run
+    from glassloop.commands.train import train_run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))

@@ -14,8 +14,8 @@ import typer
 import glassloop
 from glassloop import cli
 from glassloop.arguments import TrainingArguments
-from glassloop.config import DataSettings
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.settings import DataSettings
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
@@ -185,7 +185,7 @@ def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
     def fail(*_: Any, **__: Any) -> None:
         raise kind("what is wrong \x1b[31m\n", "what to do")
 
-    monkeypatch.setattr("glassloop.doctor.examine", fail)
+    monkeypatch.setattr("glassloop.machine.examine", fail)
     assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
 
 
@@ -263,7 +263,7 @@ def test_a_fault_of_ours_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> N
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("glassloop.doctor.examine", fail)
+    monkeypatch.setattr("glassloop.machine.examine", fail)
     monkeypatch.setattr(sys, "argv", ["glassloop", "doctor"])
     with pytest.raises(ZeroDivisionError):
         cli.main()

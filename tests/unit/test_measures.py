@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassloop.config import CLASSES, SCORE, SEVERAL
 from glassloop.errors import ModelError, SettingsError
 from glassloop.measures import (
     Measures,
@@ -18,6 +17,7 @@ from glassloop.measures import (
     refuse_unknown_metric,
     short_metrics,
 )
+from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 MACRO = Measures(("accuracy", "f1_macro"))
 

@@ -13,10 +13,10 @@ import pytest
 from sample_record import RECORD
 
 from glassloop.arguments import TrainingArguments
-from glassloop.config import DataSettings
 from glassloop.errors import ModelError
 from glassloop.records import sealed
 from glassloop.run_folder import FINISHED, FORMAT, MODEL_NAME, RUN_NAME, is_run, model_of_run, read_run, write_run
+from glassloop.settings import DataSettings
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from torch.nn import functional
 
 from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
 from glassloop.arguments import SCHEDULES
-from glassloop.engine import recorder
-from glassloop.engine.backends import PlainBackend
+from glassloop.backends.plain import PlainBackend
+from glassloop.compatibility import UNSUPPORTED
+from glassloop.engine import history as recorder
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.hooks import UNSUPPORTED
 
 STEPS_OF_AN_EPOCH = 8  # 29 rows in batches of 4
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.config import DataSettings
 from glassloop.data.soundness import storable
 from glassloop.errors import DataError, did_you_mean, listed, visible
+from glassloop.settings import DataSettings
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
 TEXT_NAMES = ("text", "sentence")

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.cache import open_or_build
-from glassloop.config import SEVERAL
 from glassloop.data.examples import Examples
 from glassloop.data.formats import arrow_rows
 from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
 from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.errors import SettingsError
+from glassloop.settings import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from glassloop.config import CLASSES, SCORE, SEVERAL, DataSettings
 from glassloop.data.cells import label_cells, parts_of
 from glassloop.data.columns import Columns, Known, find_columns, notes_on_columns, written_columns
 from glassloop.data.facts import SplitFacts, facts_of, notes_on
@@ -26,6 +25,7 @@ from glassloop.data.labels import (
 from glassloop.data.survey import Part, RawSplit, whole_part
 from glassloop.errors import DataError, listed
 from glassloop.measures import Measures, default_measures
+from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 if TYPE_CHECKING:
     from datasets import DatasetDict

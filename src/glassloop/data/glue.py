@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glassloop.config import CLASSES, SCORE
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import Known
 from glassloop.data.readers import opened_text, read_delimited
 from glassloop.errors import DataError, did_you_mean, listed, visible
 from glassloop.files import user_path
+from glassloop.settings import CLASSES, SCORE
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 BOTH_MNLI = {

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from glassloop.config import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 from glassloop.data.cells import UNLABELLED, LabelCells, parts_of
 from glassloop.data.lookalikes import shape_of, spelled
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
+from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 
 SCORE_VALUES = 20  # that many different fractions can only be scores
 LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits

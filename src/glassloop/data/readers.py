@@ -13,11 +13,11 @@ from typing import Any, NoReturn, TextIO
 
 import pyarrow as pa
 
-from glassloop.config import name_problem, repeated
 from glassloop.data.soundness import sound
 from glassloop.data.values import cell_text, column_array
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
+from glassloop.settings import name_problem, repeated
 
 CHUNK_ROWS = 10_000
 MOST_COLUMNS = 100_000

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from glassloop.cache import open_or_build
-from glassloop.config import CLASSES, DataSettings, data_settings
 from glassloop.data import quickstart
 from glassloop.data.columns import Known
 from glassloop.data.examples import Examples, load_prepared, prepare
@@ -29,6 +28,7 @@ from glassloop.errors import DataError, SettingsError, did_you_mean, listed, vis
 from glassloop.files import find_path, names_beside, scratch_dir, sha256_of
 from glassloop.hub import is_hub_name
 from glassloop.metrics import GLUE
+from glassloop.settings import CLASSES, DataSettings, data_settings
 
 QUICKSTART_ROWS = 2400
 SPLIT_NAMES = {

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.config import DataSettings
 from glassloop.data.cells import LabelCells, label_cells
 from glassloop.data.columns import Columns
 from glassloop.data.facts import text_keys
 from glassloop.errors import DataError, listed, visible
+from glassloop.settings import DataSettings
 
 
 @dataclass(frozen=True)

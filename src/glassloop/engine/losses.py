@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from glassloop.errors import SettingsError, no_memory
+from glassloop.arguments import TrainingArguments
+from glassloop.data.row_labels import labels_in
+from glassloop.errors import SettingsError, no_memory, visible
 
 LossSum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOSS_REMEDY = "return one loss a row, or their sum: reduction='none' or reduction='sum', never a mean"
@@ -113,3 +117,32 @@ def beyond(model: Any, ids: torch.Tensor | None) -> bool:
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     most = getattr(model.config, "max_position_embeddings", None) or 0
     return ids is not None and bool((words is not None and ids.max() >= words.weight.shape[0]) or 0 < most < ids.shape[1])
+
+
+def loss_of(
+    args: TrainingArguments, task: str, weights: list[float] | None, custom: LossSum | None, device: torch.device
+) -> LossSum:
+    """The sum of the rows' losses, as the settings say."""
+    if task == "regression" and (args.class_weights or args.label_smoothing_factor):
+        raise SettingsError("class_weights and label_smoothing_factor have no meaning for scores", "leave them away")
+    tensor = torch.tensor(weights, device=device) if weights else None
+    return make_loss(task, label_smoothing=args.label_smoothing_factor, class_weights=tensor, custom=custom)
+
+
+def class_weights_of(text: str | None, num_labels: int, rows: Any) -> list[float] | None:
+    """The weight of each class: none, balanced over the training rows, or the numbers given."""
+    if not text:
+        return None
+    if text == "balanced":
+        labels = labels_in(rows)
+        if labels is None:
+            raise SettingsError("class_weights is balanced, but there are no training rows with labels", "give numbers")
+        counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=num_labels)
+        return balanced_weights({str(label): int(count) for label, count in enumerate(counts)})
+    try:
+        weights = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingsError(f"class_weights is {visible(text)}", "write balanced, or numbers: 1,2.5") from error
+    if len(weights) != num_labels or not all(0 <= weight < math.inf for weight in weights):
+        raise SettingsError(f"class_weights has {len(weights)} numbers for {num_labels} labels", "give one a label, 0 or more")
+    return weights

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from glassloop.arguments import TrainingArguments
+from glassloop.engine.plan import Plan
 from glassloop.errors import SettingsError
 
 
@@ -59,3 +63,32 @@ def make_scheduler(
         return get_scheduler(name, optimizer, warmup_steps, max_steps, scheduler_specific_kwargs=options or {})
     except (TypeError, ValueError) as error:
         raise SettingsError(f"lr_scheduler_type {name}: {error}", "check lr_scheduler_kwargs") from error
+
+
+def make_optimizers(
+    args: TrainingArguments, model: Any, plan: Plan, given: tuple[Any, Any], make: Callable[..., Any] = make_optimizer
+) -> tuple[Any, Any]:
+    """The user's optimizer and schedule where given, else AdamW (as `make` makes it) and the schedule of the settings."""
+    optimizer, scheduler = given
+    if optimizer is None and scheduler is not None:
+        raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone")
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise SettingsError("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule")
+    if optimizer is not None:
+        held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
+        if not any(id(weight) in held for weight in model.parameters()):
+            problem = "the optimizer holds no parameter of the model"
+            raise SettingsError(problem, "make it over model.parameters() of this model")
+    else:
+        optimizer = make(
+            model,
+            args.learning_rate,
+            weight_decay=args.weight_decay,
+            betas=(args.adam_beta1, args.adam_beta2),
+            epsilon=args.adam_epsilon,
+            fused=args.optim == "adamw_torch_fused",
+        )
+    if scheduler is None:
+        options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
+        scheduler = make_scheduler(args.lr_scheduler_type, optimizer, plan.warmup_steps, plan.max_steps, options)
+    return optimizer, scheduler

@@ -10,7 +10,7 @@ from typing import Any
 
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint import Snapshot, Tensors
-from glassloop.engine.shelf import Shelf
+from glassloop.engine.checkpoint_folder import Shelf
 from glassloop.engine.state import State
 from glassloop.errors import ResourceError, resource_error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,3 +78,11 @@ def drop_lost_terminal() -> None:
 def leave(number: int) -> NoReturn:
     """End the process as the signal asks, with exit status 128 + number."""
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def leave_on_signal() -> None:
+    """Outside of training, which saves first, SIGTERM and SIGHUP exit at once but in order: nothing half-written stays."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                signal.signal(number, lambda number, frame: sys.exit(128 + number))

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from glassloop.engine.plan import Plan
 from glassloop.errors import SettingsError, listed
 
 MOST_STILL = 20  # fp16's scaler leaves out a few steps until it has found its scale, never so many in a row
@@ -13,25 +14,6 @@ MOST_STILL = 20  # fp16's scaler leaves out a few steps until it has found its s
 
 class NotFiniteError(FloatingPointError):
     """A figure of a step that is not finite: what, and the number of the step."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything "auto", every ratio and every epoch turned into plain numbers, before the loop starts."""
-
-    max_steps: int
-    steps_per_epoch: int
-    batches_per_epoch: int
-    accumulate: int
-    warmup_steps: int
-    log_every: int
-    eval_every: int
-    save_every: int
-    eval_on_start: bool = False
-    best_metric: str = "eval_loss"
-    greater_is_better: bool = False
-    patience: int | None = None
-    least_gain: float = 0.0
 
 
 @dataclass

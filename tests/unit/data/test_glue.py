@@ -11,9 +11,9 @@ from datasets import ClassLabel, Features, Value
 
 from glassloop.data import objects, readers
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
-from glassloop.data.labels import CLASSES, SCORE
 from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError
+from glassloop.settings import CLASSES, SCORE
 
 Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glassloop.config import DataSettings
 from glassloop.data import cells as cells_module
 from glassloop.data.cells import LabelCells
-from glassloop.data.labels import (
-    CLASSES,
-    SCORE,
-    SEVERAL,
-    LabelSet,
-    label_column,
-    no_labels,
-    refuse_unknown,
-    settle_labels,
-)
+from glassloop.data.labels import LabelSet, label_column, no_labels, refuse_unknown, settle_labels
+from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 FIX_ROW = "fix the row, or add the label to --labels"
 MISSING = "give a label in every row, or remove the row"

@@ -20,9 +20,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 import glassloop
 from glassloop.data import objects, sources
 from glassloop.data.columns import Columns
-from glassloop.data.labels import CLASSES, SCORE, LabelSet
+from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.errors import DataError, SettingsError
+from glassloop.settings import CLASSES, SCORE
 
 SIZES = {"train": 12, "validation": 4, "test": 4}
 SPLITS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from glassloop.config import DataSettings
 from glassloop.data.columns import Columns
 from glassloop.data.survey import Part, RawSplit, whole_part
+from glassloop.settings import DataSettings
 
 COLUMNS = Columns("text", None, ("label",))
 

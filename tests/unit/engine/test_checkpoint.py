@@ -24,10 +24,10 @@ from glassloop.engine.checkpoint import (
     restore_optimizer,
     restore_random,
     row_changes,
-    sealed,
     write_checkpoint,
 )
 from glassloop.errors import ModelError
+from glassloop.records import sealed
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from families import tiny_model
 
+from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.engine.backends import PlainBackend
 from glassloop.engine.evaluate import run_over
 from glassloop.engine.losses import make_loss
 

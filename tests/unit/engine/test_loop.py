@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import torch
 
+from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import plan_epoch
 from glassloop.engine import loop
-from glassloop.engine.backends import PlainBackend
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.loop import due, fit, groups_of, train_step
-from glassloop.engine.state import Plan, State
+from glassloop.engine.plan import Plan
+from glassloop.engine.state import State
 
 
 class Numbers:

@@ -13,7 +13,7 @@ import torch
 from families import FAMILIES, tiny_model, weights_hash
 from torch.nn import functional
 
-from glassloop.engine.backends import PlainBackend
+from glassloop.backends.plain import PlainBackend
 from glassloop.engine.losses import (
     LOSS_REMEDY,
     OTHER_LOSS_REMEDY,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from glassloop.engine.checkpoint import Snapshot, complete_names, open_checkpoint
+from glassloop.engine.checkpoint_folder import Shelf
 from glassloop.engine.saver import Saver
-from glassloop.engine.shelf import Shelf
 from glassloop.errors import ResourceError
 
 

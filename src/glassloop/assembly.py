@@ -1,0 +1,108 @@
+"""From the names of data and a model to a Trainer, and the record of the run before its first step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from glassloop.arguments import TrainingArguments
+from glassloop.backends.admission import proof_of
+from glassloop.backends.plain import PlainBackend
+from glassloop.data.batches import padding_waste
+from glassloop.data.encoding import encode, notes_on, tokenizer_key
+from glassloop.data.examples import Examples
+from glassloop.data.labels import LabelSet
+from glassloop.data.sources import load_examples
+from glassloop.engine.history import versions
+from glassloop.engine.identity import weights_fingerprint
+from glassloop.errors import SettingsError
+from glassloop.files import user_path
+from glassloop.measures import refuse_unknown_metric
+from glassloop.models.loading import carried_labels, load_config, load_model, load_tokenizer, longest_input
+from glassloop.outcomes import validation_names
+from glassloop.run_folder import (
+    RUNNING,
+    ColumnsRecord,
+    DataRecord,
+    ModelRecord,
+    PlanRecord,
+    RunRecord,
+    SplitRecord,
+)
+from glassloop.settings import DataSettings, data_settings
+from glassloop.trainer import Trainer
+from glassloop.training.resuming import identity_of
+
+
+def assemble(
+    data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: PlainBackend
+) -> tuple[Trainer, Examples, RunRecord]:
+    """Everything a run needs, and its record before the first step."""
+    config = load_config(model)
+    with backend.main_first():
+        examples = load_examples(data, outputs=kept_labels(config, data_settings(data_given), new_head), **data_given)
+        tokenizer = load_tokenizer(model)
+        max_length = args.max_length or longest_input(tokenizer, config)
+        encoded = encode(examples, tokenizer, max_length)
+        examples = replace(examples, notes=[*examples.notes, *notes_on(encoded)])
+    if "train" not in encoded:
+        raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
+    network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
+    weights = weights_fingerprint(network) if backend.is_main else ""
+    held_out = next(iter(validation_names(examples)), None)
+    trainer = Trainer(
+        network,
+        args,
+        train_dataset=encoded["train"].rows,
+        eval_dataset=encoded[held_out].rows if held_out else None,
+        processing_class=tokenizer,
+        backend=backend,
+        measures=examples.measures,
+    )
+    refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
+    trainer.prove()
+    batches = trainer.batches(trainer.train_dataset, training=True)
+    plan = trainer.make_plan(batches)
+    record = RunRecord(
+        status=RUNNING,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        data=data_record(data, data_settings(data_given), examples),
+        model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), new_head),
+        settings=args,
+        max_length=max_length,
+        class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
+        plan=PlanRecord(**asdict(plan)),
+        padding=padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
+        device=str(backend.device),
+        precision=backend.precision,
+        backend=trainer.backend.name,
+        savings=tuple(trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay)),
+        difference=proof_of(trainer.backend, network),
+        processes=backend.num_processes,
+        metrics=trainer.measures.keys,
+        positive_label=trainer.measures.positive,
+        versions=versions(),
+        identity=identity_of(trainer, plan) | {"weights": weights, "tokenizer": tokenizer_key(tokenizer)[:16]},
+    )
+    return trainer, examples, record
+
+
+def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet | None:
+    """The labels that a model carries, unless it gets a new head or the user gives other ones."""
+    carried = None if new_head else carried_labels(config)
+    return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
+
+
+def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:
+    """What is written down about the data."""
+    return DataRecord(
+        source=source,
+        settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),
+        task=examples.task,
+        columns=ColumnsRecord(**asdict(examples.columns)),
+        labels=examples.labels.names if examples.labels else None,
+        label_order=examples.labels.order if examples.labels else None,
+        splits={name: SplitRecord(**asdict(fact)) for name, fact in examples.facts.items()},
+        notes=tuple(examples.notes),
+    )

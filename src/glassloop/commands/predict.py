@@ -1,0 +1,62 @@
+"""`glassloop predict`: one text or pair, or every row of a file."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.data.facts import SHOWN_LABELS
+from glassloop.data.special_tokens import TypedTokens
+from glassloop.data.writers import refuse_target
+from glassloop.errors import SettingsError, counted, printable, say, show
+from glassloop.files import user_path
+from glassloop.predictor import Prediction, Predictor
+
+
+def say_note(typed: TypedTokens) -> None:
+    """Say on standard error that texts hold special tokens, where they do."""
+    if typed.note:
+        say(typed.note)
+
+
+def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
+    """Print and return the prediction for one text or pair."""
+    if text is None:
+        raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file')
+    predictor = Predictor(run, device=device)
+    trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
+    if trained_on_pairs and text_pair is None:
+        raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
+    if text_pair is not None and predictor.run and not trained_on_pairs:
+        raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
+    found = predictor.predict(text, text_pair)[0]
+    say_note(predictor.typed)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    if not found.scores:
+        table.add_row("score", f"{found.label:.4f}")
+    for name, score in sorted(found.scores.items(), key=lambda entry: -entry[1])[:SHOWN_LABELS]:
+        chosen = name == found.label or (isinstance(found.label, list) and name in found.label)
+        table.add_row(Text(printable(name), style="bold" if chosen else ""), f"{score:.4f}")
+    if (hidden := len(found.scores) - SHOWN_LABELS) > 0:
+        table.add_row(f"and {hidden:,} more")
+    Console().print(table)
+    return found
+
+
+def predict_file(
+    run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
+) -> None:
+    """Predict every row of a file and say where to."""
+    data = user_path(source)
+    path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
+    if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
+        raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
+    refuse_target(path)  # before the model is loaded
+    sign = "\t" if delimiter == "tab" else delimiter
+    predictor = Predictor(run, device=device)
+    number = predictor.predict_file(data, path, text, pair, sign)
+    say_note(predictor.typed)
+    show(f"{counted(number, 'row', 'rows')} → {path}")

@@ -1,0 +1,174 @@
+"""What this machine can do and what is missing: what `glassloop doctor` prints, each line with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from glassloop.errors import GlassloopError
+from glassloop.files import cache_dir, path_problem, user_path
+from glassloop.hub import hub_unreachable
+from glassloop.models.files import packaged_model
+
+GOOD, FAIR, BAD = "good", "fair", "bad"
+LEAST_FREE_BYTES = 5 * 1024**3
+BF16_SECONDS = 60
+
+# A product in fp32 and in bf16, each timed after a warm-up; run in a process of its own, which may die of it.
+BF16_TRIAL = """
+import sys, time, torch
+device = sys.argv[1]
+width = 4096 if device == "cuda" else 512
+def seconds(kind):
+    left, right = (torch.randn(width, width, device=device).to(kind) for _ in range(2))
+    best = float("inf")
+    for turn in range(8):
+        began = time.perf_counter()
+        out = left @ right
+        torch.nn.functional.layer_norm(out, (width,))
+        out.float().sum().item()
+        best = min(best, time.perf_counter() - began) if turn else best
+    return best
+print("\\ngain", seconds(torch.float32) / seconds(torch.bfloat16))
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's table."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine() -> list[Finding]:
+    """All findings, the essential ones first. Nothing here raises."""
+    checks: list[Callable[[], Finding]] = [
+        python_found,
+        *(lambda name=name: package_found(name) for name in ("torch", "transformers", "datasets", "accelerate")),
+        device_found,
+        bf16_found,
+        model_found,
+        hub_found,
+        data_found,
+        disk_found,
+    ]
+    return [check() for check in checks]
+
+
+def python_found() -> Finding:
+    good = sys.version_info >= (3, 11)
+    return Finding("Python", GOOD if good else BAD, platform.python_version(), "" if good else "install Python 3.11 or newer")
+
+
+def package_found(name: str) -> Finding:
+    try:
+        return Finding(name, GOOD, version(name))
+    except PackageNotFoundError:
+        return Finding(name, BAD, "not installed", f"pip install {name}")
+
+
+def device_found() -> Finding:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Finding("device", BAD, f"torch cannot be imported: {error}", "pip install torch")
+    if torch.cuda.is_available():
+        names = {torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())}
+        return Finding("device", GOOD, f"{torch.cuda.device_count()} × {', '.join(sorted(names))}, CUDA {torch.version.cuda}")
+    if torch.backends.mps.is_available():
+        return Finding("device", GOOD, "Apple GPU (mps)")
+    why = "this torch is built without CUDA" if torch.version.cuda is None else "no usable GPU or driver"
+    remedy = "fine for small models; for a GPU install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
+    return Finding("device", FAIR, f"CPU only, {torch.get_num_threads()} threads ({why})", remedy)
+
+
+def bf16_found() -> Finding:
+    """What bf16 does here, tried in a child process: on some machines its kernels die of an illegal instruction."""
+    try:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        trial = subprocess.run(
+            [sys.executable, "-c", BF16_TRIAL, device],
+            capture_output=True,
+            text=True,
+            timeout=BF16_SECONDS,
+            check=False,
+        )
+    except (ImportError, OSError, subprocess.TimeoutExpired) as error:
+        return Finding("bf16", FAIR, f"could not be tried ({type(error).__name__})", "train in fp32")
+    if trial.returncode < 0:
+        number = -trial.returncode
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return Finding(
+            "bf16",
+            FAIR,
+            f"kills the process ({name}), whatever the CPU advertises",
+            "train in fp32: precision auto does",
+        )
+    said = trial.stdout.split()[-2:]
+    if trial.returncode or said[:1] != ["gain"]:
+        return Finding(
+            "bf16",
+            FAIR,
+            "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100],
+            "train in fp32",
+        )
+    gain = float(said[1])
+    if gain < 1:
+        return Finding(
+            "bf16",
+            FAIR,
+            f"works on the {device}, {1 / gain:.1f} times slower than fp32",
+            "train in fp32: precision auto does",
+        )
+    return Finding("bf16", GOOD, f"works on the {device}, {gain:.1f} times the speed of fp32")
+
+
+def model_found() -> Finding:
+    try:
+        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, hash right ({packaged_model().name}/)")
+    except GlassloopError as error:
+        return Finding("packaged model", FAIR, error.problem, error.remedy)
+
+
+def hub_found() -> Finding:
+    reason = hub_unreachable()
+    if reason is None:
+        return Finding("model hub", GOOD, "reachable")
+    return Finding("model hub", FAIR, f"not reachable ({reason})", "use local models and data, or quickstart")
+
+
+def data_found() -> Finding:
+    place = os.environ.get("GLASSLOOP_DATA")
+    if not place:
+        return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that holds glue/MRPC/ to use local GLUE files")
+    if (problem := path_problem(place)) is not None:
+        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that holds glue/MRPC/")
+    if (user_path(place) / "glue").is_dir():
+        return Finding("GLASSLOOP_DATA", GOOD, place)
+    return Finding("GLASSLOOP_DATA", FAIR, f"{place} holds no folder glue", "set it to a folder that holds glue/MRPC/")
+
+
+def disk_found() -> Finding:
+    try:
+        folder = cache_dir()
+    except GlassloopError as error:
+        return Finding("disk", BAD, error.problem, error.remedy)
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
+    found = f"{free / 1024**3:.0f} GiB free; the cache {folder} holds {used / 1024**2:,.0f} MiB"
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        return Finding("disk", BAD, f"{existing} cannot be written to", "set GLASSLOOP_CACHE to a folder that can")
+    return Finding("disk", GOOD if free > LEAST_FREE_BYTES else FAIR, found, "" if free > LEAST_FREE_BYTES else "make room")

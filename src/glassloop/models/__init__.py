@@ -1,0 +1,1 @@
+"""Pretrained models: which ones are known, how they are found, checked and loaded."""

@@ -1,0 +1,147 @@
+"""What an evaluation found: metrics, the majority baseline, the scores of each class, and the predictions file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassloop.data.examples import Examples
+from glassloop.engine.evaluate import Evaluation
+from glassloop.files import write_text
+from glassloop.measures import Measures, short_metrics
+from glassloop.metrics import CORRELATIONS, decide
+from glassloop.run_folder import ClassRecord, RunRecord
+from glassloop.settings import SCORE, SEVERAL
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The evaluation of one split, the majority baseline (None without training rows), and the scores of each class."""
+
+    split: str
+    prefix: str  # of its metrics in the record of a run
+    found: Evaluation
+    baseline: dict[str, float] | None
+    classes: dict[str, ClassRecord]
+    measures: Measures
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics without prefix and timings."""
+        return short_metrics(self.found.metrics, self.prefix)
+
+
+def outcome_of(
+    examples: Examples,
+    split: str,
+    found: Evaluation,
+    measures: Measures,
+    prefix: str = "eval",
+    trained_on: Mapping[str, int] | None = None,
+) -> Outcome:
+    """What an evaluation found, beside what always giving the same answer would.
+
+    `trained_on`: how many training rows each class had, where the training rows are not among the examples.
+    """
+    compared = trained_on is not None or ("train" in examples.splits and split != "train")
+    baseline = majority_baseline(examples, split, measures, trained_on) if compared else None
+    classes = {}
+    if found.labels is not None and examples.labels and "f1_macro" in measures.keys:
+        classes = class_scores(decide(found.logits, examples.task), found.labels, examples.labels.names)
+    return Outcome(split, prefix, found, baseline, classes, measures)
+
+
+def validation_names(examples: Examples) -> list[str]:
+    """The validation splits that have labels; the first one is evaluated while training."""
+    return [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
+
+
+def prefixes(splits: list[str]) -> list[str]:
+    """What the metrics of each split begin with: `eval` for the first, then `eval_mismatched` for validation_mismatched."""
+    return ["eval", *(f"eval_{split.removeprefix('validation_')}" for split in splits[1:])][: len(splits)]
+
+
+def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
+    """The record of a run with what its evaluations found."""
+    evaluation = {name: value for outcome in outcomes for name, value in outcome.found.metrics.items()}
+    baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
+    return replace(record, evaluation=evaluation, baseline=short_metrics(baseline), classes=outcomes[0].classes or None)
+
+
+def majority_baseline(
+    examples: Examples, split: str, measures: Measures, trained_on: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """The metrics of always answering what is most frequent in training (for scores: their mean).
+
+    That answer has no correlation, and no F1 of a class that it never gives.
+    """
+    references = labels_of(examples, split)
+    names = examples.labels.names if examples.labels else ()
+    undefined = ["matthews_correlation", *CORRELATIONS]
+    if examples.task == SCORE:
+        guess: Any = float(labels_of(examples, "train").mean())
+    elif examples.task == SEVERAL:
+        guess = (labels_of(examples, "train").mean(axis=0) >= 0.5).astype(int)
+    else:
+        counts = (
+            np.bincount(labels_of(examples, "train")) if trained_on is None else [trained_on.get(name, 0) for name in names]
+        )
+        guess = int(np.argmax(counts))
+        undefined += ["f1"] if names[guess] != measures.positive else []
+    predictions = np.broadcast_to(guess, np.shape(references))
+    metric = measures.metric(examples.task, names or ["score"])
+    values = metric.compute(predictions=predictions, references=references)
+    return {key: value for key, value in values.items() if key not in undefined}
+
+
+def labels_of(examples: Examples, split: str) -> np.ndarray:
+    """The labels of a split as numbers, scores, or rows of 0 and 1."""
+    cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
+    if examples.task != SEVERAL:
+        return np.asarray(cells.to_numpy())
+    rows = np.zeros((len(cells), examples.num_labels), dtype=np.int64)
+    for row, numbers in enumerate(cells.to_pylist()):
+        rows[row, numbers] = 1
+    return rows
+
+
+def class_scores(predictions: np.ndarray, references: np.ndarray, names: tuple[str, ...]) -> dict[str, ClassRecord]:
+    """Precision, recall and F1 of each class; None where there is nothing to count."""
+    if predictions.ndim == 1:
+        predictions, references = (np.eye(len(names), dtype=bool)[rows.astype(np.int64)] for rows in (predictions, references))
+    given, wanted = predictions.astype(bool), references.astype(bool)
+    right, predicted, support = (rows.sum(axis=0).tolist() for rows in (given & wanted, given, wanted))
+    found = {}
+    for number, name in enumerate(names):
+        hits, told, true = right[number], predicted[number], support[number]
+        precision, recall = hits / told if told else None, hits / true if true else None
+        found[name] = ClassRecord(precision, recall, 2 * hits / (told + true) if told + true else None, true)
+    return found
+
+
+def write_predictions(path: Path, examples: Examples, split: str, found: Evaluation) -> None:
+    """One line a row: texts, label, prediction and logits, from which every reported figure can be computed again."""
+    decided = decide(found.logits, examples.task)
+    names = examples.labels.names if examples.labels else None
+    lines = []
+    for row, (logits, choice) in enumerate(zip(found.logits.tolist(), decided.tolist(), strict=True)):
+        entry: dict[str, Any] = {"row": row, "prediction": named(choice, names)}
+        if found.labels is not None:
+            entry["label"] = named(found.labels[row].tolist(), names)
+        texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
+        lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def named(choice: Any, names: tuple[str, ...] | None) -> Any:
+    """A number, a score or a row of 0 and 1 as a person reads it."""
+    if names is None:
+        return choice
+    if isinstance(choice, list):
+        return [name for name, there in zip(names, choice, strict=True) if there]
+    return names[choice]

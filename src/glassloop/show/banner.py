@@ -1,0 +1,42 @@
+"""What a run is about to do, shown before its first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.data.examples import Examples
+from glassloop.errors import listed, printable
+from glassloop.files import near_name
+from glassloop.run_folder import (
+    RunRecord,
+)
+
+
+def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:
+    """What will happen, before it does."""
+    args, plan, model = record.settings, record.plan, record.model
+    size = f"{args.per_device_train_batch_size} rows"
+    size += f" × {record.processes} processes" if record.processes > 1 else ""
+    size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
+    rows = {
+        "data": f"{near_name(record.data.source)}: "
+        + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
+        "task": examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else ""),
+        "model": f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
+        "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {size} a step, "
+        + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
+        "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan.warmup_steps:,} steps of warm-up",
+        "run on": f"{record.device}, {record.precision}, backend {record.backend}",
+        **({"saves": ", ".join(record.savings)} if record.savings else {}),
+        **({"check": f"{found} ({found.rows} rows)"} if (found := record.difference) else {}),
+        "folder": str(folder),
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, Text(printable(value)))
+    return table

@@ -1,0 +1,1 @@
+"""CUDA graphs: steps captured once per shape and replayed, and kernels compiled ahead."""

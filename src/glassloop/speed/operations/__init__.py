@@ -1,0 +1,1 @@
+"""The operations of an encoder layer over packed tokens, in torch and in Triton."""

@@ -1,0 +1,1 @@
+"""AdamW over flat storage: all weights in one block of memory, all gradients in another."""

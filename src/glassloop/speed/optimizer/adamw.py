@@ -1,0 +1,119 @@
+"""AdamW over flat storage in one pass, with the clipping of gradients folded into it."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from glassloop.errors import SettingsError
+from glassloop.speed.optimizer.storage import Storage
+
+PIECE = 4096
+REQUIRES_GRAD = attrgetter("requires_grad")
+
+
+class FlatAdamW(torch.optim.AdamW):
+    """The same numbers as torch's AdamW. Its state is saved and put back under the names torch's has."""
+
+    def __init__(self, groups: list[dict[str, Any]], storage: Storage, **options: Any) -> None:
+        super().__init__(groups, **options)
+        self.storage = storage
+        device = storage.weights.device
+        self.steps = torch.zeros((), device=device)
+        self.rate = torch.zeros((), device=device)
+        self.norm: torch.Tensor | None = None
+        self.max_norm = 0.0
+        if device.type == "cuda":
+            from glassloop.speed.optimizer.triton_adamw import Update
+
+            self.kernel: Any = Update(storage, self.defaults["betas"])
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
+        self.storage.close_gaps()
+        blocks = [block for block in (self.storage.matrix_gradients, self.storage.other_gradients) if block.numel()]
+        if self.rate.is_cuda:
+            self.norm = self.kernel.norm(blocks)
+        else:
+            self.norm = torch.linalg.vector_norm(torch.cat([norms_of_pieces(block) for block in blocks]))
+        self.max_norm = max_norm
+        return self.norm
+
+    def refresh(self) -> None:
+        """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""
+        if not all(map(REQUIRES_GRAD, self.storage.parameters)):
+            raise SettingsError(
+                "weights were frozen in the middle of a training", "freeze them before it, or use backend plain"
+            )
+        if self.rate.is_cuda:
+            self.rate.fill_(float(self.param_groups[0]["lr"]))
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        store, group = self.storage, self.param_groups[0]
+        decay = max(float(group["weight_decay"]) for group in self.param_groups)
+        beta1, beta2 = group["betas"]
+        if not (store.weights.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph is told before each replay
+            self.refresh()
+        self.steps.add_(1)
+        if store.weights.is_cuda:
+            self.kernel(self.steps, self.rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
+            return
+        scale = None
+        if self.norm is not None and self.max_norm > 0:
+            scale = ((self.norm + 1e-6) / self.max_norm).clamp(min=1.0)
+        for region in store.regions:
+            block, offset = (
+                (store.matrix_gradients, 0) if region.in_layers else (store.other_gradients, store.num_matrix_values)
+            )
+            torch._fused_adamw_(
+                [store.weights[region.part]],
+                [block[region.start - offset : region.stop - offset]],
+                [store.moments[0][region.part]],
+                [store.moments[1][region.part]],
+                [],
+                [self.steps],
+                lr=float(group["lr"]),
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=decay if region.decays else 0.0,
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+                grad_scale=scale,
+                found_inf=None,
+            )
+        store.refresh_shadow()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.storage.clear()
+
+    def exported(self) -> dict[Any, dict[str, torch.Tensor]]:
+        """The state by parameter, as torch's AdamW would have it: full tables, whatever is kept smaller here."""
+        store, found = self.storage, {}
+        for weight in store.parameters:
+            widen = store.tables[id(weight)].full if id(weight) in store.tables else lambda value: value
+            moments = [widen(store.view(block, id(weight))) for block in store.moments]
+            found[weight] = {"step": self.steps, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
+        return found
+
+    def imported(self) -> None:
+        """Take over what was put into `state`: what `exported` gave, here or in torch's AdamW."""
+        store = self.storage
+        self.steps.zero_()
+        for place, key in enumerate(("exp_avg", "exp_avg_sq")):
+            store.moments[place].zero_()
+            for weight, values in self.state.items():
+                value = store.tables[id(weight)].small(values[key]) if id(weight) in store.tables else values[key]
+                store.view(store.moments[place], id(weight)).copy_(value)
+                self.steps.copy_(values["step"])
+        self.state.clear()
+
+
+def norms_of_pieces(block: torch.Tensor) -> torch.Tensor:
+    """The norms of a block's pieces: one sum over millions of fp32 squares would be wrong in the fourth digit."""
+    even = block.numel() // PIECE * PIECE
+    pieces = torch.linalg.vector_norm(block[:even].view(-1, PIECE), dim=1, dtype=torch.float32)
+    return torch.cat([pieces, torch.linalg.vector_norm(block[even:], dtype=torch.float32)[None]])

@@ -1,0 +1,1 @@
+"""Packed batches: the real tokens of all rows in one line, without padding."""

@@ -1,0 +1,1 @@
+"""One training from its first or next step to its end."""

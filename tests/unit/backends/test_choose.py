@@ -1,0 +1,324 @@
+"""Device, precision and backend: what is asked for, or the fastest that is safe; what is not there is an error."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from glassloop.arguments import TrainingArguments
+from glassloop.backends import choose as devices
+from glassloop.backends.accelerate import AccelerateBackend
+from glassloop.backends.choose import choose_backend, choose_device, choose_precision, launched_processes, memory_need, places
+from glassloop.backends.packed import PackedBackend
+from glassloop.backends.plain import PlainBackend
+from glassloop.errors import SettingsError
+from glassloop.machine import FAIR, GOOD, Finding
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch):
+    """Lets torch see the devices named and no others."""
+
+    def see(*names: str) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in names)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in names)
+
+    see()
+    return see
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    """What the trial of bf16 finds is put into this list; each trial takes one out."""
+    findings: list[Finding] = []
+    monkeypatch.setattr(devices, "bf16_found", findings.pop)
+    return findings
+
+
+@pytest.mark.parametrize(("seen", "chosen"), [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("mps", "cuda"), "cuda")])
+def test_auto_takes_the_first_that_is_there(there, seen: tuple[str, ...], chosen: str) -> None:
+    there(*seen)
+    assert choose_device("auto") == chosen
+    assert choose_device("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("wanted", ["cuda", "mps"])
+def test_a_device_that_is_not_there(there, says, wanted: str) -> None:
+    with says(f"device is {wanted}, but torch sees none here", "use device auto; glassloop doctor says more"):
+        choose_backend(TrainingArguments(device=wanted))
+
+
+def test_auto_is_fp32_on_a_cpu_without_any_trial(tried: list[Finding]) -> None:
+    assert choose_precision("auto", "cpu") == "fp32"
+    assert choose_precision("fp32", "cpu") == "fp32"
+
+
+@pytest.mark.parametrize(("made_for_it", "chosen"), [(True, "bf16"), (False, "fp32")])
+def test_auto_is_bf16_on_a_gpu_made_for_it(monkeypatch: pytest.MonkeyPatch, made_for_it: bool, chosen: str) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return made_for_it or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert choose_precision("auto", "cuda") == chosen
+    assert choose_precision("auto", "mps") == "fp32"
+
+
+def test_fp16_does_not_work_on_a_cpu(says) -> None:
+    with says("precision fp16 does not work on a CPU", "use precision fp32"):
+        choose_backend(TrainingArguments(device="cpu", precision="fp16"))
+    assert choose_precision("fp16", "cuda") == "fp16"
+
+
+@pytest.mark.parametrize(
+    "found", ["kills the process (SIGILL), whatever the CPU advertises", "fails: no reason given", "could not be tried"]
+)
+def test_bf16_that_fails_in_the_child_process_is_refused_here(says, tried: list[Finding], found: str) -> None:
+    tried.append(Finding("bf16", FAIR, found, "train in fp32"))
+    with says(f"precision bf16 on this CPU: {found}", "use precision fp32"):
+        choose_backend(TrainingArguments(device="cpu", precision="bf16"))
+    assert not tried, "bf16 was chosen without a trial"
+
+
+def test_bf16_that_works_is_taken_and_a_slow_one_is_told(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+    tried += [
+        Finding("bf16", FAIR, "works on the cpu, 3.1 times slower than fp32", "train in fp32"),
+        Finding("bf16", GOOD, "works on the cpu, 2.0 times the speed of fp32"),
+    ]
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert capsys.readouterr().err == ""
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert capsys.readouterr().err == "glassloop: bf16 works on the cpu, 3.1 times slower than fp32\n"
+
+
+def test_bf16_on_a_gpu_needs_no_trial(tried: list[Finding]) -> None:
+    assert choose_precision("bf16", "cuda") == "bf16"
+
+
+# --- backends ----------------------------------------------------------------------------------------------------
+
+
+def chosen(**settings: Any) -> PlainBackend:
+    return choose_backend(TrainingArguments(device="cpu", precision="fp32", **settings))
+
+
+def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for() -> None:
+    for settings in ({}, {"backend": "packed"}):
+        backend = chosen(**settings)
+        assert type(backend) is PackedBackend
+        assert (backend.name, backend.device.type, backend.precision) == ("packed", "cpu", "fp32")
+    backend = chosen(backend="plain")
+    assert type(backend) is PlainBackend
+    assert (backend.name, backend.device.type, backend.precision) == ("plain", "cpu", "fp32")
+    with pytest.raises(SettingsError, match="backend graphs needs a CUDA device"):
+        chosen(backend="graphs")
+    backend = chosen(backend="accelerate")
+    assert type(backend) is AccelerateBackend
+    assert (backend.name, backend.device.type, backend.precision) == ("accelerate", "cpu", "fp32")
+    assert (backend.rank, backend.num_processes, backend.is_main) == (0, 1, True)
+
+
+def test_an_accelerator_of_the_users_own_is_used() -> None:
+    accelerator = Accelerator(cpu=True)
+    backend = choose_backend(TrainingArguments(), accelerator)
+    assert isinstance(backend, AccelerateBackend)
+    assert backend.accelerator is accelerator
+
+
+def test_launched_processes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert launched_processes() == 1
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert launched_processes() == 3
+
+
+def test_plain_in_several_processes_is_refused(says, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train a model of its own and all would write into one folder."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with says("backend is plain, but several processes were launched", "use backend auto or accelerate"):
+        chosen(backend="plain")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Accelerate is asked for; it answers with as many processes as `WORLD_SIZE` says when it is asked."""
+    asked: list[dict[str, Any]] = []
+
+    def fake(mixed_precision: str, cpu: bool) -> SimpleNamespace:
+        asked.append({"mixed_precision": mixed_precision, "cpu": cpu})
+        number = int(os.environ.get("WORLD_SIZE", "1"))
+        return SimpleNamespace(
+            device=torch.device("cpu"), mixed_precision=mixed_precision, process_index=0, num_processes=number
+        )
+
+    monkeypatch.setattr("accelerate.Accelerator", fake)
+    return asked
+
+
+def test_several_processes_are_accelerates(made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert isinstance(chosen(), AccelerateBackend)
+    assert made == [{"mixed_precision": "no", "cpu": True}]
+
+
+def test_processes_on_a_cpu_wait_a_moment_at_their_end(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else some died of SIGABRT after their last line: gloo's threads freed tensors of a Python that was gone."""
+    registered: list[Any] = []
+    waited: list[float] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    chosen()
+    assert registered == [devices.wait_for_threads]
+    monkeypatch.setattr("time.sleep", waited.append)
+    for known in (False, True):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda known=known: known)
+        devices.wait_for_threads()
+        assert waited == [devices.MOMENT] * known
+
+
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"])
+def test_processes_that_accelerate_does_not_know_of_are_refused(says, made: list[Any], monkeypatch, name: str) -> None:
+    """Each would train a model of its own."""
+    monkeypatch.setenv(name, "2")
+    with says("2 processes were launched, but Accelerate knows of 1", "start them with torchrun"):
+        chosen()
+
+
+def test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for(
+    says, made: list[dict[str, Any]], tried: list[Finding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    choose_backend(TrainingArguments(device="cpu", backend="accelerate", precision="fp32"))
+    tried.append(Finding("bf16", GOOD, "works"))
+    choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+    assert [options["mixed_precision"] for options in made] == ["no", "no", "bf16"]
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
+    with says("precision fp8 is not supported", "use bf16"):
+        choose_backend(TrainingArguments(device="cpu", backend="accelerate"))
+
+
+def test_one_process_of_accelerates_launcher_is_accelerates(made: list[dict[str, Any]], there, monkeypatch) -> None:
+    """Its config file was not read before: bf16 trained in fp32."""
+    there("cuda")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert choose_backend(TrainingArguments()).name == "accelerate"
+    assert choose_backend(TrainingArguments(backend="plain", device="cpu")).name == "plain"
+    assert made == [{"mixed_precision": "no", "cpu": True}]
+
+
+def test_one_process_where_accelerates_launcher_was_asked_for_several_is_refused(says, monkeypatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    problem = "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"
+    with says(problem, "use torchrun, or --processes"):
+        chosen()
+    assert chosen(backend="plain").name == "plain"
+
+
+@pytest.mark.parametrize("name", ["DEEPSPEED", "MEGATRON_LM"])
+def test_other_ways_to_split_a_model_are_refused(says, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    own = SimpleNamespace(distributed_type=SimpleNamespace(name=name))
+    remedy = "use distributed_type MULTI_GPU, or FSDP with fsdp_version 2"
+    with says(f"{name} is not supported", remedy):
+        choose_backend(TrainingArguments(), own)
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
+    with says(f"{name} is not supported", remedy):
+        chosen()
+
+
+@pytest.fixture
+def fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of an accelerate config of FSDP."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+
+
+@pytest.mark.parametrize("version", ["1", None])
+def test_fsdp_of_version_1_is_refused(says, fsdp, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """It is what accelerate takes where a config names none."""
+    monkeypatch.setenv("FSDP_VERSION", version) if version else monkeypatch.delenv("FSDP_VERSION")
+    with says("FSDP of version 1 is not supported", "set fsdp_version: 2 in accelerate's fsdp_config"):
+        chosen()
+    for plugin in (SimpleNamespace(fsdp_version=1), None):
+        own = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"), state=SimpleNamespace(fsdp_plugin=plugin))
+        with says("FSDP of version 1 is not supported"):
+            choose_backend(TrainingArguments(), own)
+
+
+def splittable(monkeypatch: pytest.MonkeyPatch, *, known: bool = True, gpu: bool = False) -> Any:
+    """An Accelerator on a CPU, which has passed over FSDP, in a process that a launcher has started."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: known)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
+    monkeypatch.setattr("accelerate.PartialState", lambda: SimpleNamespace())
+    state = SimpleNamespace(distributed_type="MULTI_CPU", fsdp_plugin=None)
+    return SimpleNamespace(
+        state=state, distributed_type=SimpleNamespace(name="MULTI_CPU"), device=torch.device("cpu"), mixed_precision="no",
+        process_index=0, num_processes=1, parallelism_config=None,
+    )  # fmt: skip
+
+
+def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate passes over it there without a word. Every process loads the model, whatever the config says."""
+    accelerator = splittable(monkeypatch)
+    backend = choose_backend(TrainingArguments(), accelerator)
+    assert type(backend).__name__ == "SplitBackend"
+    assert accelerator.state.distributed_type == "FSDP"
+    assert accelerator.state.fsdp_plugin.fsdp_version == 2
+    assert not accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
+    assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
+
+
+def test_one_process_whose_config_asks_for_fsdp_is_accelerates(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelerate.Accelerator", lambda **options: splittable(monkeypatch))
+    assert type(chosen()).__name__ == "SplitBackend"
+    assert chosen(backend="plain").name == "plain"
+
+
+def test_fsdp_where_it_cannot_be(says, fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+    with says("FSDP needs processes that know of each other", "start even one with accelerate launch or torchrun"):
+        choose_backend(TrainingArguments(), splittable(monkeypatch, known=False))
+    with says("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):
+        choose_backend(TrainingArguments(), splittable(monkeypatch, gpu=True))
+
+
+# --- several runs on one device ----------------------------------------------------------------------------------
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("free", "cores", "found"),
+    [(139 * GIB, 16, 8), (139 * GIB, 4, 4), (20 * GIB, 16, 3), (1 * GIB, 16, 1), (None, 16, 1)],
+    ids=["at most eight", "at most the cores", "what fits", "one is always tried", "nobody knows"],
+)
+def test_as_many_runs_as_a_gpu_has_room_for(monkeypatch, free: int | None, cores: int, found: int) -> None:
+    """Free memory is asked for in another process; a tenth of it is left alone."""
+    answer = f"print({free})" if free is not None else "raise SystemExit(1)"
+    monkeypatch.setattr(devices, "FREE_MEMORY", answer)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert places("cuda", 5 * GIB) == found
+
+
+def test_one_run_at_a_time_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "FREE_MEMORY", f"print({139 * GIB})")
+    assert [places("cpu", 1.0), places("mps", 1.0)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("num_parameters", "layers", "hidden", "heads"),
+    [(22_700_000, 6, 384, 12), (110_000_000, 12, 768, 12), (335_000_000, 24, 1024, 16)],
+)
+def test_the_need_of_a_run_is_not_too_small(num_parameters: int, layers: int, hidden: int, heads: int) -> None:
+    """Activations of a layer in fp32 without fused attention: tokens x (68 hidden + 10 heads length) bytes."""
+    length, rows = 512, 16
+    activations = rows * length * layers * (68 * hidden + 10 * heads * length)
+    least = 16 * num_parameters + activations
+    assert least < memory_need(num_parameters, rows * length) < 4 * least + 3 * GIB

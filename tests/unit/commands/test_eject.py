@@ -1,0 +1,278 @@
+"""The ejected file: every number of the run is in it, nothing of ours is, and it is Python whatever the labels are called."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.commands.eject import LOSSES, eject_run, script_of
+from glassloop.errors import DataError, ModelError
+from glassloop.records import NotARecordError, decoded, sealed
+from glassloop.run_folder import RunRecord
+
+
+@pytest.fixture
+def described(text_run: Path) -> dict[str, Any]:
+    return json.loads((text_run / "run.json").read_text(encoding="utf-8"))
+
+
+def script(found: dict[str, Any]) -> str:
+    return script_of(decoded(RunRecord, found))
+
+
+def values_of(text: str) -> dict[str, Any]:
+    """The constants at the top of the script."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
+            target = node.targets[0]
+            names = [target.id] if isinstance(target, ast.Name) else [entry.id for entry in target.elts]
+            try:
+                values = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+            found |= dict(zip(names, [values] if len(names) == 1 else values, strict=False))
+    return found
+
+
+def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir: Path) -> None:
+    found = values_of(script(described))
+    assert {name: value for name, value in found.items() if name.isupper()} == {
+        **{
+            "MODEL": str(lively_dir),
+            "LABELS": ["pos, really", "neg"],
+            "TASK": "single_label_classification",
+            "TEXTS": ["text"],
+        },
+        **{"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 8, "ACCUMULATE": 1, "MAX_STEPS": 20, "WARMUP_STEPS": 0},
+        **{"LEARNING_RATE": 5e-3, "WEIGHT_DECAY": 0.0, "MAX_GRAD_NORM": 1.0, "MAX_LENGTH": 24},
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ({"data_seed": 7}, ["SEED, DATA_SEED = 42, 7"]),
+        ({"dataloader_drop_last": True}, ["range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE)"]),
+        ({"group_by_length": True}, ["random.permutation(len(batches))] + short"]),
+        ({"group_by_length": True, "dataloader_drop_last": True}, ["random.permutation(len(batches))]\n"]),
+        ({"pad_to_multiple_of": 8}, ['return_tensors="pt", pad_to_multiple_of=8)']),
+        ({"label_smoothing_factor": 0.25}, ["label_smoothing=0.25"]),
+        ({"adam_beta1": 0.5, "adam_epsilon": 1e-6, "optim": "adamw_torch"}, ["betas=(0.5, 0.999), eps=1e-06, fused=False"]),
+        (
+            {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
+            ["'cosine_with_restarts'", "scheduler_specific_kwargs={'num_cycles': 2}"],
+        ),
+    ],
+)
+def test_settings_that_change_the_numbers_change_the_file(described: dict[str, Any], settings: dict[str, Any], lines) -> None:
+    described["settings"] |= settings
+    text = script(described)
+    ast.parse(text)
+    for line in lines:
+        assert line in text
+
+
+@pytest.mark.parametrize("task", LOSSES)
+def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], task: str) -> None:
+    described["data"]["task"] = task
+    if task == "regression":
+        described["data"]["labels"] = None
+    for weights in (None, [0.5, 2.0]):
+        described["class_weights"] = weights
+        text = script(described)
+        imported = {
+            name
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module])
+        }
+        assert imported == {"json", "numpy", "torch", "torch.nn", "transformers"}
+        assert not re.search("__[A-Z]", text)
+        if task != "regression":
+            assert ("torch.tensor([0.5, 2.0], device=logits.device)" in text) is (weights is not None)
+
+
+def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str, Any]) -> None:
+    """A label may be called anything: it is data, and never becomes code."""
+    labels = ["__SEED__", "it's", '"quoted"', "__LOSS__", "a\\b", '"""', "Ü", "{x}", "x" * 150]
+    described["data"]["labels"] = labels
+    described["data"]["columns"] = {"text": "__TASK__", "text_pair": "se'cond", "label": ["label"]}
+    found = values_of(script(described))
+    assert found["LABELS"] == labels
+    assert found["TEXTS"] == ["__TASK__", "se'cond"]
+    assert found["TASK"] == "single_label_classification"
+
+
+HOSTILE: list[Any] = [
+    "0; __import__('os').abort()",
+    '"""\nimport os\n"""',
+    "'\nimport os\n'",
+    "x\rimport os",
+    "x\u2028import os\\",
+    "__LOSS__ __import__('os')",
+    ["__import__('os')"],
+    {"__import__('os')": "__import__('os')"},
+]
+
+
+class Blank(ast.NodeTransformer):
+    """Replaces every literal, so that only the code is left."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        node = super().generic_visit(node)
+        try:
+            ast.literal_eval(node)  # type: ignore[arg-type]
+        except (ValueError, TypeError, SyntaxError):
+            return node
+        return ast.Constant(0) if isinstance(node, ast.expr) else node
+
+
+def code_of(text: str) -> str:
+    return ast.dump(Blank().visit(ast.parse(text)))
+
+
+def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield from (leaf for name, entry in inside for leaf in leaves_of(entry, (*path, name)))
+    if not isinstance(value, dict | list):
+        yield path
+
+
+def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any]) -> None:
+    """Every entry of run.json in turn is replaced by hostile text: it is refused, or it stays a literal."""
+    described["class_weights"] = [0.5, 2.0]
+    described["settings"]["pad_to_multiple_of"] = 8
+    whole = script(described)
+    expected, written = code_of(whole), 0
+    for path in leaves_of(copy.deepcopy(described)):
+        for hostile in HOSTILE:
+            crafted = copy.deepcopy(described)
+            entry = crafted
+            for name in path[:-1]:
+                entry = entry[name]
+            entry[path[-1]] = hostile
+            try:
+                text = script(crafted)
+            except (NotARecordError, ModelError):
+                continue
+            if text != whole:
+                assert code_of(text) == expected, (path, hostile)
+                written += 1
+    assert written > 20, "labels, columns and savings may be any text"
+
+
+def test_crafted_names_are_text_when_the_file_runs(described: dict[str, Any], tmp_path: Path) -> None:
+    """The constants of the file are evaluated for real; a sentinel shows whether anything else was."""
+    sentinel = tmp_path / "sentinel"
+    attack = f"open({str(sentinel)!r}, 'w')"
+    names = [f"{quote}{end}{attack}{end}{quote}" for quote in ("'", '"', '"""', "\\'", "") for end in ("\n", "\r", "; ", "#")]
+    described["data"]["labels"] = described["savings"] = names
+    described["data"]["columns"] |= {"text": names[0], "text_pair": names[1]}
+    found: dict[str, Any] = {}
+    exec(script(described).partition("# The data: ")[0], found)
+    assert found["LABELS"] == names
+    assert found["TEXTS"] == names[:2]
+    assert not sentinel.exists()
+
+
+# --- what cannot be ejected --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changed(text_run: Path, tmp_path: Path):
+    """A run folder with another description."""
+
+    def change(**changes: Any) -> Path:
+        run = json.loads((text_run / "run.json").read_text(encoding="utf-8"))
+        for name, value in changes.items():
+            if isinstance(value, dict):
+                run[name] = copy.deepcopy(run[name]) | value
+            else:
+                run[name] = value
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(run)), encoding="utf-8")
+        return tmp_path / "run"
+
+    return change
+
+
+UNLIKE = {
+    "processes": (
+        {"processes": 2},
+        "the run used 2 processes; an ejected file trains in one process in fp32",
+        "train that way first",
+    ),
+    "precision": (
+        {"precision": "bf16"},
+        "the run used bf16; an ejected file trains in one process in fp32",
+        "train that way first",
+    ),
+    "best": (
+        {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
+        "the run ended with its best weights; an ejected file would end in other weights",
+        "train without that first",
+    ),
+    "stopped": (
+        {"stop_reason": "no better eval_loss in 2 evaluations"},
+        "the run ended before its last step; an ejected file would end in other weights",
+        "train without that first",
+    ),
+    "head": (
+        {"model": {"new_head": True}},
+        "the run ended with a fresh head in place of the model's own; an ejected file would end in other weights",
+        "train without that first",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "problem", "remedy"), UNLIKE.values(), ids=UNLIKE)
+def test_a_run_whose_weights_the_file_could_not_reach(
+    says, changed, tmp_path: Path, changes, problem: str, remedy: str
+) -> None:
+    with says(problem, remedy):
+        eject_run(changed(**changes), tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
+
+
+def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None:
+    splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
+    splits["train"]["fingerprint"] = "another"
+    with pytest.raises(
+        DataError, match=r"the data have changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
+    ):
+        eject_run(changed(data={"splits": splits}), tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
+
+
+def test_a_folder_that_is_not_empty(says, text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with says(f"{tmp_path} is not empty", "choose a new folder with --out"):
+        eject_run(text_run, tmp_path)
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        eject_run(tmp_path, tmp_path / "plain")
+    assert caught.value.problem == f"{tmp_path}: there is no run here (run.json is missing)"
+    assert caught.value.remedy == "name the folder of a run"
+
+
+def test_the_rows_go_with_it(text_run: Path, tmp_path: Path) -> None:
+    assert eject_run(text_run, tmp_path / "plain") == tmp_path / "plain" / "train.py"
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == [
+        "test.jsonl",
+        "train.jsonl",
+        "train.py",
+        "validation.jsonl",
+    ]
+    rows = [json.loads(line) for line in (tmp_path / "plain" / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows[:2] == [{"text": "bad film 0", "label": 1}, {"text": "very good film 1", "label": 0}]
+    assert len(rows) == 40

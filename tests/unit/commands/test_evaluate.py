@@ -1,0 +1,370 @@
+"""evaluate and predict of the command: labels compared by name, the right split, and texts as the run was trained on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop import Predictor
+from glassloop.commands.evaluate import evaluate_run
+from glassloop.commands.predict import predict_file, predict_text
+from glassloop.errors import DataError, ResourceError
+from glassloop.run_folder import read_run, write_run
+
+LABELS = ["pos, really", "neg"]
+
+
+def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([("text", "label"), *rows])
+    return path
+
+
+def evaluated(
+    run: Path,
+    data: Path | None = None,
+    split: str | None = None,
+    batch_size: int = 4,
+    positive: str | None = None,
+    **given: Any,
+) -> dict[str, float]:
+    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given, positive)
+
+
+def rows_of(run: Path, split: str) -> list[tuple[str, str]]:
+    with (run.parent / f"{split}.csv").open(newline="") as opened:
+        return [(row["text"], row["label"]) for row in csv.DictReader(opened)]
+
+
+def share_right(run: Path, rows: list[tuple[str, str]]) -> float:
+    found = Predictor(run, device="cpu").predict([text for text, _ in rows])
+    return sum(answer.label == label for answer, (_, label) in zip(found, rows, strict=True)) / len(rows)
+
+
+OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------------
+
+
+def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = json.loads((text_run / "run.json").read_text())
+    found = evaluated(text_run)
+    for name in ("eval_loss", "eval_accuracy", "eval_f1_macro"):
+        assert found[name] == pytest.approx(stored["evaluation"][name], abs=1e-5)
+    out = capsys.readouterr().out
+    head, *lines = out.splitlines()
+    assert head.split("  ")[0] == "validation (11 rows)"
+    assert head.rstrip().endswith("this run  majority baseline")
+    shown = {line.split("  ")[0]: line.split()[-2:] for line in lines[:3]}
+    assert shown["accuracy"] == [f"{found['eval_accuracy']:.4f}", f"{stored['baseline']['accuracy']:.4f}"]
+    assert [*shown] == ["loss", "accuracy", "f1 (macro)"]
+    assert lines[3].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[-1] for line in lines[4:6]] == ["8", "3"]
+
+
+def test_the_class_whose_f1_counts(text_run: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+    found = evaluated(text_run, positive="neg")
+    rows = rows_of(text_run, "validation")
+    answers = Predictor(text_run, device="cpu").predict([text for text, _ in rows])
+    given, wanted = [answer.label == "neg" for answer in answers], [name == "neg" for _, name in rows]
+    right = sum(one and other for one, other in zip(given, wanted, strict=True))
+    assert found["eval_f1"] == pytest.approx(2 * right / (sum(given) + sum(wanted)))
+    assert "eval_f1_macro" not in found
+    assert "f1 (neg)" in capsys.readouterr().out
+    with says('positive_label is "nge", not one of pos, really, neg; did you mean "neg"?', "name one of the labels"):
+        evaluated(text_run, positive="nge")
+
+
+@pytest.mark.parametrize(("split", "rows"), [("train", 40), ("validation", 11), ("test", 9)])
+def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = share_right(text_run, rows_of(text_run, split))
+    assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
+    assert f"{split} ({rows} rows)" in capsys.readouterr().out
+
+
+@pytest.fixture
+def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run on one file, from which its validation rows were cut."""
+    from glassloop.commands.train import train_run
+
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    write_rows(
+        tmp_path / "rows.csv", [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
+    )
+    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
+    return train_run(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {})
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "moved", "edited"])
+def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> None:
+    """The validation rows are cut from the file: another file would score rows that were trained on."""
+    path = cut_run.parent / "rows.csv"
+    before = path.read_text()
+    head, *rows = before.splitlines()
+    first, last = rows[0], rows[-1]
+    changed = {"added": [*rows, 'good new film,"pos, really"'], "removed": rows[1:], "moved": [*rows[1:], first]}
+    changed["edited"] = [*rows[:-1], last.replace("film", "story")]
+    path.write_text("\n".join([head, *changed[change]]) + "\n")
+    with pytest.raises(DataError) as caught:
+        evaluated(cut_run)
+    what = re.escape(f"{path}: the data have changed since the run: ")
+    found = re.match(rf"{what}(\w+): \d+ rows \((\w{{8}})\) then, \d+ rows \((\w{{8}})\) now", caught.value.problem)
+    assert found, caught.value.problem
+    assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
+    assert found[2] != found[3]
+    assert caught.value.remedy == "restore the data; to score other data, name them: glassloop evaluate RUN DATA"
+    path.write_text(before)
+    evaluated(cut_run)
+
+
+def test_a_split_that_was_added_later_may_be_scored(cut_run: Path, text_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(text_run.parent, tmp_path / "copy")
+    run = read_run(folder / "run")
+    splits = {name: split for name, split in run.data.splits.items() if name != "test"}
+    write_run(folder / "run", replace(run, data=replace(run.data, source=str(folder), splits=splits)))
+    assert evaluated(folder / "run", split="test")["eval_accuracy"] >= 0
+
+
+def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluated(text_run, write_rows(tmp_path / "fresh.csv", OTHERS))
+    out = capsys.readouterr().out
+    assert out.startswith("fresh.csv (12 rows)")
+    assert "train" not in out
+
+
+def test_no_such_split(says, text_run: Path) -> None:
+    with says('there is no split "tset"; did you mean "test"?', "use one of train, validation, test"):
+        evaluated(text_run, split="tset")
+
+
+def test_labels_of_other_data_are_compared_by_name(text_run: Path, tmp_path: Path) -> None:
+    """The model numbers its labels against the alphabet, the data would number them by it."""
+    write_rows(tmp_path / "other" / "train.csv", OTHERS)
+    write_rows(tmp_path / "other" / "validation.csv", OTHERS)
+    expected = share_right(text_run, OTHERS)
+    assert expected not in (0.0, 0.5, 1.0)
+    for size in (1, 5, 64):
+        assert evaluated(text_run, tmp_path / "other", batch_size=size)["eval_accuracy"] == pytest.approx(expected)
+
+
+NUMBERED = [(text, str(LABELS.index(label))) for text, label in OTHERS]
+
+
+def test_numbers_in_other_data_are_read_in_the_order_of_the_run(text_run: Path, tmp_path: Path) -> None:
+    """The run was given its labels in an order, so its numbers have a meaning; another order can be given now."""
+    other = write_rows(tmp_path / "other.csv", NUMBERED)
+    right = share_right(text_run, OTHERS)
+    assert right != 0.5
+    assert evaluated(text_run, other)["eval_accuracy"] == pytest.approx(right)
+    assert evaluated(text_run, other, labels=LABELS[::-1])["eval_accuracy"] == pytest.approx(1 - right)
+
+
+def test_numbers_in_other_data_need_an_order(says, text_run: Path, tmp_path: Path) -> None:
+    """A model alone does not say what 0 and 1 in somebody's file mean."""
+    other = write_rows(tmp_path / "other.csv", NUMBERED)
+    with says(
+        "other.csv, row 2: its labels are numbers (0, 1), those of the model are words (pos, really, neg)",
+        "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME",
+        DataError,
+    ):
+        evaluated(text_run / "model", other)
+    found = evaluated(text_run / "model", other, labels=LABELS)
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
+
+
+def test_other_data_may_lack_a_label(text_run: Path, tmp_path: Path) -> None:
+    rows = [(text, "neg") for text, _ in OTHERS]
+    write_rows(tmp_path / "other" / "train.csv", OTHERS)
+    write_rows(tmp_path / "other" / "validation.csv", rows)
+    found = evaluated(text_run, tmp_path / "other")
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, rows))
+
+
+def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
+    with says(
+        'other.csv, row 14: label "neutral" is not one of pos, really, neg',
+        "fix the row, or add the label to --labels",
+        DataError,
+    ):
+        evaluated(text_run, tmp_path / "other.csv")
+
+
+def test_a_split_without_labels(says, text_run: Path, tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
+    (tmp_path / "other" / "test.csv").write_text("text\ngood\n")
+    with says("the split test has no labels to compare with", "choose another with --split, or use predict"):
+        evaluated(text_run, tmp_path / "other", split="test")
+
+
+def test_columns_of_other_data_are_named_by_flags(text_run: Path, tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        path = write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
+        path.write_text(path.read_text().replace("text,label", "body,verdict", 1))
+    found = evaluated(text_run, tmp_path / "other", text="body", label="verdict")
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
+
+
+def test_a_bare_model_needs_data(says, text_run: Path) -> None:
+    model = text_run / "model"
+    with says(f"{model} is a model without a run: on which data?", "glassloop evaluate RUN DATA"):
+        evaluated(model)
+    own = evaluated(text_run)
+    assert evaluated(model, text_run.parent)["eval_accuracy"] == own["eval_accuracy"]
+
+
+# --- predict -----------------------------------------------------------------------------------------------------
+
+
+def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict_text(str(text_run), "a good film", None, "cpu")
+    assert found == Predictor(text_run, device="cpu").predict("a good film")[0]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.rsplit(None, 1) == [found.label, f"{max(found.scores.values()):.4f}"]
+    assert second.split()[-1] == f"{min(found.scores.values()):.4f}"
+
+
+def test_a_pair(pair_run: Path) -> None:
+    found = predict_text(str(pair_run), "good", "bad", "cpu")
+    assert found == Predictor(pair_run, device="cpu").predict("good", "bad")[0]
+
+
+def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None:
+    with says("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"'):
+        predict_text(str(pair_run), "good", None, "cpu")
+    with says("the model was trained on single texts", 'glassloop predict RUN "text"'):
+        predict_text(str(text_run), "good", "bad", "cpu")
+    with says("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file'):
+        predict_text(str(text_run), None, None, "cpu")
+
+
+def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
+    for pair in (None, "bad"):
+        assert predict_text(str(text_run / "model"), "good", pair, "cpu").label in LABELS
+
+
+def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from families import tiny_model
+
+    names = {number: f"L{number}" for number in range(40)}
+    model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    capsys.readouterr()
+    found = predict_text(str(tmp_path), "good", None, "cpu")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].split()[0] == found.label
+    assert (len(lines), lines[-1]) == (16, "and 25 more")
+
+
+def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from families import tiny_model
+
+    names = ["[bold]a[/bold]", "b\x1b[31m"]
+    model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    predict_text(str(tmp_path), "good", None, "cpu")
+    out = capsys.readouterr().out
+    assert "[bold]a[/bold]" in out
+    assert "\x1b" not in out
+    assert "b\\x1b[31m" in out
+
+
+def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    target = tmp_path / "in-predictions.csv"
+    assert capsys.readouterr().out == f"12 rows → {target}\n"
+    with target.open(newline="") as opened:
+        assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
+    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, ",", "cpu")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
+
+
+def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
+    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "tab", "cpu")
+    assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
+
+
+def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to("loop.csv")
+    with says(f"{loop}: there is no such data file", kind=DataError):
+        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, None, "cpu")
+
+
+@pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
+def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path, monkeypatch, out: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    before = source.read_bytes()
+    with says("the predictions would replace the file they are made for", "choose another --out"):
+        predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
+    assert source.read_bytes() == before
+
+
+def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("glassloop.commands.evaluate.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    (tmp_path / "out.csv").mkdir()
+    with says(f"{tmp_path / 'out.csv'} is a folder", f"name a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
+        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
+
+
+def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
+    text_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    with pytest.raises(ResourceError, match="name a folder that can be written to"):
+        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
+
+
+def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
+    assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
+
+
+NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer reads as that token\n"
+
+
+def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
+    source = write_rows(tmp_path / "in.csv", rows)
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    assert capsys.readouterr().err == NOTE.format("2 rows contain")
+    predict_text(str(text_run), "good [SEP]", None, "cpu")
+    assert capsys.readouterr().err == NOTE.format("1 row contains")
+    predict_text(str(text_run), "good", None, "cpu")
+    assert capsys.readouterr().err == ""
+    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
+    assert NOTE.format("2 rows contain") in capsys.readouterr().err
+
+
+def test_other_data_stand_beside_the_majority_of_training(
+    text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training rows are not read again: the run has counted their labels."""
+    counts = read_run(text_run).data.splits["train"].label_counts
+    frequent = max(counts, key=lambda name: counts[name])
+    rows = [
+        (f"story {number}", frequent if number % 4 else next(name for name in counts if name != frequent))
+        for number in range(8)
+    ]
+    evaluated(text_run, write_rows(tmp_path / "other.csv", rows))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy"))
+    assert line.split()[-1] == "0.7500"

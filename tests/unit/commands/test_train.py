@@ -1,0 +1,403 @@
+"""A run from a name of data to a folder: what it is told to leave alone, what it says, and what it writes down."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from glassloop import decide, metrics_for
+from glassloop.arguments import TrainingArguments
+from glassloop.assembly import assemble
+from glassloop.backends.plain import PlainBackend
+from glassloop.commands.train import train_run
+from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.run_folder import ColumnsRecord, read_run, write_run
+
+ROWS = "text,label\n" + "".join(
+    f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
+)
+COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+
+
+# --- a whole run -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a run on a file, and all that it said."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "rows.csv").write_text(ROWS)
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLASSLOOP_CACHE", str(session_cache))
+        patch.setenv("COLUMNS", "200")
+        patch.setattr("sys.stderr", said)
+        settings = {**COMMON, "output_dir": str(folder / "out"), "per_device_train_batch_size": 4, "eval_strategy": "epoch"}
+        train_run(str(folder / "rows.csv"), str(lively_dir), {**settings, "max_steps": 8, "seed": 7}, {})
+    return folder / "out", said.getvalue()
+
+
+def test_what_is_left_behind(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "history.jsonl",
+        "model",
+        "run.json",
+        "validation-predictions.jsonl",
+    ]
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
+
+
+def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, _ = run
+    found = read_run(folder)
+    assert found.finished
+    assert found.data.source == str(folder.parent / "rows.csv")
+    assert found.data.labels == ("neg", "pos")
+    assert (found.settings.seed, found.data.settings.split_seed) == (7, 42)
+    assert found.data.columns == ColumnsRecord("text", None, ("label",))
+    assert {name: split.num_rows for name, split in found.data.splits.items()} == {"train": 27, "validation": 3}
+    assert found.model.name == str(lively_dir)
+    assert (found.settings.max_steps, found.plan.max_steps, found.plan.steps_per_epoch) == (8, 8, 7)
+    assert (found.device, found.precision, found.backend, found.processes) == ("cpu", "fp32", "packed", 1)
+    assert found.versions["torch"]
+    assert (found.seconds or 0) > 0
+    assert (found.metrics, found.positive_label) == (("accuracy", "f1_macro"), None)
+    assert {*(found.baseline or {})} == {"accuracy", "f1_macro"}
+    assert {name: scores.support for name, scores in (found.classes or {}).items()} == {"neg": 1, "pos": 2}
+
+
+def test_history_and_description_agree(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
+    assert read_run(folder).best_step == 7
+
+
+def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> None:
+    folder, _ = run
+    rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
+    labels = read_run(folder).data.labels
+    logits = np.array([row["logits"] for row in rows])
+    decided = decide(logits, "single_label_classification")
+    assert [labels[number] for number in decided] == [row["prediction"] for row in rows]
+    references = [labels.index(row["label"]) for row in rows]
+    again = metrics_for("single_label_classification", 2).compute(predictions=decided, references=references)
+    evaluation = read_run(folder).evaluation
+    assert {f"eval_{name}": value for name, value in again.items()} == {
+        name: evaluation[name] for name in ("eval_accuracy", "eval_f1_macro")
+    }
+    costs = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), references]
+    assert evaluation["eval_loss"] == pytest.approx(costs.mean(), abs=1e-6)
+    assert [row["row"] for row in rows] == [0, 1, 2]
+    assert all(row["label"] == ("neg" if row["text"].startswith("bad") else "pos") for row in rows)
+
+
+def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, said = run
+    lines = [line.rstrip() for line in said.splitlines()]
+    rows = {line[:8].strip(): line[8:] for line in lines[:9]}
+    measured = read_run(folder).difference
+    assert rows == {
+        "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
+        "task": "single label classification: neg, pos",
+        "model": f"{lively_dir} (bert, 0.0 M parameters)",
+        "steps": "8 (7 an epoch), 4 rows a step, no padding",
+        "rate": "5e-05, linear, 0 steps of warm-up",
+        "run on": "cpu, fp32, backend packed",
+        "saves": ", ".join(read_run(folder).savings),
+        "check": f"logits differ from the plain model by {measured.logits:.1e}, gradients by {measured.gradients:.1e} (4 rows)",
+        "folder": str(folder),
+    }
+    assert 0 < measured.logits < measured.allowed_logits
+    assert lines[9].startswith("• no validation split: held out 3 of 30 training rows")
+    assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
+    assert any(line.startswith("validation  this run  majority baseline") for line in lines)
+    assert lines[-1].startswith("✓ ")
+    assert lines[-1].endswith(f" s, 8 steps → {folder}")
+
+
+def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_dir: Path) -> None:
+    folder, _ = run
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(SettingsError, match="holds a run already"):
+        train_run(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {})
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+# --- runs that do not come to their end --------------------------------------------------------------------------
+
+
+def test_wrong_things_are_told_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "test.csv").write_text(ROWS)
+    out = tmp_path / "out"
+    settings = {**COMMON, "output_dir": str(out)}
+    for error, data, model, given in (
+        (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
+        (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
+        (DataError, "gone.csv", lively_dir, {}),
+        (ModelError, "rows.csv", tmp_path, {}),
+    ):
+        with pytest.raises(error):
+            train_run(str(tmp_path / data), str(model), {**settings, **given}, {})
+    assert not out.exists()
+
+
+def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    settings = {**COMMON, "output_dir": str(tmp_path / "out"), "learning_rate": 1e25, "max_steps": 20}
+    with pytest.raises(DivergedError):
+        train_run(str(tmp_path / "rows.csv"), str(lively_dir), settings, {})
+    assert read_run(tmp_path / "out").status == "running"
+    assert not (tmp_path / "out" / "model").exists()
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """`start(resume=…, learning_rate=…)`: train on rows.csv in the working directory, with relative names."""
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    shutil.copytree(lively_dir, tmp_path / "tiny")
+
+    def train(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
+        columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
+        chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
+        return train_run(data, model, chosen, columns, resume=resume)
+
+    return train
+
+
+def unfinished(folder: Path, *, checkpoints: bool) -> None:
+    """Make a finished run one that was killed, with or without a checkpoint of its first step."""
+    write_run(folder, replace(read_run(folder), status="running", evaluation=None, result=None))
+    shutil.rmtree(folder / "model")
+    shutil.rmtree(folder / "checkpoints" / "step-00000002")
+    if not checkpoints:
+        shutil.rmtree(folder / "checkpoints")
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_run_is_resumed_from_another_working_directory(start, tmp_path: Path, monkeypatch, checkpoints: bool) -> None:
+    folder = tmp_path / start()
+    record = read_run(folder)
+    assert (record.data.source, record.model.name) == (str(tmp_path / "rows.csv"), str(tmp_path / "tiny"))
+    unfinished(folder, checkpoints=checkpoints)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    start(None, None, resume=str(folder))
+    assert read_run(folder).finished
+
+
+def test_data_that_were_moved_are_named_by_where_they_were(start, tmp_path: Path) -> None:
+    folder = tmp_path / start()
+    unfinished(folder, checkpoints=True)
+    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
+    with pytest.raises(DataError, match="there is no such file or folder") as caught:
+        start(None, None, resume=str(folder))
+    assert str(tmp_path / "rows.csv") in caught.value.problem
+    start("moved.csv", None, resume=str(folder))
+
+
+def edit_rows(folder: Path) -> None:
+    (folder / "rows.csv").write_text(ROWS.replace("film 4,", "story 4,"))
+
+
+def edit_weights(folder: Path) -> None:
+    weights = load_file(folder / "tiny" / "model.safetensors")
+    save_file({name: value * 1.5 for name, value in weights.items()}, folder / "tiny" / "model.safetensors", {"format": "pt"})
+
+
+def edit_config(folder: Path) -> None:
+    config = json.loads((folder / "tiny" / "config.json").read_text())
+    (folder / "tiny" / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.25}))
+
+
+def edit_tokenizer(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tiny" / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["film"], vocabulary["story"] = vocabulary["story"], vocabulary["film"]
+    (folder / "tiny" / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("edit", "settings", "problem"),
+    [
+        (edit_rows, {}, r"(train|validation): \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
+        (edit_weights, {}, r"weights: \w+ then, \w+ now"),
+        (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
+        (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
+        (None, {"learning_rate": 1e-4}, r"learning_rate: 5e-05 then, 0.0001 now"),
+        (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
+    ],
+)
+def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, tmp_path: Path, edit, settings, problem) -> None:
+    folder = tmp_path / start()
+    unfinished(folder, checkpoints=False)
+    if edit:
+        edit(tmp_path)
+    with pytest.raises(ModelError, match="the run was started with other settings or data: ") as caught:
+        start(None, None, resume=str(folder), **settings)
+    assert re.search(problem, caught.value.problem), caught.value.problem
+
+
+def test_other_validation_rows_are_refused(start, tmp_path: Path) -> None:
+    """The training rows are the same, but the history would mix figures of two validation sets."""
+    (tmp_path / "data").mkdir()
+    for name in ("train", "validation"):
+        (tmp_path / "data" / f"{name}.csv").write_text(ROWS)
+    folder = tmp_path / start("data")
+    unfinished(folder, checkpoints=True)
+    (tmp_path / "data" / "validation.csv").write_text(ROWS.replace("film 4,", "story 4,"))
+    with pytest.raises(ModelError, match=r"validation: 30 rows \(\w+\) then, 30 rows \(\w+\) now"):
+        start(None, None, resume=str(folder))
+
+
+def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = start()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for settings, problem in (
+        ({"max_steps": 5}, "max_steps: 2 then, 5 now"),
+        ({"num_train_epochs": 9.0, "seed": 1}, "num_train_epochs: 3.0 then, 9.0 now; seed: 42 then, 1 now"),
+        ({"split_seed": 1}, "split_seed: 42 then, 1 now"),
+        ({"data": "other.csv"}, f"data: {tmp_path / 'rows.csv'} then, other.csv now"),
+        ({"model": "quickstart"}, f"model: {tmp_path / 'tiny'} then, quickstart now"),
+    ):
+        with says(
+            f"out is finished, and was trained with other settings: {problem}",
+            "train a new run, from this one's model with --model out, or omit the settings",
+        ):
+            start(**{"data": None, "model": None, "resume": "out", **settings})
+    capsys.readouterr()
+    start(resume="out", max_steps=2, disable_tqdm=False)
+    assert capsys.readouterr().err == "glassloop: out is already complete\n"
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before: bool, monkeypatch) -> None:
+    """The same command must work once what was missing is installed."""
+    if made_before:
+        (tmp_path / "out").mkdir()
+    monkeypatch.setattr("glassloop.engine.history.package_version", lambda name: None)
+    with pytest.raises(SettingsError, match="report_to names trackio, which is not installed"):
+        start(report_to="trackio")
+    assert [*tmp_path.glob("out/*")] == []
+    assert (tmp_path / "out").exists() is made_before
+    assert read_run(start()).finished
+
+
+def test_a_run_is_a_model_to_start_from(start, tmp_path: Path) -> None:
+    start()
+    second = start(model="out", output_dir="second")
+    assert read_run(second).model.name == str(tmp_path / "out")
+
+
+def test_a_run_is_moved_aside_where_that_is_asked_for(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(max_steps=1)
+    assert read_run(start(overwrite_output_dir=True)).plan.max_steps == 2
+    assert read_run(tmp_path / "out.kept-1").plan.max_steps == 1
+    assert "moved aside: out is now out.kept-1" in capsys.readouterr().err
+
+
+def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, lively_dir: Path, write) -> None:
+    write("data/train.csv", ROWS)
+    write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
+    settings = {**COMMON, "output_dir": str(tmp_path / "out")}
+    found = read_run(train_run(str(tmp_path / "data"), str(lively_dir), settings, {}))
+    assert found.finished
+    assert (found.evaluation, found.baseline) == (None, None)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
+    with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
+        train_run(
+            str(tmp_path / "data"),
+            str(lively_dir),
+            {**settings, "output_dir": str(tmp_path / "b"), "eval_strategy": "epoch"},
+            {},
+        )
+
+
+def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
+    """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
+    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
+    folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
+    assert (read_run(folder).data.labels, read_run(folder).data.label_order) == (("pos, really", "neg"), None)
+
+
+def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ",1").replace(",neg", ",0"))
+    given = (str(tmp_path / "rows.csv"), str(text_run / "model"), TrainingArguments(device="cpu"))
+    with pytest.raises(DataError, match="its labels are numbers"):
+        assemble(*given, {}, False, PlainBackend("cpu", "fp32"))
+    _, examples, record = assemble(*given, {"labels": ("neg", "pos, really")}, False, PlainBackend("cpu", "fp32"))
+    assert record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"
+    assert record.data.label_order == ("neg", "pos, really")
+    counts = examples.facts["train"].label_counts
+    assert counts["pos, really"] > counts["neg"], "two of three rows are 1"
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
+    lively_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scarce class of a lopsided file, which is not the last of the alphabet."""
+    rows = [f"film {number},{'complaint' if number % 9 == 0 else 'ok'}" for number in range(45)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ""]))
+    settings = {**COMMON, "max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "f1"}
+    data, model = str(tmp_path / "rows.csv"), str(lively_dir)
+    with pytest.raises(SettingsError) as caught:
+        train_run(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {})
+    assert caught.value.remedy == "name the class whose F1 counts with positive_label, or use f1_macro"
+    capsys.readouterr()
+    chosen = {**settings, "output_dir": str(tmp_path / "out"), "positive_label": "complaint", "learning_rate": 0.0}
+    found = read_run(train_run(data, model, chosen, {}))
+    assert (found.metrics, found.positive_label, found.settings.positive_label) == (("accuracy", "f1"), *["complaint"] * 2)
+    assert {*(found.baseline or {})} == {"accuracy"}, "always answering ok has no F1 of complaint"
+    assert found.classes is None
+    told = capsys.readouterr().err
+    assert f"f1 (complaint) {(found.evaluation or {})['eval_f1']:.4f}" in told, "while training"
+    assert [line.split()[-1] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
+    assert "• no better than the majority baseline: " in told
+
+
+# --- seeds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["rows.csv", "quickstart"])
+def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, lively_dir: Path, tmp_path: Path) -> None:
+    """Seeds are compared on the same rows: only split_seed draws the split and generates data."""
+    (tmp_path / "rows.csv").write_text(ROWS)
+    data = str(tmp_path / source) if source.endswith(".csv") else source
+    rows = {} if source.endswith(".csv") else {"rows": 20}
+
+    def fingerprints(seed: int, **given: Any) -> dict[str, str]:
+        args = TrainingArguments(seed=seed, device="cpu")
+        _, examples, record = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
+        assert record.data.settings.split_seed == given.get("split_seed", 42)
+        return {name: fact.fingerprint for name, fact in examples.facts.items()}
+
+    assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
+
+
+def test_special_tokens_in_texts_are_noted_and_recorded(write, lively_dir: Path) -> None:
+    data = str(write("data.csv", ROWS.replace("good film 1,", "good [SEP] film 1,")))
+    args = TrainingArguments(**COMMON)
+    _, examples, record = assemble(data, str(lively_dir), args, {"validation_share": 0}, False, PlainBackend("cpu", "fp32"))
+    note = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
+    assert note in examples.notes
+    assert note in record.data.notes

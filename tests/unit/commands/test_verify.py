@@ -1,0 +1,126 @@
+"""The equivalence certificate: all claims hold on a tiny model, and a broken promise is seen."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from glassloop.commands import verify as verify_module
+from glassloop.commands.verify import Claim, certificate, verify, weight_difference
+from glassloop.errors import SettingsError
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes have tests of their own; here they would only take time."""
+    monkeypatch.setattr(verify_module, "two_processes", lambda trial: trial.train(dropout=False)[0][:, 0])
+
+
+@pytest.fixture
+def unkilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "killed_and_resumed", lambda trial, network: 0.0)
+
+
+@pytest.fixture
+def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
+    return verify_module.Trial("quickstart", str(tiny_model_dir), {"rows": 60}, tmp_path)
+
+
+def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    assert verify("quickstart", str(tiny_model_dir), {"rows": 60})
+    out = capsys.readouterr().out
+    assert out.count("✓") == 9
+    assert "killed and resumed: weights" in out
+
+
+def test_a_broken_promise_is_seen(
+    one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassloop.backends import accelerate as backends
+
+    monkeypatch.setattr(backends.AccelerateBackend, "backward", lambda self, loss: self.accelerator.backward(loss * 1.01))
+    claims = {claim.name: claim for claim in certificate("quickstart", str(tiny_model_dir), {"rows": 60})}
+    broken = [name for name, claim in claims.items() if not claim.holds]
+    assert broken == ["plain loop and Accelerate: weights"]
+
+
+def test_differences_are_measured() -> None:
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    second.load_state_dict(first.state_dict())
+    assert weight_difference(first, second) == 0.0
+    with torch.no_grad():
+        second.bias[1] += 0.5
+    assert weight_difference(first, second) == pytest.approx(0.5)
+    assert not Claim("x", 0.1, 0.0).holds
+    assert Claim("x", 0.0, 0.0).holds
+
+
+def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
+    codes, found, steps = [], [], []
+
+    def ended(process: Any, what: str, code: int = 0) -> str:
+        said = kept(process, what, code)
+        codes.append(process.returncode)
+        found.append([path.name for path in trial.folder.glob("killed/run/checkpoints/step-*")])
+        steps.append(
+            [json.loads(line)["step"] for line in (trial.folder / "killed/run/history.jsonl").read_text().splitlines()]
+        )
+        return said
+
+    kept = verify_module.ended
+    monkeypatch.setattr(verify_module, "ended", ended)
+    assert verify_module.killed_and_resumed(trial, trial.train()[1]) == 0.0
+    assert codes == [-signal.SIGKILL, 0]
+    assert found == [["step-00000003"]] * 2
+    assert [taken[-1] for taken in steps] == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("line", "broken", "at_least"),
+    [
+        (
+            "        if state.step == held:",
+            "        if resume and state.step == 4: torch.manual_seed(7)\n",
+            1e-6,
+        ),  # other masks
+        (
+            "trainer.train(resume_from",
+            "import shutil; shutil.rmtree(folder + '/run/checkpoints', ignore_errors=True)\n",
+            math.inf,
+        ),  # from scratch, which ends in the right weights
+    ],
+)
+def test_a_run_that_does_not_go_on_exactly_is_seen(
+    trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch, line: str, broken: str, at_least: float
+) -> None:
+    assert line in verify_module.CHILD
+    monkeypatch.setattr(verify_module, "CHILD", verify_module.CHILD.replace(line, broken + line))
+    assert verify_module.killed_and_resumed(trial, trial.train()[1]) >= at_least
+
+
+def test_a_run_that_dies_by_itself_is_an_error(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "CHILD", "raise SystemExit('no room here')")
+    with pytest.raises(SettingsError, match=r"a run to be killed does not run here: no room here"):
+        verify_module.killed_and_resumed(trial, None)
+
+
+def test_two_processes_that_do_not_run_are_an_error(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*args: Any, **options: Any) -> Any:
+        return SimpleNamespace(returncode=1, communicate=lambda: ("", "first\nno network here"))
+
+    monkeypatch.setattr(verify_module.subprocess, "Popen", failed)
+    with pytest.raises(SettingsError, match="no network here"):
+        verify_module.two_processes(trial)
+
+
+def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> None:
+    one, _ = trial.train(dropout=False)
+    assert (verify_module.two_processes(trial) - one[:, 0]).abs().max() < 1e-6

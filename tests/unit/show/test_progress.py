@@ -1,0 +1,213 @@
+"""What a person sees: a bar where somebody can see it move, lines everywhere else."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassloop.data.batches import Batch
+from glassloop.engine.history import History
+from glassloop.engine.plan import Plan
+from glassloop.engine.state import State
+from glassloop.show import progress
+from glassloop.show.progress import Bar, Lines, Pace, Several, described, progress_for, share_done
+
+PLAN = Plan(
+    max_steps=1200, steps_per_epoch=600, batches_per_epoch=600, accumulate=1, warmup_steps=0, log_every=10, eval_every=0,
+    save_every=0,
+)  # fmt: skip
+METRICS = {"eval_loss": 0.40123, "eval_f1_macro": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 99.0}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def history() -> History:
+    return History(None, lambda: 5e-5, PLAN.batches_per_epoch)
+
+
+def run_through(watching, history: History, steps: int, log_every: int = 10) -> State:
+    """A run as the loop tells it, with an evaluation at its end."""
+    state = State()
+    batch = Batch({}, None, [0] * 8, 8)  # type: ignore[arg-type]
+    for listener in (history, watching):
+        listener.on_fit_start(state)
+    for _ in range(steps):
+        state.step, state.batch = state.step + 1, state.batch + 1
+        watching.on_step(state, [batch])
+        if state.step % log_every == 0:
+            for listener in (history, watching):
+                listener.on_log(state, [[0.5, 1.0]])
+    for listener in (history, watching):
+        listener.on_evaluate(state, METRICS)
+        listener.on_fit_end(state)
+    return state
+
+
+# --- which one ---------------------------------------------------------------------------------------------------
+
+
+def test_lines_without_a_terminal(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(progress_for(PLAN, False, history), Lines)
+
+
+def test_a_bar_in_a_terminal_unless_it_is_not_wanted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(progress_for(PLAN, False, history), Bar)
+    assert isinstance(progress_for(PLAN, True, history), Lines)
+
+
+def test_a_bar_in_a_notebook(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert isinstance(progress_for(PLAN, False, history), Bar)
+
+
+# --- lines -------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_left_counts_steps_since_the_resume(history: History, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run resumed after step 1,100 that takes 1 s a step has 90 s left after ten more."""
+    clock = [1000.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines, state = Lines(PLAN, history), State(step=1100)
+    history.on_fit_start(state)
+    lines.on_fit_start(state)
+    for _ in range(10):
+        clock[0] += 1.0
+        state.step += 1
+        lines.on_step(state, [Batch({}, None, [0] * 8, 8)])  # type: ignore[arg-type]
+    history.on_log(state, [[0.5, 1.0]])
+    lines.on_log(state, [[0.5, 1.0]])
+    assert capsys.readouterr().err.endswith("  8 rows/s  90 s left\n")
+
+
+def test_lines_are_lines(history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    run_through(Lines(PLAN, history), history, 1200, log_every=600)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "\r" not in err
+    assert "\x1b" not in err
+    first, second, third = err.splitlines()
+    rest = r"loss 0\.5000  lr 5\.00e-05  \d+ rows/s  \d+ s left"
+    assert re.fullmatch(rf"step 600/1,200  epoch 1\.00  {rest}", first)
+    assert re.fullmatch(rf"step 1,200/1,200  epoch 2\.00  {rest}", second)
+    assert second.endswith(" 0 s left")
+    assert third == "step 1,200  epoch 2.00  loss 0.4012  f1_macro 0.5000"
+
+
+def test_lines_do_not_flood_a_log(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    """One at once, then one in five seconds; the last step always has one."""
+    run_through(Lines(PLAN, history), history, 1200)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "rows/s" in line]
+    assert [line.split()[1] for line in lines] == ["10/1,200", "1,200/1,200"]
+
+
+# --- the bar -----------------------------------------------------------------------------------------------------
+
+
+def test_the_bar_goes_to_the_end_and_evaluations_stay_above_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    bar = Bar(PLAN, history)
+    run_through(bar, history, 1200)
+    assert (bar.bar.n, bar.bar.total) == (1200, 1200)
+    shown = screen.getvalue()
+    assert "step 1,200  epoch 2.00  loss 0.4012  f1_macro 0.5000\n" in shown
+    assert re.search(r"epoch=2\.00, loss=0\.5000, lr=5\.00e-05, rows/s=\d+", shown)
+
+
+def test_a_bar_starts_where_the_run_does(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    bar = Bar(PLAN, history)
+    bar.on_fit_start(State(step=700))
+    assert bar.bar.n == 700
+    bar.on_fit_end(State())
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({"eval_loss": 0.40123, "eval_accuracy": 0.84309}, "loss 0.4012  accuracy 0.8431"),
+        (METRICS, "loss 0.4012  f1_macro 0.5000"),
+        ({"eval_runtime": 1.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_described(metrics: dict[str, float], text: str) -> None:
+    assert described(metrics) == text
+
+
+def test_pace_counts_rows_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([100.0, 102.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(seconds))
+    pace = Pace()
+    pace.num_rows += 64
+    assert pace.per_second() == 32.0
+
+
+# --- several runs ------------------------------------------------------------------------------------------------
+
+
+def test_how_far_a_run_is(tmp_path: Path) -> None:
+    assert share_done(tmp_path, 10) == 0.0
+    history = tmp_path / "history.jsonl"
+    history.write_text("")
+    assert share_done(tmp_path, 10) == 0.0
+    history.write_text('{"step": 2}\n{"step": 4, "los')
+    assert share_done(tmp_path, 10) == 0.2, "half a line does not count"
+    history.write_text('{"step": 1}\n' * 9000 + '{"step": 99}\n')
+    assert share_done(tmp_path, 10) == 1.0
+
+
+def runs_under_way(folder: Path) -> dict[int, Path]:
+    for seed, step in ((42, 10), (43, 5), (44, 0)):
+        (folder / str(seed)).mkdir()
+        if step:
+            (folder / str(seed) / "history.jsonl").write_text(f'{{"step": {step}}}\n')
+    return {seed: folder / str(seed) for seed in (42, 43, 44)}
+
+
+def test_a_plain_line_now_and_then_over_several_runs(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
+    shown = Several(runs_under_way(tmp_path), 1, 10, plain=False)
+    shown.look(ended=[42])
+    assert capsys.readouterr().err == "", "not before half a minute"
+    shown.told -= progress.SHARES_SECONDS
+    shown.look(ended=[42])
+    shown.look(ended=[42])
+    shown.line("a\x1bline")
+    shown.close()
+    assert capsys.readouterr().err == "62% of all; seed 43: 50%\na\\x1bline\n"
+
+
+def test_one_bar_over_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
+    assert Several({}, 2, 10, plain=False).bar is None
+    assert Several(runs_under_way(tmp_path), 0, 10, plain=True).bar is None
+    shown = Several({seed: tmp_path / str(seed) for seed in (42, 43, 44)}, 1, 10, plain=False)
+    shown.look(ended=[42])
+    shown.line("seed 42 ends")
+    shown.close()
+    assert shown.bar.n == 62.5
+    assert " 62%|" in terminal.getvalue()
+    assert "43: 50%" in terminal.getvalue()
+    assert "seed 42 ends\n" in terminal.getvalue()
+
+
+def test_names_of_figures_cannot_control_the_terminal() -> None:
+    assert described({"eval_f1 of \x1b[31m": 0.5}) == r"f1 of \x1b[31m 0.5000"

@@ -1,0 +1,149 @@
+"""Savings put in place and taken away: padded inputs go the old way, no trace is left, and none is left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model, weights_hash
+from packs import FAST, inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
+
+from glassloop.engine.optimizer import decay_groups
+from glassloop.speed.encoders.module_savings import ModuleSavings
+from glassloop.speed.encoders.packed_model import Savings, elementwise_for, make_savings
+from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
+from glassloop.speed.optimizer.adamw import FlatAdamW
+from glassloop.speed.optimizer.vocabulary import Vocabulary
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_padded_inputs_go_the_old_way_while_savings_are_in_place(family: str) -> None:
+    model, rows = lively(family), token_rows()
+    expected = model(**padded_inputs(rows)).logits
+    savings = Savings(model)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    savings.remove()
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_nothing_is_left_of_them(family: str) -> None:
+    model = lively(family)
+    before, names = weights_hash(model), [*model.state_dict()]
+    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
+    savings = Savings(model)
+    savings.open_for_training()
+    weighed(model(**inputs_of(model, token_rows())).logits).backward()
+    savings.remove()
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
+    assert [*model.state_dict()] == names
+    assert weights_hash(model) == before
+    assert all(weight.grad is None and not weight._post_accumulate_grad_hooks for weight in model.parameters())
+    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in model.parameters())
+    assert why_not_flat(model) is why_not_packed(model) is None, "they can be put in place again"
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_for_an_evaluation_alone_no_weight_is_moved(family: str) -> None:
+    model, rows = lively(family), token_rows()
+    expected, places = model(**padded_inputs(rows)).logits, [weight.data_ptr() for weight in model.parameters()]
+    savings = make_savings(model, torch.float32, trains=False)
+    torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
+    words = model.get_input_embeddings().weight
+    assert id(words) not in savings.storage.places, "tables are read where they are"
+    savings.remove()
+    assert [weight.data_ptr() for weight in model.parameters()] == places
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+
+
+def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> None:
+    """A pass without gradients may overwrite what it reads; one in evaluation mode with gradients may not."""
+    model, rows = lively().eval(), token_rows()
+    expected = plain_gradients(model, padded_inputs(rows))
+    model.zero_grad()
+    savings = Savings(model)
+    savings.open_for_training()
+    with torch.inference_mode():
+        model(**inputs_of(model, rows))
+    assert not savings.ops.keeps
+    weighed(model(**inputs_of(model, rows)).logits).backward()
+    savings.finish()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(savings.storage.gradient(weight), expected[name], **CLOSE)
+
+
+def test_they_can_be_put_in_place_many_times() -> None:
+    model, rows = lively(), token_rows()
+    answers = []
+    for _ in range(3):
+        savings = Savings(model)
+        answers.append(model(**inputs_of(model, rows)).logits)
+        savings.remove()
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+
+
+def test_a_pass_that_fails_leaves_the_way_of_padded_inputs_open() -> None:
+    model, rows = lively(), token_rows()
+    expected = model(**padded_inputs(rows)).logits
+    savings = Savings(model)
+    wrong = inputs_of(model, [np.array([10_000])])
+    with pytest.raises(IndexError):
+        model(**wrong)
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    savings.remove()
+
+
+class Trained:
+    """A model with a smaller vocabulary, one step into its training."""
+
+    def __init__(self) -> None:
+        self.model, self.rows = lively(), token_rows()
+        used = np.unique(np.concatenate([*self.rows, [0]]))
+        self.vocabulary = Vocabulary(used, self.model.get_input_embeddings().num_embeddings, torch.device("cpu"))
+        self.savings = Savings(self.model, vocabulary=self.vocabulary)
+        self.savings.open_for_training()
+        self.optimizer = FlatAdamW(decay_groups(self.model, 0.0), self.savings.storage, lr=0.01)
+        weighed(self.packed()).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def packed(self) -> torch.Tensor:
+        return self.model(**inputs_of(self.model, self.rows, vocabulary=self.vocabulary.numbers.numpy())).logits
+
+
+def test_padded_inputs_see_the_trained_word_vectors() -> None:
+    """Somebody who asks the model in the middle of a training gets today's answer, not that of the last evaluation."""
+    trained = Trained()
+    with torch.no_grad():
+        torch.testing.assert_close(trained.model(**padded_inputs(trained.rows)).logits, trained.packed(), **CLOSE)
+
+
+def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
+    trained = Trained()
+    trained.savings.settle()
+    found = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    answer = trained.packed().detach()
+    other = lively()
+    other.load_state_dict(found)
+    torch.testing.assert_close(other(**padded_inputs(trained.rows)).logits.detach(), answer, **CLOSE)
+    fresh = lively()
+    trained.model.load_state_dict(fresh.state_dict())
+    trained.savings.reload()
+    torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
+
+
+def test_the_savings_that_fit() -> None:
+    for family, kind in (("bert", Savings), ("modernbert", ModuleSavings), ("deberta-v2", ModuleSavings)):
+        savings = make_savings(tiny_model(family), torch.float32)
+        assert type(savings) is kind
+        assert savings.packs == (family != "deberta-v2")
+        savings.remove()
+
+
+def test_plain_torch_on_a_cpu() -> None:
+    assert type(elementwise_for(torch.device("cpu"), torch.float32)).__name__ == "Elementwise"

@@ -1,0 +1,170 @@
+"""Attention over packed tokens: the numbers of torch's own attention over each sequence alone, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from packs import LENGTHS, packing_of, token_rows
+from torch.nn import functional
+
+from glassloop.speed.operations.attention import (
+    attend,
+    attend_backward,
+    attend_together,
+    attend_together_backward,
+    can_flash,
+    gathered,
+    spread,
+)
+from glassloop.speed.operations.torch_operations import Masks
+
+HEADS, WIDTH = 2, 8
+
+
+def drawn(number: int, seed: int) -> torch.Tensor:
+    return torch.randn(number, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], window: int) -> torch.Tensor:
+    """torch's attention over one sequence after the other."""
+    found, start = [], 0
+    for length in lengths:
+        parts = [part[start : start + length].transpose(0, 1) for part in (query, key, value)]
+        place = torch.arange(length)
+        seen = (place[:, None] - place).abs() <= window if window >= 0 else None
+        found.append(functional.scaled_dot_product_attention(*parts, attn_mask=seen).transpose(0, 1))
+        start += length
+    return torch.cat(found)
+
+
+def masks() -> Masks:
+    found = Masks(torch.device("cpu"))
+    found.start()
+    return found
+
+
+@pytest.mark.parametrize("window", [-1, 0, 2, 100])
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("firsts_only", [False, True])
+def test_each_sequence_is_attended_alone(window: int, multiple: int, firsts_only: bool) -> None:
+    packing = packing_of(token_rows(), multiple=multiple)
+    spare = packing.tokens - sum(LENGTHS)
+    lengths = [*LENGTHS, *([spare] if spare else [])]
+    query, key, value = (drawn(packing.tokens, seed).requires_grad_() for seed in range(3))
+    expected = alone(query, key, value, lengths, window)
+    firsts = packing.firsts.long()
+    if firsts_only:
+        expected = expected[firsts]
+    grad = drawn(len(expected), 9)
+    if not firsts_only and spare:
+        grad[-spare:] = 0.0  # nothing is asked of what only fills a shape
+    by_query, by_key, by_value = torch.autograd.grad(expected, (query, key, value), grad)
+    asked = query.detach()[firsts] if firsts_only else query.detach()
+    found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, masks(), window)
+    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
+    mine = attend_backward(grad, saved)
+    torch.testing.assert_close(mine[0], by_query[firsts] if firsts_only else by_query, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[1], by_key, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[2], by_value, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int, rate: float) -> None:
+    packing = packing_of(token_rows((7, 6, 8, 5)), multiple=multiple)
+    assert len(packing.grids.parts) == 1, "with the same masks, then"
+    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
+    grad = drawn(packing.tokens, 9)
+    torch.manual_seed(1)
+    out, saved = attend_together(heads, packing, rate, masks())
+    (together,) = attend_together_backward(grad, saved)
+    torch.manual_seed(1)
+    expected, saved = attend(*heads.unbind(1), packing, rate, masks())
+    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(together, torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_long_and_short_rows_are_attended_in_grids_of_their_own(multiple: int) -> None:
+    packing = packing_of(token_rows((9, 40, 3, 8, 33, 7, 1)), multiple=multiple)
+    assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.filled, 16)]
+    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
+    grad = drawn(packing.tokens, 9)
+    out, saved = attend_together(heads, packing, 0.0, masks())
+    expected, others = attend(*heads.unbind(1), packing, 0.0, masks())
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
+    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, others)]
+    torch.testing.assert_close(attend_together_backward(grad, saved)[0], torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
+    """Queries of nothing see all tokens alike and values of one: what comes out is the kept share."""
+    packing = packing_of(token_rows((40, 9, 38, 8)))
+    assert len(packing.grids.parts) == 2
+    heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
+    out, saved = attend_together(heads, packing, 0.3, masks())
+    for rows in (out[:40], out[40:49], out[49:87], out[87:]):
+        assert rows.std() > 0.01
+        assert rows.mean() == pytest.approx(1.0, abs=0.15)
+    (found,) = attend_together_backward(torch.ones(95, HEADS, WIDTH), saved)
+    by_value = found.view(95, 3, HEADS, WIDTH)[:, 2]
+    assert by_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
+
+
+def test_a_batch_of_single_tokens_attends_to_itself() -> None:
+    packing = packing_of(token_rows((1, 1, 1)))
+    value = drawn(3, 2)
+    found, _ = attend(drawn(3, 0), drawn(3, 1), value, packing, 0.0, masks())
+    torch.testing.assert_close(found, value)
+
+
+def test_an_empty_sequence_at_the_end_makes_no_number_strange() -> None:
+    packing = packing_of(token_rows((3, 5)), multiple=8)
+    assert packing.bounds.tolist()[-2:] == [8, 8]
+    found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, masks())
+    assert torch.isfinite(found).all()
+    assert all(torch.isfinite(part).all() for part in attend_backward(drawn(8, 3), saved))
+
+
+def test_spread_and_gathered_are_each_others_way_back() -> None:
+    packing = packing_of(token_rows(), multiple=8)
+    tokens = drawn(packing.tokens, 4)
+    grid = spread(tokens, packing)
+    assert grid.shape == (5, HEADS, packing.longest, WIDTH)
+    assert torch.equal(gathered(grid, packing), tokens)
+    assert grid.square().sum() == pytest.approx(float(tokens.square().sum()), rel=1e-5), "zeros where there is no token"
+
+
+def test_dropout_drops_shares_of_attention_and_its_gradient_the_same() -> None:
+    """With values of one, what comes out is the kept share; the gradient of the values must add up to the same."""
+    packing = packing_of(token_rows((40, 50)))
+    query, key = drawn(90, 0), drawn(90, 1)
+    found, saved = attend(query, key, torch.ones(90, HEADS, WIDTH), packing, 0.3, masks())
+    assert found.std() > 0.01
+    assert found.mean() == pytest.approx(1.0, abs=0.05)
+    _, _, by_value = attend_backward(torch.ones(90, HEADS, WIDTH), saved)
+    assert by_value.sum() == pytest.approx(float(found.sum()), rel=1e-4)
+
+
+def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
+    packing = packing_of(token_rows((4, 3)))
+    query, key, value = (drawn(7, seed).double() for seed in range(3))
+    grad = drawn(7, 5).double()
+
+    def run(query: torch.Tensor) -> tuple[torch.Tensor, tuple]:
+        torch.manual_seed(4)
+        return attend(query, key, value, packing, 0.4, masks())
+
+    by_query = attend_backward(grad, run(query)[1])[0]
+    for place in ((0, 0, 0), (3, 1, 2), (6, 0, 7)):
+        more, less = query.clone(), query.clone()
+        more[place] += 1e-6
+        less[place] -= 1e-6
+        slope = ((run(more)[0] - run(less)[0]) * grad).sum() / 2e-6
+        assert by_query[place] == pytest.approx(float(slope), abs=1e-6)
+
+
+def test_flash_kernels_are_for_a_gpu() -> None:
+    assert not can_flash(drawn(3, 0))
+    assert not can_flash(drawn(3, 0).bfloat16())

@@ -1,0 +1,171 @@
+"""One layer over packed tokens: the numbers and gradients of the unmodified module, of whole models too."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from packs import FAST, LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
+
+from glassloop.speed.encoders.packed_model import Savings
+from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.operations.attention import attend, attend_backward
+from glassloop.speed.operations.encoder_layer import PostNormLayer, attend_firsts, attend_firsts_backward
+from glassloop.speed.operations.torch_operations import Elementwise, Masks
+from glassloop.speed.optimizer.storage import Storage
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+TYPES = [np.arange(length) % 2 for length in LENGTHS]
+
+
+def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, training: bool = False) -> torch.Tensor:
+    """The first layer over packed tokens."""
+    storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
+    storage.open_for_training()
+    ops, layer = Elementwise(torch.device("cpu")), layers_of(model)[0]
+    ops.start(storage, packing, training)
+    return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
+
+
+@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("family", FAST)
+def test_a_layer_gives_the_numbers_of_its_module(family: str, firsts_only: bool) -> None:
+    model = lively(family)
+    twin, packing = copy.deepcopy(model), packing_of(token_rows())
+    x = torch.randn(packing.tokens, 32, generator=torch.Generator().manual_seed(1))
+    mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found = layer_alone(model, mine, packing, firsts_only)
+    parts, module = other.split(LENGTHS), layers_of(twin)[0].module
+    each = [module(part[None]) for part in parts]
+    whole = [(part[0] if isinstance(part, tuple) else part)[0] for part in each]
+    expected = torch.stack([part[0] for part in whole]) if firsts_only else torch.cat(whole)
+    torch.testing.assert_close(found, expected, **CLOSE)
+    grad = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2))
+    found.backward(grad)
+    expected.backward(grad)
+    torch.testing.assert_close(mine.grad, other.grad, **CLOSE)
+    names = [name for name, _ in module.named_parameters()]
+    for name, weight, peer in zip(names, layers_of(model)[0].module.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(weight.grad, peer.grad, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("family", FAST)
+def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, multiple: int) -> None:
+    """Two passes before one step: the second is added to the first."""
+    model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
+    types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in ("bert", "electra", "albert") else [None, None]
+    savings = Savings(model, firsts_only=firsts_only)
+    savings.open_for_training()
+    expected: dict[str, torch.Tensor] = {}
+    for some, kinds in zip(rows, types, strict=True):
+        answer = model(**inputs_of(model, some, multiple, kinds)).logits
+        torch.testing.assert_close(answer, twin(**padded_inputs(some, kinds)).logits, **CLOSE)
+        weighed(answer).backward()
+        savings.finish()
+        for name, grad in plain_gradients(twin, padded_inputs(some, kinds)).items():
+            expected[name] = expected.get(name, torch.zeros_like(grad)) + grad
+    assert {name for name, weight in model.named_parameters() if weight.grad is not None} == {*expected}
+    for name, weight in model.named_parameters():
+        scale = max(1.0, float(expected[name].abs().max()))
+        assert (weight.grad - expected[name]).abs().max() <= 1e-5 * scale, name
+    assert all(
+        grad.abs().max() > 1e-4 for name, grad in expected.items() if "key.bias" not in name and "k_lin.bias" not in name
+    )
+
+
+def test_dropout_rates_reach_their_places() -> None:
+    """One rate at a time: each changes the answer, and a gradient flows all the same."""
+    packing, x = packing_of(token_rows()), torch.randn(25, 32)
+    plain = layer_alone(lively(), x, packing, False)
+    for place in range(3):
+        model = lively()
+        layers_of(model)[0].dropouts[place].p = 0.5
+        inside = x.clone().requires_grad_()
+        found = layer_alone(model, inside, packing, False, training=True)
+        assert (found - plain).abs().max() > 0.01
+        found.sum().backward()
+        assert torch.isfinite(inside.grad).all()
+        assert torch.equal(layer_alone(model, x, packing, False, training=False), plain)
+
+
+def test_the_gradient_under_dropout_is_that_of_the_masks_that_were_drawn() -> None:
+    model, packing = lively(dropout=0.3), packing_of(token_rows((4, 3)))
+    x = torch.randn(7, 32, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(7, 32, generator=torch.Generator().manual_seed(2))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(9)
+        return layer_alone(model, x, packing, False, training=True)
+
+    inside = x.clone().requires_grad_()
+    run(inside).backward(grad)
+    towards = torch.randn(7, 32, generator=torch.Generator().manual_seed(3))
+    slope = ((run(x + 1e-2 * towards) - run(x - 1e-2 * towards)).detach() * grad).sum() / 2e-2
+    assert float((inside.grad * towards).sum()) == pytest.approx(float(slope), rel=2e-2, abs=2e-2)
+
+
+# --- first tokens alone: as with keys and values of all tokens, dropout included ------------------------------------
+
+
+def drawn(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def masks() -> Masks:
+    """The same each time."""
+    torch.manual_seed(4)
+    found = Masks(torch.device("cpu"))
+    found.start()
+    return found
+
+
+def storage_of(model: Any) -> Storage:
+    storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
+    storage.open_for_training()
+    return storage
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int) -> None:
+    model, packing = lively("bert"), packing_of(token_rows((7, 2, 11, 5)), multiple=multiple)
+    layer, storage = layers_of(model)[0], storage_of(model)
+    x, grad = drawn(packing.tokens, 32, seed=1), drawn(4, layer.heads, 32 // layer.heads, seed=2)
+    query = drawn(*grad.shape, seed=3)
+
+    inputs = x.clone().requires_grad_()
+    key, value = (part(inputs).view(packing.tokens, layer.heads, -1) for part in (layer.key, layer.value))
+    expected, saved = attend(query, key.detach(), value.detach(), packing, rate, masks())
+    by_query, by_key, by_value = attend_backward(grad, saved)
+    linears = [layer.key, layer.value]
+    parts = [inputs, *(part.weight for part in linears), *(part.bias for part in linears)]
+    by_parts = torch.autograd.grad([key, value], parts, [by_key, by_value])
+
+    found, kept = attend_firsts(query, x, layer, packing, storage, rate, masks())
+    torch.testing.assert_close(found, expected, **CLOSE)
+    for times in (1, 2):  # the second is added to the first
+        mine = attend_firsts_backward(grad, kept, layer, storage)
+        torch.testing.assert_close(mine[0], by_query, **CLOSE)
+        torch.testing.assert_close(mine[1], by_parts[0], **CLOSE)
+        for part, by_part in zip(parts[1:], by_parts[1:], strict=True):
+            torch.testing.assert_close(storage.gradient(part), times * by_part, atol=5e-5, rtol=1e-5)
+    if rate:
+        whole = attend_firsts(query, x, layer, packing, storage, 0.0, masks())[0]
+        assert not torch.allclose(found, whole, atol=0.05), "something was dropped"
+
+
+def test_the_bias_of_keys_moves_nothing() -> None:
+    model, packing = lively("bert"), packing_of(token_rows((7, 2, 11, 5)))
+    layer, storage = layers_of(model)[0], storage_of(model)
+    x, query = drawn(packing.tokens, 32, seed=1), drawn(4, layer.heads, 32 // layer.heads, seed=2)
+    before, saved = attend_firsts(query, x, layer, packing, storage, 0.0, masks())
+    attend_firsts_backward(torch.ones_like(query), saved, layer, storage)
+    assert storage.gradient(layer.key.bias).count_nonzero() == 0
+    with torch.no_grad():
+        layer.key.bias.add_(1.0)
+    assert torch.equal(before, attend_firsts(query, x, layer, packing, storage, 0.0, masks())[0])

@@ -1,0 +1,191 @@
+"""Flat storage: weights become views, neighbours are one matrix, gradients are added where they stay."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model, weights_hash
+from packs import FAST
+
+from glassloop.engine.optimizer import decay_groups
+from glassloop.errors import SettingsError
+from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.optimizer.storage import ALIGNED, Storage
+from glassloop.speed.optimizer.vocabulary import Vocabulary
+
+
+def spared_by(model: Any) -> set[int]:
+    return {id(weight) for weight in decay_groups(model, 0.01)[1]["params"]}
+
+
+def stored(model: Any, **options: Any) -> Storage:
+    storage = Storage(model, layers_of(model), spared_by(model), first_vectors=tables_of(model).vectors, **options)
+    storage.open_for_training()
+    return storage
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_every_weight_is_a_view_and_has_its_value(family: str) -> None:
+    model = tiny_model(family)
+    before = weights_hash(model)
+    storage = stored(model)
+    assert weights_hash(model) == before
+    assert {id(weight) for weight in storage.parameters} == {id(weight) for weight in model.parameters()}
+    block = storage.weights.untyped_storage().data_ptr()
+    assert {weight.untyped_storage().data_ptr() for weight in model.parameters()} == {block}
+    storage.weights.add_(1.0)
+    assert weights_hash(model) != before
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_no_two_weights_share_a_place_and_decay_has_its_own_regions(family: str) -> None:
+    model = tiny_model(family)
+    storage, spared = stored(model), spared_by(model)
+    spans = sorted((start, start + shape.numel()) for start, shape in storage.places.values())
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
+    assert spans[-1][1] <= len(storage.weights)
+    for weight in model.parameters():
+        start = storage.places[id(weight)][0]
+        (region,) = [region for region in storage.regions if region.start <= start < region.stop]
+        assert region.decays == (id(weight) not in spared)
+        assert region.start % ALIGNED == 0
+
+
+def test_neighbours_are_one_matrix() -> None:
+    model = tiny_model()
+    storage, layer = stored(model), layers_of(model)[1]
+    parts = [layer.query.weight, layer.key.weight, layer.value.weight]
+    assert torch.equal(storage.in_low(*parts), torch.cat([part.detach() for part in parts]))
+    assert torch.equal(storage.in_low(*parts[1:]), torch.cat([part.detach() for part in parts[1:]]))
+    assert storage.in_low(*parts).data_ptr() == parts[0].data_ptr()
+    biases = [layer.query.bias, layer.key.bias, layer.value.bias]
+    assert torch.equal(storage.low_bias(*biases), torch.cat([part.detach() for part in biases]))
+    with pytest.raises(ValueError, match="not neighbours"):
+        storage.in_low(layer.query.weight, layer.value.weight)
+
+
+def test_gradients_are_added_and_forgotten() -> None:
+    model = tiny_model()
+    storage, layer = stored(model), layers_of(model)[0]
+    bias, matrix = layer.out.bias, layer.out.weight
+    left, right = torch.randn(5, 32), torch.randn(5, 32)
+    for number in (1, 2):
+        storage.add(bias, torch.ones(32))
+        storage.add_product([matrix], left, right)
+        assert torch.equal(bias.grad, torch.full((32,), float(number)))
+        torch.testing.assert_close(matrix.grad, number * left.t() @ right)
+    storage.clear()
+    assert all(weight.grad is None for weight in model.parameters())
+    storage.add(bias, torch.full((32,), 7.0))
+    assert torch.equal(bias.grad, torch.full((32,), 7.0)), "what was there before the step is written over"
+
+
+def test_the_product_of_neighbours_is_shared_out() -> None:
+    model = tiny_model()
+    storage, layer = stored(model), layers_of(model)[0]
+    left, right = torch.randn(5, 96), torch.randn(5, 32)
+    storage.add_product([layer.query.weight, layer.key.weight, layer.value.weight], left, right)
+    for place, part in enumerate((layer.query, layer.key, layer.value)):
+        torch.testing.assert_close(part.weight.grad, left[:, place * 32 : place * 32 + 32].t() @ right)
+
+
+def test_memory_stays_where_it_is_between_steps() -> None:
+    model = tiny_model()
+    storage = stored(model)
+    bias, head = layers_of(model)[0].out.bias, model.classifier.weight
+    head.register_post_accumulate_grad_hook(storage.take)
+    seen = []
+    for _ in range(3):
+        storage.add(bias, torch.ones(32))
+        head.sum().backward()
+        assert torch.equal(head.grad, torch.ones_like(head))
+        head.sum().backward()
+        assert torch.equal(head.grad, torch.full_like(head, 2.0)), "a second batch of the same step is added"
+        seen.append((bias.grad.data_ptr(), head.grad.data_ptr(), bias.data_ptr(), head.data_ptr()))
+        storage.clear()
+    assert len({*seen}) == 1
+
+
+def test_a_weight_without_a_gradient_has_that_of_zero() -> None:
+    model = tiny_model()
+    storage, layer = stored(model), layers_of(model)[0]
+    for weight in (layer.out.bias, layer.up.bias):
+        storage.add(weight, torch.ones_like(weight))
+    storage.clear()
+    storage.add(layer.up.bias, torch.ones(64))
+    storage.close_gaps()
+    assert storage.gradient(layer.out.bias).abs().sum() == 0
+    assert storage.gradient(layer.up.bias).sum() == 64
+
+
+def test_gradients_that_were_replaced_are_taken_over() -> None:
+    model = tiny_model()
+    storage, bias = stored(model), layers_of(model)[0].out.bias
+    storage.add(bias, torch.ones(32))
+    bias.grad = torch.full((32,), 3.0)
+    storage.take_over()
+    assert torch.equal(storage.gradient(bias), torch.full((32,), 3.0))
+    bias.grad = None
+    with pytest.raises(SettingsError, match="on_gradients has set a gradient to None"):
+        storage.take_over()
+
+
+def test_only_used_rows_of_a_table_are_stored() -> None:
+    model = tiny_model()
+    words = model.get_input_embeddings().weight
+    used = np.array([0, 3, 7])
+    before, place = words.detach().clone(), words.data_ptr()
+    storage = stored(model, tables={id(words): Vocabulary(used, len(words), torch.device("cpu"))})
+    assert torch.equal(storage.view(storage.weights, id(words)), before[used])
+    assert words.data_ptr() == place, "the module keeps its full table"
+    assert storage.gradient(words).shape == (3, 32)
+    storage.add(words, torch.ones(3, 32))
+    assert words.grad is None, "a gradient of another shape is not shown"
+
+
+def test_low_precision_has_copies_of_matrices_and_biases() -> None:
+    model = tiny_model()
+    storage, layer = stored(model, low=torch.bfloat16), layers_of(model)[0]
+    assert storage.in_low(layer.up.weight).dtype == torch.bfloat16
+    with torch.no_grad():
+        layer.up.weight.fill_(3.0)
+        layer.query.bias.fill_(5.0)
+    assert storage.in_low(layer.up.weight).max() < 1
+    storage.refresh_shadow()
+    assert torch.equal(storage.in_low(layer.up.weight), torch.full((64, 32), 3.0, dtype=torch.bfloat16))
+    assert torch.equal(storage.low_bias(layer.query.bias), torch.full((32,), 5.0, dtype=torch.bfloat16))
+    assert layer.up.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("low_gradients", [False, True])
+def test_gradients_of_low_precision_only_where_asked_for(low_gradients: bool) -> None:
+    model = tiny_model()
+    storage, layer = stored(model, low=torch.bfloat16, low_gradients=low_gradients), layers_of(model)[0]
+    left, right = torch.ones(5, 32, dtype=torch.bfloat16), torch.ones(5, 32, dtype=torch.bfloat16)
+    storage.add_product([layer.out.weight], left, right)
+    storage.add_product([layer.out.weight], left, right)
+    assert storage.matrix_gradients.dtype == (torch.bfloat16 if low_gradients else torch.float32)
+    assert torch.equal(storage.gradient(layer.out.weight).float(), torch.full((32, 32), 10.0))
+
+
+def test_gradients_of_others_are_left_alone_where_nothing_was_trained() -> None:
+    model = tiny_model()
+    model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
+    Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors).release()
+    assert torch.equal(model.classifier.weight.grad, torch.ones(2, 32))
+
+
+def test_released_weights_have_memory_of_their_own() -> None:
+    model = tiny_model()
+    before = weights_hash(model)
+    storage = stored(model)
+    storage.add(layers_of(model)[0].out.bias, torch.ones(32))
+    storage.release()
+    storage.weights.zero_()
+    assert weights_hash(model) == before
+    assert len({weight.untyped_storage().data_ptr() for weight in model.parameters()}) == len([*model.parameters()])
+    assert all(weight.untyped_storage().nbytes() == weight.nbytes and weight.grad is None for weight in model.parameters())

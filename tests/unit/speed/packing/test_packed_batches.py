@@ -1,0 +1,199 @@
+"""Packed batches of a data set: the same rows and labels as padded batches, whatever they are read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.errors import DataError
+from glassloop.speed.packing import layout as packing
+from glassloop.speed.packing import packed_batches
+from glassloop.speed.packing.packed_batches import PackedBatches, regrouped, send
+
+CPU = torch.device("cpu")
+
+
+def test_on_a_cpu_arrays_are_not_copied() -> None:
+    array = np.arange(4)
+    assert send([array], CPU)[0].data_ptr() == array.ctypes.data
+
+
+def test_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
+    plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3, 5])], np.array([3, 4, 9, 1, 2, 2])
+    assert [part.tolist() for part in regrouped(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
+    assert [part.tolist() for part in regrouped(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
+    assert regrouped([], lengths, 5) == []
+
+
+@pytest.mark.parametrize("most", [1, 16, 10_000])
+def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(packed_batches.EVALUATED_TOKENS, "cpu", most)
+    batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
+    found = [*PackedBatches(batches, CPU).whole()]
+    assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.plan()).tolist()
+    assert [row for batch in found for row in unpacked(batch)] == [row for batch in batches.whole() for row in unpadded(batch)]
+    assert len(found) == {1: 23, 10_000: 1}.get(most, len(found))
+
+
+def test_a_smaller_batch_size_still_saves_memory(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_batches, "LONG_ROW", 8)
+    for size in (1, 3):
+        batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), size, group_by_length=True)
+        assert max(batch.inputs["tokens"] for batch in PackedBatches(batches, CPU).whole()) <= 8 * size
+
+
+def content(number: int) -> dict[str, Any]:
+    length = 2 + number * 5 % 7
+    return {
+        "input_ids": [5 + (number * 3 + place) % 40 for place in range(length)],
+        "token_type_ids": [int(place > 2) for place in range(length)],
+        "labels": number % 3,
+    }
+
+
+def data_set(number: int = 23) -> Dataset:
+    return Dataset.from_list([content(row) for row in range(number)])
+
+
+SOURCES = {
+    "arrow": data_set,
+    "a selection": lambda: data_set(40).select(range(3, 38, 2)),
+    "a selection without its order": lambda: data_set(40).select([31, 2, 2, 17, 5, 39, 0]),
+    "shuffled": lambda: data_set().shuffle(seed=2),
+    "a part": lambda: data_set(40).select(range(9, 33)),
+    "a list": lambda: [content(row) for row in range(23)],
+}
+
+
+def unpacked(batch: Any) -> list[tuple[list[int], list[int], list[int]]]:
+    """Ids, types and positions of each row of a packed batch."""
+    inputs = batch.inputs
+    found = packing.Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+    parts = [slice(*found.bounds[row : row + 2].tolist()) for row in range(found.rows)]
+    return [(found.ids[part].tolist(), found.types[part].tolist(), found.positions[part].tolist()) for part in parts]
+
+
+def unpadded(batch: Any) -> list[tuple[list[int], list[int], list[int]]]:
+    found = []
+    for row, mask in enumerate(batch.inputs["attention_mask"]):
+        length = int(mask.sum())
+        types = batch.inputs.get("token_type_ids", torch.zeros_like(batch.inputs["input_ids"]))
+        found.append((batch.inputs["input_ids"][row, :length].tolist(), types[row, :length].tolist(), list(range(length))))
+    return found
+
+
+def same_batches(found: Any, expected: Any) -> int:
+    number = 0
+    for mine, other in zip(found, expected, strict=True):
+        number += 1
+        assert unpacked(mine) == unpadded(other)
+        assert mine.numbers.tolist() == other.numbers.tolist()
+        assert mine.size == other.size
+        assert (mine.labels is None) == (other.labels is None)
+        if mine.labels is not None:
+            assert mine.labels.dtype == other.labels.dtype
+            assert torch.equal(mine.labels, other.labels)
+    return number
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_same_rows_and_labels_as_padded_batches(source: str, grouped: bool, tiny_tokenizer) -> None:
+    rows = SOURCES[source]()
+    batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4, seed=7, group_by_length=grouped)
+    packed = PackedBatches(batches, CPU)
+    assert (packed.table is not None) == (source != "a list")
+    assert len(packed) == len(batches)
+    for epoch in (0, 1):
+        assert same_batches(packed.epoch(epoch), batches.epoch(epoch)) == -(-len(rows) // 4)
+
+
+def test_resuming_is_skipping_part_of_a_list(tiny_tokenizer) -> None:
+    batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, seed=7)
+    packed = PackedBatches(batches, CPU)
+    assert same_batches(packed.epoch(1, skip=2), batches.epoch(1, skip=2)) == 4
+    assert same_batches(packed.whole(1, 3), batches.whole(1, 3)) == 2
+    assert packed.row_hashes().tolist() == batches.row_hashes().tolist()
+
+
+@pytest.mark.parametrize("source", ["arrow", "a selection", "shuffled"])
+@pytest.mark.parametrize("read", [1, 3, 5, 23])
+def test_rows_are_read_in_parts(source: str, read: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand at a time; here so few that rows lie on both sides of a seam."""
+    monkeypatch.setattr(packed_batches, "READ_ROWS", read)
+    batches = Batches(SOURCES[source](), PaddingCollator(tiny_tokenizer), 4, seed=7)
+    same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0.5, 1.25, 3.0, 2.0, 0.1], [[1, 0], [0, 0], [1, 1], [0, 1], [1, 0]], [[0.0, 1.0]] * 5, None],
+    ids=["scores", "several labels", "several as floats", "none"],
+)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_labels_of_every_kind(labels: Any, as_list: bool, tiny_tokenizer) -> None:
+    rows = [content(row) for row in range(5)]
+    for number, row in enumerate(rows):
+        row.pop("labels")
+        if labels is not None:
+            row["labels"] = labels[number]
+    batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 2)
+    assert same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch()) == 3
+
+
+def masked(as_list: bool, hide: Any) -> Any:
+    rows = [content(row) for row in range(6)]
+    for row in rows:
+        row["attention_mask"] = [int(hide(place, len(row["input_ids"]))) for place in range(len(row["input_ids"]))]
+    return rows if as_list else Dataset.from_list(rows)
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_what_a_mask_hides_at_the_end_is_left_out(as_list: bool, tiny_tokenizer) -> None:
+    rows = masked(as_list, lambda place, length: place < max(1, length - 2))
+    batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4)
+    found = [row for batch in PackedBatches(batches, CPU).epoch() for row in unpacked(batch)]
+    assert found == [row for batch in batches.epoch() for row in unpadded(batch)]
+    assert [len(ids) for ids, _, _ in found] == [max(1, len(content(row)["input_ids"]) - 2) for row in range(6)]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
+    rows = masked(as_list, lambda place, length: place != 1)
+    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 4), CPU)
+    with says("an attention mask hides tokens within a row, not only behind it", "use backend plain"):
+        next(packed.epoch())
+
+
+def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None:
+    """A kernel would read whatever lies behind a table."""
+    batches = Batches(data_set(5), PaddingCollator(tiny_tokenizer), 5)
+    next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
+    with says("a row has 8 tokens, the model takes 7", "encode with a smaller max_length"):
+        next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
+    with says("a row holds the token 24, the model knows 24", "use the model's own tokenizer"):
+        next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
+    """As padded batches do: position_ids of the user's own would otherwise be passed over without a word."""
+    rows = [content(row) | {"position_ids": [0]} for row in range(3)]
+    batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
+    with says("a batch cannot hold position_ids"):
+        next(PackedBatches(batches, CPU).epoch())
+
+
+def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None:
+    """It would get the vector of another word: -1 is the last row of the table."""
+    rows = [{"input_ids": [2, 7, 3], "labels": 0}]
+    vocabulary = torch.full((20,), -1, dtype=torch.int32)
+    vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
+    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
+    with pytest.raises(DataError, match="a row holds the token 7, which no row held when it was read before"):
+        next(packed.epoch())

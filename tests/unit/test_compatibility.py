@@ -1,0 +1,266 @@
+"""Methods and attributes of transformers' Trainer that Glassloop never reads: refused by name, never ignored."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from families import tiny_model, weights_hash
+
+import glassloop
+from glassloop import TrainingArguments
+from glassloop.compatibility import INSTEAD
+from glassloop.errors import SettingsError
+
+# Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
+FOR_USERS = {
+    *("get_learning_rates", "get_num_trainable_parameters", "get_optimizer_group", "log_metrics", "metrics_format"),
+    *("save_metrics", "save_state", "add_callback", "pop_callback", "remove_callback", "is_local_process_zero"),
+    *("is_world_process_zero", "push_to_hub", "hyperparameter_search", "init_hf_repo", "create_model_card"),
+}
+
+
+def their_methods() -> set[str]:
+    return {name for name, value in vars(transformers.Trainer).items() if callable(value) and not name.startswith("__")}
+
+
+def test_the_table_holds_every_method_that_transformers_calls_and_glassloop_does_not() -> None:
+    ours = {*dir(glassloop.Trainer)}
+    missing = their_methods() - ours - FOR_USERS - {*INSTEAD}
+    assert not missing, "add these to the table, or make them work"
+    assert not {*INSTEAD} & ours, "these work: remove them from the table"
+
+
+@pytest.fixture
+def parts(few, tiny_tokenizer, tmp_path) -> dict[str, Any]:
+    """What a small training needs."""
+    args = TrainingArguments(
+        tmp_path, max_steps=2, per_device_train_batch_size=4, device="cpu", precision="fp32", save_strategy="no",
+        backend="plain", learning_rate=1e-3, disable_tqdm=True,
+    )  # fmt: skip
+    return {"model": tiny_model(), "args": args, "train_dataset": few["train"], "processing_class": tiny_tokenizer}
+
+
+def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_instance(parts) -> None:
+    trainer = glassloop.Trainer(**parts)
+    for name in sorted(their_methods() - {*dir(glassloop.Trainer)} - FOR_USERS):
+        subclass = type("Mine", (glassloop.Trainer,), {name: lambda self, *given, **named: None})
+        with pytest.raises(SettingsError) as caught:
+            subclass(**parts)
+        assert caught.value.problem == f"Mine overrides {name}, which Glassloop does not call"
+        assert caught.value.remedy == INSTEAD[name]
+        with pytest.raises(SettingsError) as caught:
+            setattr(trainer, name, lambda *given: None)
+        assert caught.value.problem == f"{name} is assigned to a Trainer, but Glassloop does not use it"
+        assert caught.value.remedy == INSTEAD[name]
+
+
+def test_several_overridden_methods_are_all_named(parts, says) -> None:
+    class Mixin:
+        def compute_loss(self, model: Any, inputs: Any) -> None: ...
+
+    class Mine(Mixin, glassloop.Trainer):
+        def get_train_dataloader(self) -> None: ...
+
+    with says(
+        "Mine overrides compute_loss, get_train_dataloader, which Glassloop does not call",
+        f"{INSTEAD['compute_loss']}; {INSTEAD['get_train_dataloader']}",
+    ):
+        Mine(**parts)
+
+
+def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = glassloop.Trainer(**parts)
+    monkeypatch.setattr(glassloop.Trainer, "training_step", lambda self: None, raising=False)
+    with pytest.raises(SettingsError, match="Trainer overrides training_step"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    "name", ["optimizer", "lr_scheduler", "tokenizer", "label_smoother", "compute_loss_func", "accelerator"]
+)
+def test_an_attribute_that_only_transformers_reads_is_refused(parts, name: str) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with pytest.raises(SettingsError, match=f"{name} is assigned to a Trainer, but Glassloop does not use it"):
+        setattr(trainer, name, object())
+
+
+def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
+    class Mine(glassloop.Trainer):
+        def __init__(self, **given: Any) -> None:
+            self.weights = [1.0, 2.0]
+            super().__init__(**given)
+
+        def helper(self) -> float:
+            return sum(self.weights)
+
+    trainer = Mine(**parts)
+    trainer.more = trainer.helper()
+    trainer.train()
+
+
+def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
+    class Mine(glassloop.Trainer):
+        def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+            found = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            return found | {f"{metric_key_prefix}_mine": 7.0}
+
+    parts["args"] = dataclasses.replace(parts["args"], eval_strategy="steps", eval_steps=1)
+    trainer = Mine(**parts, eval_dataset=few["validation"])
+    trainer.train()
+    assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
+
+
+def test_other_overridden_methods_of_ours_take_effect(parts, few, tmp_path) -> None:
+    called: list[str] = []
+
+    def watched(name: str) -> Any:
+        def method(self: Any, *given: Any, **named: Any) -> Any:
+            called.append(name)
+            return getattr(glassloop.Trainer, name)(self, *given, **named)
+
+        return method
+
+    names = ["batches", "metrics_of", "loss_sum", "make_plan", "class_weights", "write_model", "evaluation", "run"]
+    subclass = type("Mine", (glassloop.Trainer,), {name: watched(name) for name in names})
+    parts["args"] = dataclasses.replace(parts["args"], eval_strategy="epoch", save_strategy="steps", save_steps=1, max_steps=8)
+    subclass(**parts, eval_dataset=few["validation"]).train()
+    assert {*called} == {*names}
+
+
+# --- assignments after construction --------------------------------------------------------------------------------
+
+
+def trained(trainer: Any) -> str:
+    trainer.train()
+    return weights_hash(trainer.model)
+
+
+def test_a_setting_cannot_be_assigned(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says(
+        "learning_rate cannot be changed: settings are checked once, when they are made",
+        "make new settings: dataclasses.replace(args, learning_rate=…)",
+    ):
+        trainer.args.learning_rate = 1.0
+
+
+def test_new_settings_take_effect(parts, few) -> None:
+    other = dataclasses.replace(parts["args"], learning_rate=0.01, seed=3)
+    expected = trained(glassloop.Trainer(**parts | {"args": other}))
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
+    trainer.args = other
+    assert trained(trainer) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("output_dir", "elsewhere"), ("backend", "packed"), ("precision", "auto"), ("device", "auto"), ("pad_to_multiple_of", 8)],
+)
+def test_settings_read_at_construction_cannot_be_replaced(parts, says, name: str, value: Any) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says(f"{name} is read when a Trainer is made and cannot be changed afterwards", "make a new Trainer"):
+        trainer.args = dataclasses.replace(trainer.args, **{name: value})
+
+
+def test_settings_of_transformers_are_refused(parts, says) -> None:
+    theirs = transformers.TrainingArguments("out", use_cpu=True)
+    with says(
+        "args are of transformers.training_args, not glassloop.TrainingArguments",
+        "change the import: from glassloop import TrainingArguments",
+    ):
+        glassloop.Trainer(**parts | {"args": theirs})
+
+
+def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokenizer) -> None:
+    from transformers import DataCollatorWithPadding
+
+    other = few["train"].select(range(28, -1, -1))
+    expected = trained(glassloop.Trainer(**parts | {"train_dataset": other}))
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model(dropout=0.5)})
+    trainer.model, trainer.train_dataset = tiny_model(), other
+    assert trained(trainer) == expected
+    theirs = DataCollatorWithPadding(tiny_tokenizer)
+    packed = dataclasses.replace(parts["args"], backend="packed")
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model(), "args": packed})
+    seen: list[int] = []
+    trainer.data_collator = lambda rows: seen.append(len(rows)) or theirs(rows)
+    trainer.train()
+    assert seen[-2:] == [4, 4]
+    assert trainer.backend.name == "plain"
+
+
+def test_a_model_that_is_none_is_refused_later_as_well(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says("Trainer needs a model", "give model=load_model(...)"):
+        trainer.model = None
+
+
+def test_a_processing_class_is_read_at_construction(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says("processing_class is read when a Trainer is made and cannot be changed afterwards", "make a new Trainer"):
+        trainer.processing_class = object()
+
+
+def test_optimizers_and_callbacks_assigned_later_take_effect(parts, says) -> None:
+    packed = dataclasses.replace(parts["args"], backend="packed")
+    trainer = glassloop.Trainer(**parts | {"args": packed})
+    trainer.optimizers = (torch.optim.SGD(trainer.model.parameters(), lr=0.0), None)
+    before = weights_hash(trainer.model)
+    assert trained(trainer) == before
+    with pytest.raises(SettingsError, match="subclass of glassloop"):
+        trainer.callbacks = [3]
+
+
+def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
+    class Theirs:
+        def on_train_begin(self) -> None: ...
+
+    trainer = glassloop.Trainer(**parts)
+    trainer.callbacks.append(Theirs())
+    with pytest.raises(SettingsError, match="Theirs listens to on_train_begin"):
+        trainer.train()
+
+
+def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
+    optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
+    trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
+    with says("the optimizer holds no parameter of the model", "make it over model.parameters() of this model"):
+        trainer.train()
+
+
+def test_a_loss_assigned_later_is_trained_on(parts) -> None:
+    """It was kept under another name, and the assignment was ignored."""
+    calls = []
+
+    def scaled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        calls.append(len(labels))
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none") * 5
+
+    trainer = glassloop.Trainer(**parts)
+    trainer.loss = scaled
+    trainer.train()
+    assert calls
+    trainer.loss = lambda logits, labels: scaled(logits, labels).mean()
+    with pytest.raises(SettingsError, match="not the sum of its rows' losses"):
+        trainer.train()
+
+
+def test_an_overridden_save_model_would_not_be_called_for_checkpoints(parts, says) -> None:
+    subclass = type("Mine", (glassloop.Trainer,), {"save_model": lambda self, output_dir=None: None})
+    with says(
+        "Mine overrides save_model, which Glassloop does not call",
+        "override write_model, which also writes the model of a checkpoint",
+    ):
+        subclass(**parts)
+    type("Mine", (glassloop.Trainer,), {"write_model": lambda self, folder, weights=None: None})(**parts)
+
+
+def test_measures_can_be_assigned(parts) -> None:
+    trainer = glassloop.Trainer(**parts)
+    before = trainer.measures
+    trainer.measures = dataclasses.replace(before, keys=("accuracy",))
+    assert trainer.measures.keys == ("accuracy",)

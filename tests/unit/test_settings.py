@@ -1,0 +1,271 @@
+"""Settings: every wrong value has its sentence, all of them are told at once, and unknown names get an offer."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.errors import SettingsError
+from glassloop.settings import (
+    MAX_NAME_LENGTH,
+    SETTINGS_HELP,
+    TASKS,
+    DataSettings,
+    data_settings,
+    name_problem,
+    refuse_invalid_bytes,
+    repeated,
+    split_names,
+)
+
+DEFAULTS: dict[str, Any] = {
+    "name": None,
+    "data_dir": None,
+    "text": None,
+    "text_pair": None,
+    "label": None,
+    "labels": None,
+    "task": "auto",
+    "label_separator": None,
+    "delimiter": None,
+    "empty": "refuse",
+    "unknown_labels": "refuse",
+    "validation_share": 0.1,
+    "split_seed": 42,
+    "rows": None,
+}
+
+
+def problem_of(**given: Any) -> str:
+    with pytest.raises(SettingsError) as raised:
+        data_settings(given)
+    assert raised.value.remedy == SETTINGS_HELP == "glassloop data --help lists the settings"
+    return raised.value.problem
+
+
+def test_the_settings_and_their_defaults_are_these() -> None:
+    assert {entry.name: entry.default for entry in fields(DataSettings)} == DEFAULTS
+    assert DataSettings() == data_settings({}) == DataSettings(**DEFAULTS)
+
+
+def test_every_setting_has_one_sentence_of_help() -> None:
+    for entry in fields(DataSettings):
+        sentence = entry.metadata["help"]
+        assert sentence[0].isupper(), entry.name
+        assert sentence.endswith("."), entry.name
+        assert "\n" not in sentence, entry.name
+
+
+def test_settings_cannot_be_changed_behind_their_check() -> None:
+    with pytest.raises(FrozenInstanceError):
+        DataSettings().split_seed = -1  # type: ignore[misc]
+
+
+# --- each wrong setting ------------------------------------------------------------------------------------------
+
+TASKS_TOLD = "auto, single_label_classification, multi_label_classification, regression"
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"task": "regresion"}, f'task is "regresion", not one of {TASKS_TOLD}; did you mean "regression"?'),
+    ({"task": "ner"}, f'task is "ner", not one of {TASKS_TOLD}'),
+    ({"task": None}, f'task is "None", not one of {TASKS_TOLD}'),
+    ({"task": "au\nto\x1b"}, f'task is "au\\nto\\x1b", not one of {TASKS_TOLD}; did you mean "auto"?'),
+    ({"empty": "kep"}, 'empty is "kep", not one of refuse, keep; did you mean "keep"?'),
+    ({"unknown_labels": "keep"}, 'unknown_labels is "keep", not one of refuse, skip'),
+    ({"validation_share": 1.0}, "validation_share is 1.0, not a share from 0 to below 1"),
+    ({"validation_share": -0.1}, "validation_share is -0.1, not a share from 0 to below 1"),
+    ({"validation_share": float("nan")}, "validation_share is nan, not a share from 0 to below 1"),
+    ({"validation_share": "0.1"}, "validation_share is '0.1', not a share from 0 to below 1"),
+    ({"validation_share": True}, "validation_share is True, not a share from 0 to below 1"),
+    ({"validation_share": None}, "validation_share is None, not a share from 0 to below 1"),
+    ({"split_seed": -1}, "split_seed is -1, not a whole number of 0 or more"),
+    ({"split_seed": 1.5}, "split_seed is 1.5, not a whole number of 0 or more"),
+    ({"split_seed": True}, "split_seed is True, not a whole number of 0 or more"),
+    ({"split_seed": "7"}, "split_seed is '7', not a whole number of 0 or more"),
+    ({"split_seed": None}, "split_seed is None, not a whole number of 0 or more"),
+    ({"rows": 9}, "rows is 9, not a whole number of 10 or more"),
+    ({"rows": 10**12}, "rows is 1,000,000,000,000, not 100,000,000 or less"),
+    ({"rows": 2.0}, "rows is 2.0, not a whole number of 10 or more"),
+    ({"delimiter": ""}, 'delimiter is "", not a single sign (write tab for a tab)'),
+    ({"delimiter": ";;"}, 'delimiter is ";;", not a single sign (write tab for a tab)'),
+    ({"delimiter": "\n"}, r'delimiter is "\n", not a single sign (write tab for a tab)'),
+    ({"delimiter": '"'}, 'delimiter is """, not a single sign (write tab for a tab)'),
+    ({"delimiter": 5}, 'delimiter is "5", not a single sign (write tab for a tab)'),
+    ({"label_separator": ""}, "label_separator is '', not a sign"),
+    ({"label_separator": 5}, "label_separator is 5, not a sign"),
+    ({"data_dir": ""}, "data_dir is '', not a folder"),
+    ({"data_dir": 5}, "data_dir is 5, not a folder"),
+    (
+        {"data_dir": "~nobody-is-called-this"},
+        'data_dir is "~nobody-is-called-this": there is no such user, or the user has no home folder',
+    ),
+    ({"text": "\udcff"}, 'the name "\\udcff" holds half a character or invalid bytes'),
+    ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" holds half a character or invalid bytes'),
+    ({"text": ""}, "text is '', not a name"),
+    ({"text": 5}, "text is 5, not a name"),
+    ({"text": ["a"]}, "text is ('a',), not a name"),
+    ({"text": "a", "text_pair": ""}, "text_pair is '', not a name"),
+    ({"name": ""}, "name is '', not a name"),
+    ({"label": ""}, "label is '', not a name"),
+    ({"label": " , "}, "label is ' , ', not a name"),
+    ({"label": []}, "label is (), not a name"),
+    ({"labels": ","}, "labels is ',', not a name"),
+    ({"labels": []}, "labels is (), not a name"),
+    ({"labels": ["a", 1]}, "labels is ('a', 1), not a name"),
+    ({"labels": ["a", ""]}, "labels is ('a', ''), not a name"),
+    ({"labels": {"a": 0}}, "labels is {'a': 0}, not a name"),
+    ({"text_pair": "b"}, "text_pair is given without text"),
+    ({"text": "a", "text_pair": "a"}, 'column "a" is named twice'),
+    ({"text": "a", "label": "a"}, 'column "a" is named twice'),
+    ({"label": "a,b,a"}, 'column "a" is named twice'),
+    ({"labels": "no,yes,no"}, 'label "no" is named twice'),
+    ({"labels": ["no", "yes", "yes"]}, 'label "yes" is named twice'),
+]
+
+
+@pytest.mark.parametrize(("given", "problem"), WRONG, ids=[str(given)[:50] for given, _ in WRONG])
+def test_a_wrong_setting_is_told(given: dict[str, Any], problem: str) -> None:
+    assert problem_of(**given) == problem
+
+
+@pytest.mark.parametrize("where", ["text", "label", "labels", "name"])
+def test_names_that_cannot_be_names_are_told(where: str) -> None:
+    long = "x" * 300
+    assert problem_of(**{where: "two\nlines"}) == r'the name "two\nlines" holds a line end or another control character'
+    assert problem_of(**{where: long}) == f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'
+    assert problem_of(**{where: "\x1b[31mred"}) == r'the name "\x1b[31mred" holds a line end or another control character'
+
+
+def test_all_problems_are_told_at_once() -> None:
+    problem = problem_of(
+        task="x", empty="x", unknown_labels="x", validation_share=2, split_seed=-1, rows=1, delimiter="xx", text=""
+    )
+    told = [part.partition(" is ")[0] for part in problem.split("; ")]
+    assert told == ["task", "empty", "unknown_labels", "validation_share", "split_seed", "rows", "delimiter", "text"]
+
+
+def test_all_problems_of_names_are_told_at_once() -> None:
+    problem = problem_of(text_pair="p\nq", label="a,a", labels="b,b")
+    assert problem == (
+        r'the name "p\nq" holds a line end or another control character; text_pair is given without text; '
+        'column "a" is named twice; label "b" is named twice'
+    )
+
+
+# --- what is fine ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_can_be_chosen(task: str) -> None:
+    assert data_settings({"task": task}).task == task
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"validation_share": 0.001},
+        {"validation_share": 0},
+        {"split_seed": 0},
+        {"split_seed": 2**70},
+        {"rows": 10},
+        {"empty": "keep"},
+        {"unknown_labels": "skip"},
+        {"label_separator": " / "},
+        {"text": "a, b"},
+        {"text": "x" * MAX_NAME_LENGTH},
+        {"text": "a", "text_pair": "b", "label": "c"},
+        {"data_dir": "glue"},
+        {"labels": "a"},
+    ],
+    ids=str,
+)
+def test_what_is_fine_is_kept(given: dict[str, Any]) -> None:
+    settings = data_settings(given)
+    assert {name: getattr(settings, name) for name in given} == given
+
+
+def test_the_home_folder_is_expanded_and_a_path_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for given in ("~/glue", Path("~/glue")):
+        assert data_settings({"data_dir": given}).data_dir == "/home/somebody/glue"
+
+
+def test_arguments_in_another_encoding_are_refused() -> None:
+    refuse_invalid_bytes(["data", "café.csv", "👍"])
+    with pytest.raises(SettingsError) as raised:
+        refuse_invalid_bytes(["data", "caf\udce9.csv"])
+    assert raised.value.problem == 'the argument "caf\\udce9.csv" is not UTF-8'
+    assert raised.value.remedy == "rename the file, or write the text in UTF-8"
+
+
+@pytest.mark.parametrize(("given", "sign"), [(None, None), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t"), (";", ";"), ("|", "|")])
+def test_a_delimiter_is_one_sign(given: str | None, sign: str | None) -> None:
+    assert data_settings({"delimiter": given}).delimiter_sign == sign
+
+
+def test_names_may_come_as_a_text_or_from_python_as_a_list() -> None:
+    written = data_settings({"label": " a , b,", "labels": "no, yes"})
+    assert (written.label_columns, written.label_names) == (("a", "b"), ("no", "yes"))
+    listed = data_settings({"label": ["a", "b"], "labels": ["no, never", " yes "]})
+    assert (listed.label_columns, listed.label_names) == (("a", "b"), ("no, never", " yes "))
+    assert data_settings({"labels": ("no", "yes")}).label_names == ("no", "yes")
+    nothing = DataSettings()
+    assert (nothing.label_columns, nothing.label_names) == ((), None)
+
+
+def test_lists_become_tuples_so_that_settings_can_be_compared_and_kept() -> None:
+    settings = data_settings({"label": ["a", "b"]})
+    assert settings.label == ("a", "b")
+    assert hash(settings) == hash(data_settings({"label": ("a", "b")}))
+
+
+# --- unknown names -----------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_setting_offers_the_nearest() -> None:
+    with pytest.raises(SettingsError) as raised:
+        data_settings({"delimeter": ",", "xyzzy": 1, "splitseed\n": 2})
+    assert raised.value.problem == (
+        r'unknown setting "delimeter"; did you mean "delimiter"?; unknown setting "xyzzy"; '
+        r'unknown setting "splitseed\n"; did you mean "split_seed"?'
+    )
+    assert raised.value.remedy == "the data settings are " + ", ".join(DEFAULTS)
+
+
+def test_an_unknown_setting_of_300_characters_is_cut() -> None:
+    with pytest.raises(SettingsError) as raised:
+        data_settings({"x" * 300: 1})
+    assert raised.value.problem == f'unknown setting "{"x" * 79}…"'
+
+
+# --- the helpers -------------------------------------------------------------------------------------------------
+
+
+def test_split_names() -> None:
+    assert split_names("a, b ,,c ") == ("a", "b", "c")
+    assert split_names(("a, b",)) == ("a, b",)
+    assert split_names(None) == split_names("") == split_names(" , ") == ()
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\t", "\0", "\x1b", "\x1f", "\x7f"])
+def test_a_control_character_is_no_part_of_a_name(sign: str) -> None:
+    problem = name_problem(f"a{sign}b")
+    assert problem is not None
+    assert problem.endswith('" holds a line end or another control character')
+    assert sign not in problem
+
+
+@pytest.mark.parametrize("name", ["a", "not_equivalent", "Straße 7", "北京", "a/b", "a, b", "x" * MAX_NAME_LENGTH])
+def test_other_names_are_fine(name: str) -> None:
+    assert name_problem(name) is None
+
+
+def test_one_character_too_many() -> None:
+    assert name_problem("x" * (MAX_NAME_LENGTH + 1)) == (f'the name "{"x" * 39}…" has 201 characters; at most 200 are allowed')
+
+
+def test_repeated_names_are_found_in_their_order() -> None:
+    assert repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
+    assert repeated([f"name {number}" for number in range(100_000)]) == []
