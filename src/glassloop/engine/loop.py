@@ -1,29 +1,51 @@
-"""The training loop. There is one, and this is it: copied away, this file still runs with torch alone."""
+"""The training loop, the only one in Glassloop. Copied out of the package, this file still runs with torch alone.
+
+First the loop (`train_step` and `fit`), then the Protocols that say what it is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
+BatchT = TypeVar("BatchT")
+BatchOut = TypeVar("BatchOut", covariant=True)
+DataT = TypeVar("DataT")
+StateT = TypeVar("StateT", bound="RunState")
+
 
 def train_step(
-    model: Any,
-    group: list[Any],
+    model: torch.nn.Module,
+    group: list[TrainingBatch],
     loss_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    optimizer: Any,
-    scheduler: Any,
+    optimizer: torch.optim.Optimizer,
+    scheduler: Scheduler,
     *,
-    backend: Any,
+    backend: StepBackend,
     max_norm: float = 0.0,
-    on_gradients: Callable[[Any], None] | None = None,
+    on_gradients: Callable[[torch.nn.Module], None] | None = None,
 ) -> torch.Tensor:
-    """One change of the weights; returns its loss and gradient norm as two numbers that still live on the device.
+    """Update the weights once, and return the loss and the gradient norm as two numbers that stay on the device.
 
     The loss is the mean over the step's examples: the sum over all examples of all batches on all processes, divided by
-    their true count. `batch.size` counts the rows over all processes; a share of a batch may be empty.
+    their true count.
+
+    Args:
+        model: The model to train. It returns an object with `logits`.
+        group: The batches whose gradients are added up in this step. This process's share of a batch may be empty.
+        loss_sum: A function of logits and labels that returns the sum of the rows' losses.
+        optimizer: The optimizer of the model's weights.
+        scheduler: The learning rate schedule, which advances once per step.
+        backend: How each part of the step is executed.
+        max_norm: Scale gradients down to this norm; 0 disables clipping.
+        on_gradients: Called with the model before clipping.
+
+    Returns:
+        A tensor of two numbers: the loss, and the gradient norm before clipping.
     """
     num_examples = sum(batch.size for batch in group)
     step_loss = torch.zeros((), device=backend.device)
@@ -46,31 +68,47 @@ def train_step(
 
 
 def fit(
-    step: Callable[[list[Any]], torch.Tensor],
-    batches: Any,
-    plan: Any,
-    state: Any,
+    step: Callable[[list[BatchT]], torch.Tensor],
+    batches: BatchSource[BatchT],
+    plan: RunPlan,
+    state: StateT,
     *,
-    callbacks: Iterable[Any] = (),
+    callbacks: Iterable[object] = (),
     evaluate: Callable[[], dict[str, float] | None] | None = None,
     save: Callable[[], None] | None = None,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda figures: figures,
     agree: Callable[[int], int] = lambda signal: signal,
-) -> Any:
-    """Train until `plan.max_steps`, until `state.stop_reason` is set, or until all processes agree on a signal; return `state`.
+) -> StateT:
+    """Train until `plan.max_steps`, until `state.stop_reason` is set, or until all processes agree on a signal.
 
-    `step` takes a group of batches and makes one change of the weights. Always in this order: step, evaluate, save, stop.
-    Figures are read from the device only where they are logged. Raises `FloatingPointError` when one is not finite.
+    Events always come in this order: step, evaluate, save, stop. Losses are read from the device only when they are logged.
+
+    Args:
+        step: Trains on a group of batches and returns its loss and gradient norm, as `train_step` does.
+        batches: The batches of each epoch.
+        plan: When to log, evaluate, save and stop.
+        state: Where training stands; updated in place.
+        callbacks: Objects with the methods of `glassloop.Callback`.
+        evaluate: Returns the metrics of an evaluation, or None if a signal interrupted it.
+        save: Writes a checkpoint.
+        gather: Combines the losses and norms of all processes.
+        agree: Returns the signal that any process received, or 0.
+
+    Returns:
+        The state after the last step.
+
+    Raises:
+        FloatingPointError: A loss or gradient norm is not finite.
     """
     unread: list[torch.Tensor] = []
 
-    def tell(event: str, **facts: Any) -> None:
+    def tell(event: str, **facts: object) -> None:
         for callback in callbacks:
             getattr(callback, event)(state, **facts)
 
     def read_figures() -> None:
         if unread:
-            state.read(gather(torch.stack(unread)).tolist())  # raises where a figure is not finite
+            state.read(gather(torch.stack(unread)).tolist())  # raises if a loss or norm is not finite
             unread.clear()
 
     def log() -> None:
@@ -81,7 +119,7 @@ def fit(
 
     def evaluate_now() -> None:
         state.evaluation_due = True
-        if evaluate and (metrics := evaluate()) is not None:  # None: a signal came in between
+        if evaluate and (metrics := evaluate()) is not None:  # None: a signal interrupted it
             state.evaluation_due = False
             state.judge(metrics, plan)
             tell("on_evaluate", metrics=metrics)
@@ -122,13 +160,104 @@ def fit(
     return state
 
 
-def groups_of(number: int, batches: Iterable[Any]) -> Iterator[list[Any]]:
-    """Lists of `number` consecutive batches; the last list of an epoch may be shorter and is trained on like any other."""
+def groups_of(number: int, batches: Iterable[BatchT]) -> Iterator[list[BatchT]]:
+    """Yield lists of `number` consecutive batches. The last list of an epoch may be shorter and is trained on too."""
     batches = iter(batches)
     while group := list(islice(batches, number)):
         yield group
 
 
 def due(every: int, step: int) -> bool:
-    """Whether something done every so many steps (0: never) is due after this one."""
+    """Return whether something that happens `every` so many steps (0: never) is due after this step."""
     return bool(every) and step % every == 0
+
+
+# What the loop is given
+
+
+class TrainingBatch(Protocol):
+    """This process's share of a batch. If `numbers` is empty, so is the share, and its one row counts for nothing."""
+
+    @property
+    def inputs(self) -> Mapping[str, object]: ...
+    @property
+    def labels(self) -> Any: ...  # what the loss takes
+    @property
+    def numbers(self) -> Sized: ...  # which rows of the data these are
+    @property
+    def size(self) -> int: ...  # the number of rows over all processes
+
+
+class BatchSource(Protocol[BatchOut]):
+    """The batches of each epoch. `skip`: how many batches of the epoch were already trained on."""
+
+    def epoch(self, epoch: int, skip: int) -> Iterator[BatchOut]: ...
+
+
+class Scheduler(Protocol):
+    """A learning rate schedule."""
+
+    def step(self) -> None: ...
+
+
+class StepBackend(Protocol):
+    """How a step is executed: the verbs of `train_step`."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def forward(self, model: torch.nn.Module, is_last: bool = True) -> AbstractContextManager[None]:
+        """Return the context of a forward pass. `is_last`: its backward pass completes the gradients of the step."""
+
+    def move(self, data: DataT) -> DataT:
+        """Return a tensor, or a dict of tensors, on the device."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a loss."""
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the factor that fp16 multiplies losses with."""
+
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to `max_norm` (0: never), and return the norm they had."""
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights."""
+
+
+class RunPlan(Protocol):
+    """When to log, evaluate, save and stop, in steps (0: never)."""
+
+    @property
+    def max_steps(self) -> int: ...
+    @property
+    def accumulate(self) -> int: ...  # batches per step
+    @property
+    def batches_per_epoch(self) -> int: ...
+    @property
+    def log_every(self) -> int: ...
+    @property
+    def eval_every(self) -> int: ...
+    @property
+    def save_every(self) -> int: ...
+    @property
+    def eval_on_start(self) -> bool: ...
+
+
+class RunState(Protocol):
+    """Where training stands: `batch` counts the batches of this epoch, `unlogged` holds loss and norm of each step."""
+
+    step: int
+    epoch: int
+    batch: int
+    stop_reason: str | None
+    evaluation_due: bool
+    unlogged: list[list[float]]
+    asked_to_stop: int  # the signal this process received
+    signal: int  # the signal all processes act on
+
+    def read(self, figures: list[list[float]]) -> None:
+        """Take the losses and norms of the latest steps; raise `FloatingPointError` if one is not finite."""
+
+    def judge(self, metrics: dict[str, float], plan: Any) -> None:
+        """Compare an evaluation with the best one; set `stop_reason` if there was no progress for too long."""
