@@ -31,7 +31,17 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # The loop, how to make it fast, and what people see.
     "FLOOR 2": ("engine.", "speed.", "outcomes", "show."),
     # Whole tasks, assembled from parts.
-    "FLOOR 3": ("backends.", "training.", "compatibility", "trainer", "predictor", "assembly", "processes", "seeds"),
+    "FLOOR 3": (
+        "backends.",
+        "training.",
+        "compatibility",
+        "trainer",
+        "predictor",
+        "assembly",
+        "processes",
+        "gpu_memory",
+        "seeds",
+    ),
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.

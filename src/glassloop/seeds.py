@@ -14,7 +14,7 @@ from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.assembly import assemble
-from glassloop.backends.choose import choose_backend, choose_device, launched_processes, memory_need, places
+from glassloop.backends.choose import choose_backend, choose_device, launched_processes
 from glassloop.backends.plain import PlainBackend
 from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.data.encoding import lengths_of
@@ -22,6 +22,7 @@ from glassloop.engine.history import versions
 from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
 from glassloop.files import absolute_name, user_path, write_text
+from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.records import decoded, read_json
@@ -107,7 +108,7 @@ def train_seeds(
             if not given["training"].get("output_dir"):
                 remove_if_empty(folder)
             raise
-        width = at_once or places(choose_device(args.device), need)
+        width = at_once or runs_at_once(choose_device(args.device), need)
     with locked(folder, say), noted_signals() as got:
         if resume is None:
             refuse_taken(folder)  # by a run that held the lock until now

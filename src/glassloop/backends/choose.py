@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -18,9 +15,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.errors import SettingsError, say
 from glassloop.machine import GOOD, bf16_found
 
-MOST_AT_ONCE = 8
 MOMENT = 0.3
-FREE_MEMORY = "import torch; print(torch.cuda.mem_get_info()[0])"
 
 
 def choose_device(wanted: str) -> str:
@@ -142,18 +137,3 @@ def split_backend(accelerator: Any) -> PlainBackend:
         PartialState().distributed_type = DistributedType.FSDP  # else the next AcceleratorState() takes it back
     state.fsdp_plugin.cpu_ram_efficient_loading = False
     return SplitBackend(accelerator)
-
-
-def memory_need(num_parameters: int, num_tokens: float) -> float:
-    """Bytes of GPU memory, rather too many: the context and its libraries, 24 for a weight (itself, its gradient, AdamW's two,
-    copies), and for a token the activations of fp32 layers: by layers of 384 to 1,024 that is up to 2.3 % of the weights."""
-    return 2 * 2**30 + 24 * num_parameters + num_tokens * max(0.025 * num_parameters, 2**16)
-
-
-def places(device: str, need: float) -> int:
-    """How many runs to train at once: what fits a GPU's free memory, asked by another process; elsewhere one."""
-    if device != "cuda":
-        return 1
-    asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
-    free = int(asked.stdout) if asked.returncode == 0 and asked.stdout.strip().isdigit() else 0
-    return max(1, min(MOST_AT_ONCE, os.cpu_count() or 1, math.floor(0.9 * free / need)))

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from glassloop.arguments import TrainingArguments
 from glassloop.backends import choose as devices
 from glassloop.backends.accelerate import AccelerateBackend
-from glassloop.backends.choose import choose_backend, choose_device, choose_precision, launched_processes, memory_need, places
+from glassloop.backends.choose import choose_backend, choose_device, choose_precision, launched_processes
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.errors import SettingsError
@@ -287,38 +287,3 @@ def test_fsdp_where_it_cannot_be(says, fsdp, monkeypatch: pytest.MonkeyPatch) ->
         choose_backend(TrainingArguments(), splittable(monkeypatch, known=False))
     with says("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):
         choose_backend(TrainingArguments(), splittable(monkeypatch, gpu=True))
-
-
-# --- several runs on one device ----------------------------------------------------------------------------------
-
-GIB = 2**30
-
-
-@pytest.mark.parametrize(
-    ("free", "cores", "found"),
-    [(139 * GIB, 16, 8), (139 * GIB, 4, 4), (20 * GIB, 16, 3), (1 * GIB, 16, 1), (None, 16, 1)],
-    ids=["at most eight", "at most the cores", "what fits", "one is always tried", "nobody knows"],
-)
-def test_as_many_runs_as_a_gpu_has_room_for(monkeypatch, free: int | None, cores: int, found: int) -> None:
-    """Free memory is asked for in another process; a tenth of it is left alone."""
-    answer = f"print({free})" if free is not None else "raise SystemExit(1)"
-    monkeypatch.setattr(devices, "FREE_MEMORY", answer)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert places("cuda", 5 * GIB) == found
-
-
-def test_one_run_at_a_time_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "FREE_MEMORY", f"print({139 * GIB})")
-    assert [places("cpu", 1.0), places("mps", 1.0)] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("num_parameters", "layers", "hidden", "heads"),
-    [(22_700_000, 6, 384, 12), (110_000_000, 12, 768, 12), (335_000_000, 24, 1024, 16)],
-)
-def test_the_need_of_a_run_is_not_too_small(num_parameters: int, layers: int, hidden: int, heads: int) -> None:
-    """Activations of a layer in fp32 without fused attention: tokens x (68 hidden + 10 heads length) bytes."""
-    length, rows = 512, 16
-    activations = rows * length * layers * (68 * hidden + 10 * heads * length)
-    least = 16 * num_parameters + activations
-    assert least < memory_need(num_parameters, rows * length) < 4 * least + 3 * GIB
