@@ -16,7 +16,7 @@ from glassloop import Predictor, Trainer, TrainingArguments
 from glassloop.backends import admission
 from glassloop.backends import packed as backends
 from glassloop.errors import ModelError
-from glassloop.speed.encoders import packed_model as savings
+from glassloop.speed.encoders import fast_model, replaced_layers
 
 STEPS = 6
 
@@ -63,9 +63,9 @@ def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, traine
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nobody looked at a model before it is packed."""
-    for module in (backends, savings):
+    for module in (backends, fast_model):
         monkeypatch.setattr(module, "why_not_packed", lambda model: None)
-    monkeypatch.setattr(savings, "packs_layers", lambda model: True)
+    monkeypatch.setattr(fast_model, "has_replaceable_layers", lambda model: True)
 
 
 MISTAKEN = {"mean head": lambda: custom(MeanHead), "ernie with tasks": ernie_with_tasks, "activation": replaced_activation}
@@ -116,8 +116,10 @@ class WrongGradient(torch.autograd.Function):
 
 def test_gradients_that_differ_by_a_hundredth_are_found_out(trainer_of, monkeypatch) -> None:
     """The logits are right; only training would go another way."""
-    usual = savings.Savings.embed
-    monkeypatch.setattr(savings.Savings, "embed", lambda self, *args, **given: WrongGradient.apply(usual(self, *args, **given)))
+    usual = replaced_layers.ReplacedLayers.embed
+    monkeypatch.setattr(
+        replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: WrongGradient.apply(usual(self, *args, **given))
+    )
     trainer = trainer_of(bert())
     trainer.evaluate()
     assert trainer.backend.name == "packed"
@@ -182,10 +184,10 @@ def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, 
     usual = predictor.predict("the film was good")[0].logits
     assert predictor.backend.name == "packed"
     assert predictor.backend.proofs[predictor.model].logits < 1e-5
-    monkeypatch.setattr(savings.Savings, "embed", lambda self, *args, **given: embed(self, *args, **given) * 1.1)
+    monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: embed(self, *args, **given) * 1.1)
     other = Predictor(tmp_path / "model", device="cpu")
     assert other.predict("the film was good")[0].logits == pytest.approx(usual, abs=1e-5)
     assert other.backend.name == "plain"
 
 
-embed = savings.Savings.embed
+embed = replaced_layers.ReplacedLayers.embed

@@ -14,10 +14,10 @@ from packs import ALIKE, FAST, token_rows
 from strange_models import STRANGE, MeanHead, bert, custom
 
 from glassloop import Trainer, TrainingArguments
+from glassloop.backends import graphs
 from glassloop.backends import packed as backends
 from glassloop.backends.admission import proof_of
-from glassloop.speed.encoders import packed_model as savings
-from glassloop.speed.encoders import recognition
+from glassloop.speed.encoders import fast_model, recognition
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -80,10 +80,10 @@ def test_a_model_that_reads_padding_is_not_padded_further(precision: str, traine
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nobody looked at a model before it is packed and captured."""
-    for module in (backends, savings):
+    for module in (backends, fast_model):
         monkeypatch.setattr(module, "why_not_packed", lambda model: None)
-    monkeypatch.setattr(savings, "packs_layers", lambda model: True)
-    monkeypatch.setattr(backends, "why_not_as_built", lambda model: None)
+    monkeypatch.setattr(fast_model, "has_replaceable_layers", lambda model: True)
+    monkeypatch.setattr(graphs, "why_not_unmodified", lambda model: None)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -105,11 +105,11 @@ def test_a_value_that_a_graph_would_hold_fast_is_found_out(trainer_of, monkeypat
             self.seen[0] += 1.0
             return found
 
-    monkeypatch.setattr(backends, "why_not_as_built", lambda model: None)
+    monkeypatch.setattr(graphs, "why_not_unmodified", lambda model: None)
     model = Counting(bert().config)
     model.seen = [0.0]
     trainer = trainer_of(model)
     assert trainer.backend.name == "graphs"
     trainer.prove()
     assert trainer.backend.name == "plain"
-    assert recognition.why_not_as_built(model) is not None, "and it is recognised before"
+    assert recognition.why_not_unmodified(model) is not None, "and it is recognised before"

@@ -16,12 +16,12 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.graphs import GraphsBackend
 from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.capture.graph_step import GraphStep, NoUpdate
-from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
 from glassloop.speed.operations.attention import attend, attend_backward, can_flash
-from glassloop.speed.operations.torch_operations import Elementwise
+from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -52,16 +52,16 @@ class Bench:
             for weight in self.model.parameters():
                 if weight.dim() == 1:
                     weight.add_((torch.randn(weight.shape, generator=source) * 0.1).cuda())
-        self.layer, self.tables, self.low = layers_of(self.model)[0], tables_of(self.model), low
-        self.storage = Storage(self.model, layers_of(self.model), set(), first_vectors=self.tables.vectors, low=low)
+        self.layer, self.tables, self.low = layers_of(self.model)[0], embeddings_of(self.model), low
+        self.storage = FlatStorage(self.model, layers_of(self.model), set(), embedding_vectors=self.tables.vectors, low=low)
         self.storage.open_for_training()
         device = torch.device("cuda")
         if kind == "fused":
-            from glassloop.speed.operations.triton_operations import Fused
+            from glassloop.speed.operations.triton_operations import TritonOperations
 
-            self.ops: Any = Fused(device, low)
+            self.ops: Any = TritonOperations(device, low)
         else:
-            self.ops = Elementwise(device, low)
+            self.ops = TorchOperations(device, low)
         self.ops.start(self.storage, measures(rows), training=True)
 
     def gradient(self, weight: Any) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_the_norm_of_a_sum_and_its_gradient(low: torch.dtype, width: int, more: 
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
             y, low_y, saved = ops.norm(
-                x.to(low), store.in_low(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
+                x.to(low), store.matmul_weight(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
                 layer.out_norm.bias, layer.out_norm.eps, 0.0,
             )  # fmt: skip
             further = other.to(low) if more else None
@@ -112,7 +112,7 @@ def test_gelu_and_its_gradient(low: torch.dtype, width: int, form: str) -> None:
     for bench in both(low, width):
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            raised, active = ops.gelu(x.to(low), store.in_low(layer.up.weight), layer.up.bias, form)
+            raised, active = ops.gelu(x.to(low), store.matmul_weight(layer.up.weight), layer.up.bias, form)
             by_raised = ops.gelu_backward(grad.to(low), raised, layer.up, form, store)
             ops.finish(store)
         found.append([active.float(), by_raised.float(), bench.gradient(layer.up.bias)])
@@ -189,7 +189,7 @@ def masked_norm(bench: Bench, rate: float, rows: int = 512) -> tuple[torch.Tenso
     x, residual = torch.zeros(rows, WIDTH).cuda(), torch.zeros(rows, WIDTH).cuda()
     with torch.no_grad():
         y, _, saved = bench.ops.norm(
-            x.to(bench.low), bench.storage.in_low(layer.out.weight), ones, residual, ones, zeros, 1e-12, rate
+            x.to(bench.low), bench.storage.matmul_weight(layer.out.weight), ones, residual, ones, zeros, 1e-12, rate
         )
     return y < 0, saved
 
@@ -276,7 +276,7 @@ def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> 
     for kind in (torch.bfloat16, torch.float32):
         parts = [part.to(kind).contiguous() for part in (asked, key, value)]
         assert can_flash(parts[0]) == (kind is torch.bfloat16)
-        out, saved = attend(*parts, packing, 0.0, Elementwise(torch.device("cuda")).masks, window)
+        out, saved = attend(*parts, packing, 0.0, TorchOperations(torch.device("cuda")).masks, window)
         grads = [part.float() for part in attend_backward(grad.to(kind), saved)]
         found.append([out.float()[: len(grad) if firsts_only else 54], *grads])
     for mine, plain in zip(*found, strict=True):
@@ -294,7 +294,7 @@ def test_twenty_steps_have_the_bits_of_torchs_adamw(low: torch.dtype, decay: flo
     mine, other = tiny_model().cuda(), tiny_model().cuda()
     groups = decay_groups(mine, decay)
     spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-    storage = Storage(mine, layers_of(mine), spared, first_vectors=tables_of(mine).vectors, low=low)
+    storage = FlatStorage(mine, layers_of(mine), spared, embedding_vectors=embeddings_of(mine).vectors, low=low)
     storage.open_for_training()
     flat, plain = FlatAdamW(groups, storage, **options), torch.optim.AdamW(decay_groups(other, decay), **options)
     for step in range(20):
@@ -314,9 +314,9 @@ def test_twenty_steps_have_the_bits_of_torchs_adamw(low: torch.dtype, decay: flo
         for weight, peer in zip(mine.parameters(), other.parameters(), strict=True):
             assert torch.equal(weight, peer), f"step {step + 1}: {(weight - peer).abs().max():.1e}"
     matrix = layers_of(mine)[0].up.weight
-    assert torch.equal(storage.in_low(matrix), matrix.detach().to(low)), "products read today's weights"
+    assert torch.equal(storage.matmul_weight(matrix), matrix.detach().to(low)), "products read today's weights"
     bias = layers_of(mine)[1].query.bias
-    assert torch.equal(storage.low_bias(bias), bias.detach().to(low))
+    assert torch.equal(storage.matmul_bias(bias), bias.detach().to(low))
 
 
 # --- whole trainings ---------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def capture(self: GraphStep, *given: Any) -> Any:
         entry = original(self, *given)
-        if not isinstance(self.optimizer, NoUpdate):  # else the check before the first step
+        if not isinstance(self.optimizer, IdleOptimizer):  # else the check before the first step
             found.append(entry is not None)
         return entry
 

@@ -67,13 +67,13 @@ def fast_figures(model: nn.Module, batches: Any, backend: Any, *, trains: bool) 
         with backend.forward(model):
             logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
         backend.backward(weighed(logits))
-        storage.close_gaps()
+        storage.zero_missing_gradients()
         storage.clear()
         return logits.detach()
 
     logits = backend.tried(step, [first], [second])
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    return Figures(logits, {name: storage.whole_gradient(weight) for name, weight in named}, widened)
+    return Figures(logits, {name: storage.full_gradient(weight) for name, weight in named}, widened)
 
 
 def distance(found: Figures, wanted: Figures) -> tuple[float, float]:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from glassloop.backends.packed import PackedBackend
-from glassloop.speed.capture.graph_step import GraphStep, NoSchedule, NoUpdate
+from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
 from glassloop.speed.capture.precompile import rehearsal
-from glassloop.speed.encoders.packed_model import Savings
 from glassloop.speed.encoders.parts import layers_of
-from glassloop.speed.encoders.recognition import why_not_as_built, why_not_flat
+from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodified
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.packing.layout import STEPS_OF_FLASH, STEPS_OF_LENGTH, joined, pack
+from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, joined, pack
 
 
 class GraphsBackend(PackedBackend):
@@ -35,7 +35,7 @@ class GraphsBackend(PackedBackend):
 
     def why_not(self, model: Any) -> str | None:
         """A model that cannot be packed is run padded and its steps captured, if it is exactly what transformers builds."""
-        return "fp16 needs a scaler" if self.precision == "fp16" else why_not_flat(model) or why_not_as_built(model)
+        return "fp16 needs a scaler" if self.precision == "fp16" else why_not_flat(model) or why_not_unmodified(model)
 
     @contextmanager
     def stage(self) -> Iterator[None]:
@@ -53,29 +53,29 @@ class GraphsBackend(PackedBackend):
     ) -> Callable[[list[Any]], torch.Tensor]:
         if self.shown:  # on_gradients is to be called in every step, not only in those that are captured
             return super().runner(step, optimizer, scheduler, say)
-        captured = partial(GraphStep, partial(step, scheduler=NoSchedule()), optimizer, scheduler, say)
-        if not isinstance(self.savings, Savings):
+        captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), optimizer, scheduler, say)
+        if not isinstance(self.savings, ReplacedLayers):
             return captured(own_modules=True)
         self.rehearse(self.savings, optimizer)
         return captured()
 
     def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
         """Modules of a model's own are captured with `other` and replayed with `group`: what the graph holds fast shows."""
-        if isinstance(self.savings, Savings):
+        if isinstance(self.savings, ReplacedLayers):
             self.rehearse(self.savings, None)
-        if self.shown or isinstance(self.savings, Savings):
+        if self.shown or isinstance(self.savings, ReplacedLayers):
             return step(group)
-        run = GraphStep(step, NoUpdate(), NoSchedule(), lambda line: None, own_modules=True)
+        run = GraphStep(step, IdleOptimizer(), IdleScheduler(), lambda line: None, own_modules=True)
         run(other)
         run(other)
         return run(group)
 
-    def rehearse(self, savings: Savings, optimizer: FlatAdamW | None) -> None:
+    def rehearse(self, savings: ReplacedLayers, optimizer: FlatAdamW | None) -> None:
         """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""
         model, was_training = savings.model, savings.model.training
         steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
         nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
-        inputs = pack(nothing, nothing[0], savings.first_position, (STEPS_OF_LENGTH, STEPS_OF_FLASH))
+        inputs = pack(nothing, nothing[0], savings.first_position, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
         inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
         with torch.random.fork_rng([torch.cuda.current_device()]), rehearsal():
             self.backward(model(**inputs).logits.float().sum())

@@ -16,13 +16,14 @@ from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.optimizer import decay_groups
 from glassloop.run_folder import Difference
-from glassloop.speed.encoders.module_savings import ModuleSavings
-from glassloop.speed.encoders.packed_model import Savings, choose_vocabulary, make_savings
+from glassloop.speed.encoders.fast_model import make_fast_model
+from glassloop.speed.encoders.own_layers import OwnLayers
 from glassloop.speed.encoders.parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.vocabulary import Vocabulary, used_ids
-from glassloop.speed.packing.layout import STEPS_OF_LENGTH
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
+from glassloop.speed.packing.layout import LENGTH_MULTIPLE
 from glassloop.speed.packing.packed_batches import PackedBatches
 
 
@@ -33,7 +34,7 @@ class PackedBackend(PlainBackend):
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
-        self.savings: Savings | ModuleSavings | None = None
+        self.savings: ReplacedLayers | OwnLayers | None = None
         self.known: list[Any] = []  # the data sets whose words the savings know
         self.optimizer: FlatAdamW | None = None
         self.shown = False  # whether somebody looks at gradients, and may change them
@@ -54,12 +55,12 @@ class PackedBackend(PlainBackend):
         groups = decay_groups(model, weight_decay)
         spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
         self.known = list(data_sets)
-        self.savings = make_savings(
+        self.savings = make_fast_model(
             model,
             self.low,
             no_decay=spared,
             vocabulary=None if shown else self.vocabulary_of(model, data_sets, weight_decay),
-            low_gradients=self.low is not torch.float32 and self.device.type == "cuda" and not (shown or adds),
+            low_precision_gradients=self.low is not torch.float32 and self.device.type == "cuda" and not (shown or adds),
         )
         self.savings.open_for_training()
         self.shown = shown
@@ -86,7 +87,7 @@ class PackedBackend(PlainBackend):
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = make_savings(model, self.low, trains=False)
+        self.savings = make_fast_model(model, self.low, trains=False)
         try:
             yield
         finally:
@@ -133,7 +134,7 @@ class PackedBackend(PlainBackend):
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
         if self.shown:
-            self.savings.storage.take_over()
+            self.savings.storage.adopt_gradients()
         return self.optimizer.clip(max_norm)
 
     def step(self, optimizer: Any) -> None:
@@ -151,7 +152,7 @@ class PackedBackend(PlainBackend):
                 names.append(f"{self.precision} copies of weights")
         return names
 
-    def vocabulary_of(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> Vocabulary | None:
+    def vocabulary_of(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> ReducedVocabulary | None:
         """The word vectors that are trained: those that occur in the data; None for all of them, as random rows need."""
         if any(rows_repeat(rows) is not Repeats.SAME for rows in data_sets):
             return None
@@ -164,5 +165,5 @@ def with_few_shapes(batches: Batches) -> Batches:
     found = copy(batches)
     if isinstance(batches.collate, PaddingCollator):
         collate = found.collate = copy(batches.collate)
-        collate.multiple = lcm(collate.multiple, STEPS_OF_LENGTH)
+        collate.multiple = lcm(collate.multiple, LENGTH_MULTIPLE)
     return found

@@ -14,13 +14,13 @@ from glassloop.data.batches import Batch
 MOST_GRAPHS = 64  # beyond so many shapes, the rest is run as it is written
 
 
-class NoSchedule:
+class IdleScheduler:
     """Stands in for the schedule while a step is captured: the rate is stepped outside, once a step."""
 
     def step(self) -> None: ...
 
 
-class NoUpdate:
+class IdleOptimizer:
     """Stands in for the optimizer of a step that changes no weight."""
 
     def refresh(self) -> None: ...
@@ -39,7 +39,7 @@ class GraphStep:
         self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None], *,
         own_modules: bool = False,
     ) -> None:  # fmt: skip
-        self.made = made_on_device if own_modules else nullcontext
+        self.made = created_on_device if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
         self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
         self.ran: set[Hashable] = set()  # the shapes that were run as they are written
@@ -70,7 +70,7 @@ class GraphStep:
 
     def capture(self, key: Hashable, group: list[Batch]) -> tuple[Any, list[Batch], torch.Tensor] | None:
         """The graph of this shape; None where the step cannot be captured: if it was run before, that is the last try."""
-        static = [still_copy(batch) for batch in group]
+        static = [static_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         put_back = random_state()
@@ -93,7 +93,7 @@ class GraphStep:
         return self.entries[key]
 
 
-class Filled(TorchFunctionMode):
+class FillOnDevice(TorchFunctionMode):
     """A number becomes a tensor by being filled in where it is wanted; `torch.tensor` would copy it there from the CPU."""
 
     def __torch_function__(
@@ -111,9 +111,9 @@ class Filled(TorchFunctionMode):
 
 
 @contextmanager
-def made_on_device() -> Iterator[None]:
+def created_on_device() -> Iterator[None]:
     """What a model's own modules make of nothing is made on the GPU: a copy from the CPU cannot be captured."""
-    with torch.device("cuda"), Filled():
+    with torch.device("cuda"), FillOnDevice():
         yield
 
 
@@ -123,7 +123,7 @@ def shape_of(batch: Batch) -> Hashable:
     return (*inputs, tuple(batch.labels.shape) if batch.labels is not None else None, batch.size)
 
 
-def still_copy(batch: Batch) -> Batch:
+def static_copy(batch: Batch) -> Batch:
     """A copy on the device whose tensors stay where they are."""
     inputs = {name: on_device(value) if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
     return Batch(inputs, on_device(batch.labels) if batch.labels is not None else None, batch.numbers, batch.size)

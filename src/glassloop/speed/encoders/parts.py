@@ -14,7 +14,7 @@ BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", 
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerParts:
     """attention (query, key, value, out), a sum and its norm; feed-forward (up, GELU, down), a sum and its norm."""
 
     module: nn.Module
@@ -51,7 +51,7 @@ class Layer:
         ]  # fmt: skip
 
 
-def layers_of(model: Any) -> list[Layer]:
+def layers_of(model: Any) -> list[LayerParts]:
     """The layers of an encoder in a known form, each once (ALBERT runs one several times); empty where it has another."""
     config = model.config
     form = ACTIVATIONS.get(str(getattr(config, "hidden_act", getattr(config, "activation", ""))))
@@ -66,36 +66,36 @@ def layers_of(model: Any) -> list[Layer]:
         return []
 
 
-def calls_of(model: Any) -> int:
+def num_layer_calls(model: Any) -> int:
     """How many layers a forward pass goes through."""
     return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
 
 
-def bert_layers(encoder: Any, form: str) -> Iterator[Layer]:
+def bert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
     for layer in encoder.encoder.layer:
         inner, after = layer.attention.self, layer.attention.output
-        yield Layer(
+        yield LayerParts(
             layer, inner.query, inner.key, inner.value, after.dense, after.LayerNorm,
             layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm,
             inner.num_attention_heads, form, (inner.dropout, after.dropout, layer.output.dropout),
         )  # fmt: skip
 
 
-def albert_layers(encoder: Any, form: str) -> Iterator[Layer]:
+def albert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
     for group in encoder.encoder.albert_layer_groups:
         for layer in group.albert_layers:
             inner = layer.attention
-            yield Layer(
+            yield LayerParts(
                 layer, inner.query, inner.key, inner.value, inner.dense, inner.LayerNorm,
                 layer.ffn, layer.ffn_output, layer.full_layer_layer_norm,
                 inner.num_attention_heads, form, (inner.attention_dropout, inner.output_dropout, None),
             )  # fmt: skip
 
 
-def distilbert_layers(encoder: Any, form: str) -> Iterator[Layer]:
+def distilbert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
     for layer in encoder.transformer.layer:
         inner = layer.attention
-        yield Layer(
+        yield LayerParts(
             layer, inner.q_lin, inner.k_lin, inner.v_lin, inner.out_lin, layer.sa_layer_norm,
             layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm,
             inner.n_heads, form, (inner.dropout, None, layer.ffn.dropout),
@@ -103,7 +103,7 @@ def distilbert_layers(encoder: Any, form: str) -> Iterator[Layer]:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class EmbeddingParts:
     """The vectors of words, positions and token types, whose sum is normed: how these families start."""
 
     module: nn.Module
@@ -118,13 +118,13 @@ class Tables:
         return [self.norm.weight, self.norm.bias]
 
 
-def tables_of(model: Any) -> Tables | None:
+def embeddings_of(model: Any) -> EmbeddingParts | None:
     """The tables of a model in a known form."""
     found = getattr(model.base_model, "embeddings", None)
     names = ("word_embeddings", "position_embeddings", "LayerNorm", "dropout")
     if found is None or not all(hasattr(found, name) for name in names):
         return None
-    return Tables(
+    return EmbeddingParts(
         found, found.word_embeddings, found.position_embeddings, getattr(found, "token_type_embeddings", None),
         found.LayerNorm, found.dropout,
     )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
 
 # Classifiers of transformers, by exact type, whose forward pass is: the encoder, then the first token of each row.
 FIRST_TOKEN_CLASSIFIERS = (
@@ -44,12 +44,12 @@ def is_from_transformers(kind: type) -> bool:
     return kind.__module__.startswith("transformers.models.")
 
 
-def packs_layers(model: nn.Module) -> bool:
+def has_replaceable_layers(model: nn.Module) -> bool:
     """Whether this is a classifier whose layers have a fast form."""
     return type(model).__name__ in FIRST_TOKEN_CLASSIFIERS and is_from_transformers(type(model))
 
 
-def packs_modules(model: nn.Module) -> bool:
+def packs_own_layers(model: nn.Module) -> bool:
     """Whether this is a classifier whose own modules take packed tokens."""
     return type(model).__name__ in MODULE_CLASSIFIERS and is_from_transformers(type(model))
 
@@ -57,14 +57,16 @@ def packs_modules(model: nn.Module) -> bool:
 def why_not_packed(model: Any) -> str | None:
     """Why packed batches cannot be given to a model; None where they can."""
     kind = type(model).__name__
-    if not (packs_layers(model) or packs_modules(model)):
+    if not (has_replaceable_layers(model) or packs_own_layers(model)):
         return f"{kind} is not one of the classifiers that can be packed"
-    if (changed := why_not_as_built(model)) is not None:
+    if (changed := why_not_unmodified(model)) is not None:
         return changed
-    if packs_layers(model):
+    if has_replaceable_layers(model):
         if not layers_of(model):
             return f"{kind} has layers of another form"
-        if tables_of(model) is None or not all(plain_table(part) for part in model.modules() if isinstance(part, nn.Embedding)):
+        if embeddings_of(model) is None or not all(
+            plain_table(part) for part in model.modules() if isinstance(part, nn.Embedding)
+        ):
             return f"{kind} has embeddings of another form"
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             return f"{kind} takes no position_ids"
@@ -73,7 +75,7 @@ def why_not_packed(model: Any) -> str | None:
     return None
 
 
-def why_not_as_built(model: Any) -> str | None:
+def why_not_unmodified(model: Any) -> str | None:
     """Why a model is not exactly what transformers builds from its config; None where it is.
 
     A fast path reads weights without calling the modules that hold them, and a captured CUDA graph calls nothing at all:
@@ -116,7 +118,7 @@ def plain_table(table: nn.Embedding) -> bool:
 
 def unplaced_weight(model: Any) -> str | None:
     """The name of an encoder weight that no fast layer and no fast table reads; None where all have their place."""
-    tables, placed = tables_of(model), set()
+    tables, placed = embeddings_of(model), set()
     for layer in layers_of(model):
         placed |= {id(weight) for group in (*layer.matrices, layer.vectors) for weight in group}
     if tables is not None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.encoders.parts import Tables
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.encoders.parts import EmbeddingParts
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 
-class Embedded(torch.autograd.Function):
+class EmbeddingSum(torch.autograd.Function):
     """y = drop(norm(word + type + position)). Gradients go straight to the storage, and only where there are any."""
 
     @staticmethod
     def forward(
-        ctx: Any, anchor: torch.Tensor, tables: Tables, packing: Packing, storage: Storage, ops: Any, training: bool,
-        padding_row: int,
+        ctx: Any, anchor: torch.Tensor, tables: EmbeddingParts, packing: Packing, storage: FlatStorage, ops: Any,
+        training: bool, padding_row: int,
     ) -> torch.Tensor:  # fmt: skip
         views = [
             storage.table(table.weight) if table is not None else None

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.encoders.parts import Layer
+from glassloop.speed.encoders.parts import LayerParts
 from glassloop.speed.operations.attention import attend, attend_backward, kept_of, with_dummy
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 aten = torch.ops.aten
@@ -24,35 +24,35 @@ class PostNormLayer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, anchor: torch.Tensor, layer: Layer, packing: Packing, storage: Storage, ops: Any,
+        ctx: Any, x: torch.Tensor, anchor: torch.Tensor, layer: LayerParts, packing: Packing, storage: FlatStorage, ops: Any,
         training: bool, firsts_only: bool, after_layer: bool,
     ) -> torch.Tensor:  # fmt: skip
         attention_rate, out_rate, down_rate = layer.rates if training else (0.0, 0.0, 0.0)
         low_x = ops.low(x)
         query, key, value = (part.weight for part in (layer.query, layer.key, layer.value))
         width = query.shape[0]
-        bias = storage.low_bias(layer.query.bias, layer.key.bias, layer.value.bias)
+        bias = storage.matmul_bias(layer.query.bias, layer.key.bias, layer.value.bias)
         source, low_source = x, low_x
         if firsts_only:
             source, low_source = x.index_select(0, packing.firsts), low_x.index_select(0, packing.firsts)
-            asked = ops.linear(low_source, storage.in_low(query), bias[:width]).view(len(source), layer.heads, -1)
+            asked = ops.linear(low_source, storage.matmul_weight(query), bias[:width]).view(len(source), layer.heads, -1)
         if firsts_only and x.is_cuda:  # there, few launches count for more than few products
-            known = ops.linear(low_x, storage.in_low(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
+            known = ops.linear(low_x, storage.matmul_weight(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
             attended, saved_attention = attend(asked, known[:, 0], known[:, 1], packing, attention_rate, ops.masks)
         elif firsts_only:
             attended, saved_attention = attend_firsts(asked, low_x, layer, packing, storage, attention_rate, ops.masks)
         else:
-            heads = ops.linear(low_x, storage.in_low(query, key, value), bias).view(len(x), 3, layer.heads, -1)
+            heads = ops.linear(low_x, storage.matmul_weight(query, key, value), bias).view(len(x), 3, layer.heads, -1)
             attended, saved_attention = ops.attend(heads, packing, attention_rate)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.norm(
-            low_attended, storage.in_low(layer.out.weight), layer.out.bias, source, out_norm.weight, out_norm.bias,
+            low_attended, storage.matmul_weight(layer.out.weight), layer.out.bias, source, out_norm.weight, out_norm.bias,
             out_norm.eps, out_rate,
         )  # fmt: skip
-        raised, low_active = ops.gelu(low_h, storage.in_low(layer.up.weight), layer.up.bias, layer.form)
+        raised, low_active = ops.gelu(low_h, storage.matmul_weight(layer.up.weight), layer.up.bias, layer.form)
         y, low_y, saved_down = ops.norm(
-            low_active, storage.in_low(layer.down.weight), layer.down.bias, h, down_norm.weight, down_norm.bias,
+            low_active, storage.matmul_weight(layer.down.weight), layer.down.bias, h, down_norm.weight, down_norm.bias,
             down_norm.eps, down_rate,
         )  # fmt: skip
         ops.remember_low(y, low_y)
@@ -67,36 +67,36 @@ class PostNormLayer(torch.autograd.Function):
         ctx.kept = None
         by_h, by_down = ops.norm_backward(grad, None, saved_down, layer.down, layer.down_norm, storage)
         storage.add_product([layer.down.weight], by_down, low_active)
-        by_raised = ops.gelu_backward(by_down @ storage.in_low(layer.down.weight), raised, layer.up, layer.form, storage)
+        by_raised = ops.gelu_backward(by_down @ storage.matmul_weight(layer.down.weight), raised, layer.up, layer.form, storage)
         storage.add_product([layer.up.weight], by_raised, low_h)
-        more = by_raised @ storage.in_low(layer.up.weight)
+        more = by_raised @ storage.matmul_weight(layer.up.weight)
         by_source, by_out = ops.norm_backward(by_h, more, saved_out, layer.out, layer.out_norm, storage)
         storage.add_product([layer.out.weight], by_out, low_attended)
-        by_attended = by_out @ storage.in_low(layer.out.weight)
+        by_attended = by_out @ storage.matmul_weight(layer.out.weight)
         by_attended = by_attended.view(len(by_attended), layer.heads, -1)
         linears = [layer.query, layer.key, layer.value]
         weights = [part.weight for part in linears]
         if not firsts_only:
             joined = ops.attend_backward(by_attended, saved_attention, linears, storage)
             storage.add_product(weights, joined, low_x)
-            return (ops.add_product(by_source, joined, storage.in_low(*weights), after_layer), *[None] * 8)
+            return (ops.add_product(by_source, joined, storage.matmul_weight(*weights), after_layer), *[None] * 8)
         if grad.is_cuda:
             flat = [part.reshape(part.shape[0], -1) for part in attend_backward(by_attended, saved_attention)]
             query = ops.join(flat[:1], linears[:1], storage)
             joined = ops.join(flat[1:], linears[1:], storage)
             storage.add_product(weights[1:], joined, low_x)
-            by_x = (joined @ storage.in_low(*weights[1:])).float()
+            by_x = (joined @ storage.matmul_weight(*weights[1:])).float()
         else:
             by_query, by_x = attend_firsts_backward(by_attended, saved_attention, layer, storage)
             query = ops.join([by_query.reshape(len(by_query), -1)], linears[:1], storage)
         storage.add_product(weights[:1], query, low_source)
-        by_source = ops.add_product(by_source, query, storage.in_low(weights[0]))
+        by_source = ops.add_product(by_source, query, storage.matmul_weight(weights[0]))
         by_x.index_add_(0, packing.firsts, by_source)
         return (by_x, *[None] * 8)
 
 
 def attend_firsts(
-    query: torch.Tensor, x: torch.Tensor, layer: Layer, packing: Packing, storage: Storage, rate: float, masks: Any
+    query: torch.Tensor, x: torch.Tensor, layer: LayerParts, packing: Packing, storage: FlatStorage, rate: float, masks: Any
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """The attended values [rows, heads, width] of one query a row, and what `attend_firsts_backward` needs.
 
@@ -105,8 +105,8 @@ def attend_firsts(
     of the keys adds the same to all scores of a query, and softmax takes it away.
     """
     heads, width = query.shape[1:]
-    key, value = storage.in_low(layer.key.weight, layer.value.weight).view(2, heads, width, -1)
-    bias = storage.low_bias(layer.value.bias).view(heads, width)
+    key, value = storage.matmul_weight(layer.key.weight, layer.value.weight).view(2, heads, width, -1)
+    bias = storage.matmul_bias(layer.value.bias).view(heads, width)
     asked = with_dummy(query, packing).transpose(0, 1)
     folded = torch.bmm(asked, key).transpose(0, 1)
     grid = x.index_select(0, packing.sources).view(packing.sequences, packing.longest, -1)
@@ -120,14 +120,14 @@ def attend_firsts(
 
 
 def attend_firsts_backward(
-    grad: torch.Tensor, saved: tuple[Any, ...], layer: Layer, storage: Storage
+    grad: torch.Tensor, saved: tuple[Any, ...], layer: LayerParts, storage: FlatStorage
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of the queries and of all tokens; those of keys' and values' matrices and biases are stored."""
     asked, folded, grid, chances, mask, seen, share, packing = saved
     heads, _, width = asked.shape
     weights = [layer.key.weight, layer.value.weight]
-    key, value = storage.in_low(*weights).view(2, heads, width, -1)
-    bias = storage.low_bias(layer.value.bias).view(heads, width)
+    key, value = storage.matmul_weight(*weights).view(2, heads, width, -1)
+    bias = storage.matmul_bias(layer.value.bias).view(heads, width)
     grad = with_dummy(grad, packing)
     by_head, kept = grad.transpose(0, 1), kept_of(chances, mask)
     by_seen = torch.bmm(by_head, value).transpose(0, 1)

@@ -9,14 +9,14 @@ import torch
 from torch.nn import functional
 
 from glassloop.speed.operations.attention import attend_together, attend_together_backward
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 aten = torch.ops.aten
 PARTS_OF_RATE = 65536  # a dropout rate is a multiple of 1/65,536 here; what is kept is scaled by the very rate that was used
 
 
-class Masks:
+class DropoutMasks:
     """Dropout masks. On a CPU they come from a generator several times as fast as torch's, seeded from torch's each pass."""
 
     def __init__(self, device: torch.device) -> None:
@@ -44,23 +44,23 @@ class Masks:
         return kept.mul_(gain).to(like.dtype)
 
 
-class Elementwise:
+class TorchOperations:
     """Bias, GELU, dropout, sum and norm, each way."""
 
     def __init__(self, device: torch.device, low: torch.dtype = torch.float32) -> None:
-        self.masks, self.kind = Masks(device), low
+        self.masks, self.kind = DropoutMasks(device), low
         self.last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.touched: dict[int, list[torch.Tensor]] = {}
         self.keeps = True  # whether what goes into a function is needed again, for its gradient
 
-    def start(self, storage: Storage, packing: Packing, training: bool) -> None:
+    def start(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
         """Before the forward pass of a batch; one that does not train draws nothing."""
         if training:
             self.masks.start()
         self.last = None
         self.keeps = torch.is_grad_enabled()
 
-    def finish(self, storage: Storage) -> None:
+    def finish(self, storage: FlatStorage) -> None:
         """After its backward pass."""
 
     def low(self, x: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,13 @@ class Elementwise:
         return y, y.to(self.kind), (total, mean, spread, kept)
 
     def norm_backward(
-        self, grad: torch.Tensor, more: torch.Tensor | None, saved: tuple[Any, ...], linear: Any, norm: Any, storage: Storage
+        self,
+        grad: torch.Tensor,
+        more: torch.Tensor | None,
+        saved: tuple[Any, ...],
+        linear: Any,
+        norm: Any,
+        storage: FlatStorage,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients of the residual and of the product, from `grad` (+ `more`); those of the vectors are stored."""
         total, mean, spread, kept = saved
@@ -121,7 +127,7 @@ class Elementwise:
         y = y if kept is None else y.mul_(kept)
         return y, y.to(self.kind), (total, mean, spread, kept)
 
-    def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: Storage) -> torch.Tensor:
+    def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: FlatStorage) -> torch.Tensor:
         """The gradient of the sum."""
         total, mean, spread, kept = saved
         grad = grad if kept is None else grad * kept
@@ -133,7 +139,7 @@ class Elementwise:
         return by_total  # type: ignore[no-any-return]
 
     def add_rows(
-        self, weight: Any, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int, storage: Storage
+        self, weight: Any, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int, storage: FlatStorage
     ) -> None:
         """Add gradients to the rows of a table; only rows that were touched in the step before are set to zero first."""
         slot = storage.gradient(weight)
@@ -150,7 +156,7 @@ class Elementwise:
             slot[padding].zero_()
         storage.mark(weight)
 
-    def add_types(self, weight: Any, rows: torch.Tensor, grad: torch.Tensor, storage: Storage) -> None:
+    def add_types(self, weight: Any, rows: torch.Tensor, grad: torch.Tensor, storage: FlatStorage) -> None:
         """Add gradients to the few rows of a small table."""
         here = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
         storage.add(weight, here.to(grad.dtype) @ grad)
@@ -160,7 +166,9 @@ class Elementwise:
         raised = self.linear(x, weight, bias.to(self.kind))
         return raised, functional.gelu(raised, approximate=form) if self.keeps else aten.gelu_(raised, approximate=form)
 
-    def gelu_backward(self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: Storage) -> torch.Tensor:
+    def gelu_backward(
+        self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: FlatStorage
+    ) -> torch.Tensor:
         found: torch.Tensor = aten.gelu_backward(grad, raised, approximate=form)
         storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found
@@ -169,11 +177,13 @@ class Elementwise:
         """Attention of query, key and value in one tensor [tokens, 3, heads, width]."""
         return attend_together(heads, packing, rate, self.masks)
 
-    def attend_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: Storage) -> torch.Tensor:
+    def attend_backward(
+        self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: FlatStorage
+    ) -> torch.Tensor:
         """The gradients of all three side by side; those of the biases are stored."""
         return self.join(attend_together_backward(grad, saved), linears, storage)
 
-    def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
+    def join(self, parts: list[torch.Tensor], linears: list[Any], storage: FlatStorage) -> torch.Tensor:
         """Gradients of neighbouring products as one (they may come as one); those of the biases are stored."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)

@@ -8,7 +8,7 @@ import torch
 import triton
 
 from glassloop.speed.capture.precompile import launch
-from glassloop.speed.operations.torch_operations import Elementwise
+from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.operations.triton_kernels import (
     embed_kernel,
     gelu_backward_kernel,
@@ -18,7 +18,7 @@ from glassloop.speed.operations.triton_kernels import (
     norm_kernel,
     rows_kernel,
 )
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 ROWS = 2  # rows a program takes at least, one after the other
@@ -26,7 +26,7 @@ MOST_PARTS = 264  # column sums are first taken over so many parts of the rows
 SITE_SALT = 0x9E3779B1
 
 
-class Fused(Elementwise):
+class TritonOperations(TorchOperations):
     """The same verbs as `Elementwise`. Sums over rows are taken in two stages, so that they never depend on chance."""
 
     def __init__(self, device: torch.device, low: torch.dtype) -> None:
@@ -38,7 +38,7 @@ class Fused(Elementwise):
         self.parts: torch.Tensor | None = None
         self.pending: tuple[int, torch.Tensor] | None = None
 
-    def start(self, storage: Storage, packing: Packing, training: bool) -> None:
+    def start(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
         self.last = self.pending = None
         self.sites = 0
         if training:
@@ -48,7 +48,7 @@ class Fused(Elementwise):
         if self.parts is None and hasattr(storage, "other_gradients"):
             self.parts = torch.zeros(MOST_PARTS, storage.num_vector_values, device=self.device)
 
-    def finish(self, storage: Storage) -> None:
+    def finish(self, storage: FlatStorage) -> None:
         if self.parts is None or not self.filled:
             return
         slot = storage.vector_gradients
@@ -58,7 +58,7 @@ class Fused(Elementwise):
             torch.sum(self.parts[: self.num_parts], 0, out=slot)
         storage.mark(*storage.vectors)
 
-    def site(self, storage: Storage, *weights: Any) -> tuple[Any, ...]:
+    def site(self, storage: FlatStorage, *weights: Any) -> tuple[Any, ...]:
         """Where the column sums of these vectors go, and whether something is there already."""
         starts = [storage.places[id(weight)][0] - storage.first_vector for weight in weights]
         adds = starts[0] in self.filled
@@ -100,7 +100,13 @@ class Fused(Elementwise):
         return y, low_y, (normed, spread, self.seed, salt, rate)
 
     def norm_backward(
-        self, grad: torch.Tensor, more: torch.Tensor | None, saved: tuple[Any, ...], linear: Any, norm: Any, storage: Storage
+        self,
+        grad: torch.Tensor,
+        more: torch.Tensor | None,
+        saved: tuple[Any, ...],
+        linear: Any,
+        norm: Any,
+        storage: FlatStorage,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         normed, spread, seed, salt, rate = saved
         more = self.taken(grad) if more is None else more
@@ -132,7 +138,7 @@ class Fused(Elementwise):
         )  # fmt: skip
         return y, low_y, (normed, spread, self.seed, rate)
 
-    def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: Storage) -> torch.Tensor:
+    def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: FlatStorage) -> torch.Tensor:
         normed, spread, seed, rate = saved
         more = self.taken(grad)
         rows, width = normed.shape
@@ -148,7 +154,7 @@ class Fused(Elementwise):
         return by_total
 
     def add_rows(
-        self, weight: Any, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int, storage: Storage
+        self, weight: Any, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int, storage: FlatStorage
     ) -> None:
         slot, adds = storage.gradient(weight), id(weight) in storage.written
         if not adds:
@@ -188,7 +194,9 @@ class Fused(Elementwise):
         )
         return raised, active
 
-    def gelu_backward(self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: Storage) -> torch.Tensor:
+    def gelu_backward(
+        self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: FlatStorage
+    ) -> torch.Tensor:
         rows, width = raised.shape
         found = torch.empty_like(raised)
         parts, columns, bias_at, adds = self.site(storage, linear.bias)
@@ -199,7 +207,7 @@ class Fused(Elementwise):
         )  # fmt: skip
         return found
 
-    def join(self, parts: list[torch.Tensor], linears: list[Any], storage: Storage) -> torch.Tensor:
+    def join(self, parts: list[torch.Tensor], linears: list[Any], storage: FlatStorage) -> torch.Tensor:
         if len(parts) < len(linears):  # they came as one
             parts = list(parts[0].chunk(len(linears), 1))
         rows, width = parts[0].shape

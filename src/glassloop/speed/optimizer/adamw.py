@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from glassloop.errors import SettingsError
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 
 PIECE = 4096
 REQUIRES_GRAD = attrgetter("requires_grad")
@@ -17,7 +17,7 @@ REQUIRES_GRAD = attrgetter("requires_grad")
 class FlatAdamW(torch.optim.AdamW):
     """The same numbers as torch's AdamW. Its state is saved and put back under the names torch's has."""
 
-    def __init__(self, groups: list[dict[str, Any]], storage: Storage, **options: Any) -> None:
+    def __init__(self, groups: list[dict[str, Any]], storage: FlatStorage, **options: Any) -> None:
         super().__init__(groups, **options)
         self.storage = storage
         device = storage.weights.device
@@ -26,18 +26,18 @@ class FlatAdamW(torch.optim.AdamW):
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
         if device.type == "cuda":
-            from glassloop.speed.optimizer.triton_adamw import Update
+            from glassloop.speed.optimizer.triton_adamw import TritonAdamW
 
-            self.kernel: Any = Update(storage, self.defaults["betas"])
+            self.kernel: Any = TritonAdamW(storage, self.defaults["betas"])
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
-        self.storage.close_gaps()
+        self.storage.zero_missing_gradients()
         blocks = [block for block in (self.storage.matrix_gradients, self.storage.other_gradients) if block.numel()]
         if self.rate.is_cuda:
             self.norm = self.kernel.norm(blocks)
         else:
-            self.norm = torch.linalg.vector_norm(torch.cat([norms_of_pieces(block) for block in blocks]))
+            self.norm = torch.linalg.vector_norm(torch.cat([piecewise_norms(block) for block in blocks]))
         self.max_norm = max_norm
         return self.norm
 
@@ -85,7 +85,7 @@ class FlatAdamW(torch.optim.AdamW):
                 grad_scale=scale,
                 found_inf=None,
             )
-        store.refresh_shadow()
+        store.refresh_low_copies()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.storage.clear()
@@ -112,7 +112,7 @@ class FlatAdamW(torch.optim.AdamW):
         self.state.clear()
 
 
-def norms_of_pieces(block: torch.Tensor) -> torch.Tensor:
+def piecewise_norms(block: torch.Tensor) -> torch.Tensor:
     """The norms of a block's pieces: one sum over millions of fp32 squares would be wrong in the fourth digit."""
     even = block.numel() // PIECE * PIECE
     pieces = torch.linalg.vector_norm(block[:even].view(-1, PIECE), dim=1, dtype=torch.float32)

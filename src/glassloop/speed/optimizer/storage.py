@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import Layer
-from glassloop.speed.optimizer.vocabulary import Vocabulary
+from glassloop.speed.encoders.parts import LayerParts
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
 ALIGNED = 64  # weights start at a multiple of so many numbers; neighbours that are used as one have no gap between them
 
@@ -30,7 +30,7 @@ class Region:
         return slice(self.start, self.stop)
 
 
-class Storage:
+class FlatStorage:
     """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
 
     `tables` names the parameters of which only some rows are trained (see vocabulary.py). `low`: the precision of matrix
@@ -41,19 +41,19 @@ class Storage:
     def __init__(
         self,
         model: nn.Module,
-        layers: Sequence[Layer],
+        layers: Sequence[LayerParts],
         no_decay: set[int],
         *,
-        first_vectors: list[nn.Parameter] | None = None,
-        tables: dict[int, Vocabulary] | None = None,
+        embedding_vectors: list[nn.Parameter] | None = None,
+        tables: dict[int, ReducedVocabulary] | None = None,
         low: torch.dtype = torch.float32,
-        low_gradients: bool = False,
+        low_precision_gradients: bool = False,
         trains: bool = True,
     ) -> None:
         self.tables = tables or {}
         named = list(model.parameters())
         matrices = [group for layer in layers for group in layer.matrices]
-        vectors = [*([first_vectors] if first_vectors else []), *(layer.vectors for layer in layers)]
+        vectors = [*([embedding_vectors] if embedding_vectors else []), *(layer.vectors for layer in layers)]
         known = {id(weight) for group in (*matrices, *vectors) for weight in group}
         rest = [weight for weight in named if id(weight) not in known and trains]
         sections: list[tuple[list[list[nn.Parameter]], bool, bool]] = [
@@ -78,10 +78,10 @@ class Storage:
         device = named[0].device
         self.num_matrix_values = self.regions[0].stop if matrices else 0
         self.weights = torch.zeros(place, device=device)
-        self.low, self.low_gradients = low, low_gradients
-        self.shadow: torch.Tensor | None = None
+        self.low, self.low_precision_gradients = low, low_precision_gradients
+        self.low_matrices: torch.Tensor | None = None
         if low is not torch.float32:
-            self.shadow = torch.zeros(self.num_matrix_values, dtype=low, device=device)
+            self.low_matrices = torch.zeros(self.num_matrix_values, dtype=low, device=device)
         self.vectors = [weight for group in vectors for weight in group]
         self.first_vector = self.places[id(self.vectors[0])][0] if vectors else place
         last = self.vectors[-1] if vectors else None
@@ -98,7 +98,7 @@ class Storage:
         for weight in self.parameters if trains else ():
             if id(weight) not in self.tables:
                 weight.data = self.view(self.weights, id(weight))
-        self.refresh_shadow()
+        self.refresh_low_copies()
 
     def trained(self, weight: nn.Parameter) -> torch.Tensor:
         """What is trained of a parameter: all of it, or the rows that are used."""
@@ -109,7 +109,7 @@ class Storage:
         """Room for gradients and moments."""
         device, size, inside = self.weights.device, self.weights.numel(), self.num_matrix_values
         self.moments = (torch.zeros(size, device=device), torch.zeros(size, device=device))
-        kind = self.low if self.low_gradients else torch.float32
+        kind = self.low if self.low_precision_gradients else torch.float32
         self.matrix_gradients = torch.zeros(inside, dtype=kind, device=device)
         self.other_gradients = torch.zeros(size - inside, device=device)
 
@@ -131,7 +131,7 @@ class Storage:
             found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
         return found
 
-    def whole_gradient(self, weight: nn.Parameter) -> torch.Tensor:
+    def full_gradient(self, weight: nn.Parameter) -> torch.Tensor:
         """A parameter's gradient in its own shape and precision, whatever is kept smaller here."""
         table, found = self.tables.get(id(weight)), self.gradient(weight).float()
         return table.full(found) if table is not None else found
@@ -151,9 +151,9 @@ class Storage:
         self.views[key] = together.view(-1, *shapes[0][1:])
         return self.views[key]
 
-    def in_low(self, *weights: nn.Parameter) -> torch.Tensor:
+    def matmul_weight(self, *weights: nn.Parameter) -> torch.Tensor:
         """Matrices of a layer in the precision of products, joined where several are asked for."""
-        return self.joined(weights, self.weights if self.shadow is None else self.shadow)
+        return self.joined(weights, self.weights if self.low_matrices is None else self.low_matrices)
 
     def add_product(self, weights: Sequence[nn.Parameter], left: torch.Tensor, right: torch.Tensor) -> None:
         """Add left^T @ right to the joined gradient of `weights`; where both are several, each to its share of the rows."""
@@ -187,7 +187,7 @@ class Storage:
         if weight.grad.data_ptr() != self.gradient(weight).data_ptr():
             self.add(weight, weight.grad)
 
-    def take_over(self) -> None:
+    def adopt_gradients(self) -> None:
         """Take gradients that were put in the place of ours; one that was taken away cannot be."""
         self.shown = True
         for weight in self.parameters:
@@ -203,25 +203,25 @@ class Storage:
         for weight in self.parameters:
             weight.grad = None
 
-    def close_gaps(self) -> None:
+    def zero_missing_gradients(self) -> None:
         """Zero the gradients of parameters that got none in this step."""
         for weight in self.parameters:
             if id(weight) not in self.written:
                 self.gradient(weight).zero_()
 
-    def refresh_shadow(self) -> None:
+    def refresh_low_copies(self) -> None:
         """Copy the matrices into their low precision."""
-        if self.shadow is not None:
-            self.shadow.copy_(self.weights[: self.num_matrix_values])
+        if self.low_matrices is not None:
+            self.low_matrices.copy_(self.weights[: self.num_matrix_values])
         self.refresh_low_vectors()
 
     def refresh_low_vectors(self) -> None:
-        if self.shadow is not None:
+        if self.low_matrices is not None:
             self.low_vectors.copy_(self.weights[self.first_vector : self.first_vector + self.num_vector_values])
 
-    def low_bias(self, *weights: nn.Parameter) -> torch.Tensor:
+    def matmul_bias(self, *weights: nn.Parameter) -> torch.Tensor:
         """Neighbouring biases of a layer in the precision of products."""
-        if self.shadow is None:
+        if self.low_matrices is None:
             return self.joined(weights, self.weights)
         return self.joined(weights, self.low_vectors, self.first_vector)
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from glassloop.speed.capture.precompile import launch
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.optimizer.storage import FlatStorage
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def scalars_kernel(powers, rate, norm, max_norm, scalars, CLIPS: tl.constexpr):
 
 @triton.jit
 def update_kernel(
-    weights, first, second, gradients, shadow, rate, scalars, size, beta1, beta2, eps, decay,
+    weights, first, second, gradients, low_matrices, rate, scalars, size, beta1, beta2, eps, decay,
     SHADOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """torch's AdamW, operation by operation: the same weights to the last bit from the same gradients and norm."""
@@ -53,16 +53,16 @@ def update_kernel(
     tl.store(first + place, m, mask=there)
     tl.store(second + place, v, mask=there)
     if SHADOW:
-        tl.store(shadow + place, weight.to(shadow.dtype.element_ty), mask=there)
+        tl.store(low_matrices + place, weight.to(low_matrices.dtype.element_ty), mask=there)
 
 
 SUMS = 1056  # eight programs a multiprocessor
 
 
-class Update:
+class TritonAdamW:
     """One pass of AdamW over a storage."""
 
-    def __init__(self, storage: Storage, betas: tuple[float, float]) -> None:
+    def __init__(self, storage: FlatStorage, betas: tuple[float, float]) -> None:
         self.storage, self.betas = storage, torch.tensor(betas, dtype=torch.float32, device=storage.weights.device)
         self.scalars = torch.zeros(3, device=storage.weights.device)
 
@@ -79,14 +79,14 @@ class Update:
         for region in store.regions:
             inside = region.in_layers
             gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
-            shadow = store.shadow if inside and store.shadow is not None else None
+            low_matrices = store.low_matrices if inside and store.low_matrices is not None else None
             size = region.stop - region.start
             launch(
                 update_kernel, (triton.cdiv(size, 1024),),
                 store.weights[region.part], store.moments[0][region.part], store.moments[1][region.part], gradients,
-                self.scalars if shadow is None else shadow, rate, self.scalars, size,
+                self.scalars if low_matrices is None else low_matrices, rate, self.scalars, size,
                 beta1, beta2, eps, decay if region.decays else 0.0,
-                SHADOW=shadow is not None, BLOCK=1024, num_warps=4,
+                SHADOW=low_matrices is not None, BLOCK=1024, num_warps=4,
             )  # fmt: skip
         store.refresh_low_vectors()
 

@@ -10,11 +10,12 @@ import torch
 
 from glassloop.data.formats import arrow_rows
 from glassloop.errors import SettingsError
+from glassloop.models.interfaces import Model
 
-WORTH_IT = 0.9  # above this share of used rows there is nothing to gain
+MAX_USED_SHARE = 0.9  # above this share of used rows there is nothing to gain
 
 
-class Vocabulary:
+class ReducedVocabulary:
     """Which rows of the full table are used, in their order, and the new number of each."""
 
     def __init__(self, used: np.ndarray, size: int, device: torch.device) -> None:
@@ -35,6 +36,14 @@ class Vocabulary:
     def write_back(self, small: torch.Tensor, full: torch.Tensor) -> None:
         """Put the trained rows into the full table."""
         full.index_copy_(0, self.used, small)
+
+
+def choose_vocabulary(model: Model, used: np.ndarray, weight_decay: float) -> ReducedVocabulary | None:
+    """Return a smaller table of word vectors, or None where weight decay changes every row or most rows are used."""
+    embedding = model.get_input_embeddings()
+    if weight_decay > 0 or len(used) > MAX_USED_SHARE * embedding.num_embeddings:
+        return None
+    return ReducedVocabulary(used, embedding.num_embeddings, embedding.weight.device)
 
 
 def used_ids(data_sets: Iterable[Any], size: int, padding: int) -> np.ndarray:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-STEPS_OF_GRID = 8  # products of attention are a third slower on widths that are no multiple of this
+GRID_MULTIPLE = 8  # products of attention are a third slower on widths that are no multiple of this
 LINES = 6  # numbers kept of each token
-STEPS_OF_LENGTH = 32  # on a GPU, shapes are rounded up to multiples of this: few shapes, few graphs
-STEPS_OF_FLASH = 128  # flash kernels take tokens in blocks of this many: a finer length would save nothing
+LENGTH_MULTIPLE = 32  # on a GPU, shapes are rounded up to multiples of this: few shapes, few graphs
+FLASH_MULTIPLE = 128  # flash kernels take tokens in blocks of this many: a finer length would save nothing
 Lists = tuple[np.ndarray, np.ndarray]  # the values of some lists, one after the other, and their lengths
 
 
@@ -132,7 +132,7 @@ class Packing:
             return one
         lengths = np.diff(self.bounds.numpy())
         order, cuts = np.argsort(-lengths, kind="stable"), np.arange(1, self.sequences)
-        widths = rounded(np.maximum(lengths[order], 1), STEPS_OF_GRID)
+        widths = rounded(np.maximum(lengths[order], 1), GRID_MULTIPLE)
         costs = cuts * self.longest**2 + (self.sequences - cuts) * widths[1:] ** 2
         cut = int(costs.argmin()) + 1
         if costs[cut - 1] > 0.9 * self.sequences * self.longest**2:
@@ -181,7 +181,7 @@ def pack(
     """
     words, lengths = ids
     rows, total, filled = len(lengths), len(words), steps is not None
-    multiple, grid = steps or (1, STEPS_OF_GRID)
+    multiple, grid = steps or (1, GRID_MULTIPLE)
     tokens, longest = rounded(total, multiple), rounded(int(lengths.max()), grid)
     sequences = rows + filled
     numbers = np.zeros(LINES * tokens + 2 * (sequences + 1) + rows, dtype=np.int32)

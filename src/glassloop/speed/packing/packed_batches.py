@@ -10,7 +10,7 @@ import torch
 
 from glassloop.data.batches import LABEL_KEYS, Batch, Batches, labels_among, refuse_strange
 from glassloop.errors import DataError, SettingsError
-from glassloop.speed.packing.layout import STEPS_OF_FLASH, STEPS_OF_LENGTH, Lists, counted, joined, pack
+from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, Lists, counted, joined, pack
 
 UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
 EVALUATED_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU waiting; large ones leave a CPU's cache
@@ -62,7 +62,7 @@ class PackedBatches:
         limits: tuple[int, int] | None = None, *, flash: bool = False,
     ) -> None:  # fmt: skip
         self.padded, self.device, self.first_position = batches, device, first_position
-        self.steps = (STEPS_OF_LENGTH, STEPS_OF_FLASH if flash else STEPS_OF_LENGTH) if device.type == "cuda" else None
+        self.steps = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.plan, self.row_hashes = batches.batch_size, batches.plan, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None  # the new number of each token id
         self.limits = limits  # tokens of a row and words that the model has vectors for: kernels do not look

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.data.batches import Batch
 from glassloop.speed.capture import graph_step as graphs
-from glassloop.speed.capture.graph_step import Filled, GraphStep, NoSchedule, copy_into, shape_of, still_copy
+from glassloop.speed.capture.graph_step import FillOnDevice, GraphStep, IdleScheduler, copy_into, shape_of, static_copy
 
 
 class Graph:
@@ -114,7 +114,7 @@ def test_rate_and_schedule_move_once_a_step(staged) -> None:
     for value in range(5):
         stage.graph_step([batch(value)])
         assert stage.refreshed == stage.scheduled == value + 1
-    assert NoSchedule().step() is None
+    assert IdleScheduler().step() is None
 
 
 def test_every_shape_has_its_graph(staged) -> None:
@@ -177,7 +177,7 @@ def test_all_that_a_graph_holds_fast_is_in_its_shape(other: Batch) -> None:
 
 def test_batches_are_copied_into_tensors_that_stay() -> None:
     first, second = batch(1), batch(8)
-    still = still_copy(first)
+    still = static_copy(first)
     places = still.inputs["packed"].data_ptr(), still.labels.data_ptr()
     copy_into(still, second)
     assert torch.equal(still.inputs["packed"], second.inputs["packed"])
@@ -204,7 +204,7 @@ class Operations(TorchDispatchMode):
 @pytest.mark.parametrize("named", [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}])
 def test_a_number_is_filled_in_not_copied(number: Any, named: dict[str, Any]) -> None:
     expected = torch.tensor(number, **named)
-    with Filled(), Operations() as seen:
+    with FillOnDevice(), Operations() as seen:
         found = torch.tensor(number, **named)
     assert seen.names == ["aten.full.default"]
     assert (found.dtype, found.shape, found.item()) == (expected.dtype, expected.shape, expected.item())
@@ -215,7 +215,7 @@ def test_a_number_is_filled_in_not_copied(number: Any, named: dict[str, Any]) ->
 )
 def test_all_other_tensors_are_made_as_ever(make: Any) -> None:
     expected = make()
-    with Filled():
+    with FillOnDevice():
         found = make()
     assert torch.equal(found, expected)
     assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)

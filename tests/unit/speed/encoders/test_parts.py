@@ -7,7 +7,7 @@ import torch
 from families import tiny_model
 from packs import FAST
 
-from glassloop.speed.encoders.parts import calls_of, first_position_of, layers_of, tables_of
+from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of, num_layer_calls
 
 
 def names_of(model: torch.nn.Module) -> dict[int, str]:
@@ -17,7 +17,7 @@ def names_of(model: torch.nn.Module) -> dict[int, str]:
 @pytest.mark.parametrize("family", FAST)
 def test_every_weight_of_the_encoder_is_in_a_layer_or_in_a_table(family: str) -> None:
     model = tiny_model(family)
-    layers, tables = layers_of(model), tables_of(model)
+    layers, tables = layers_of(model), embeddings_of(model)
     assert tables is not None
     found = [id(weight) for layer in layers for group in (*layer.matrices, layer.vectors) for weight in group]
     found += [id(table.weight) for table in (tables.words, tables.positions, tables.types) if table is not None]
@@ -47,7 +47,7 @@ def test_the_parts_are_what_they_are_called(family: str) -> None:
 def test_a_layer_that_is_run_twice_is_found_once(family: str) -> None:
     model = tiny_model(family)
     assert len(layers_of(model)) == (1 if family == "albert" else 2)
-    assert calls_of(model) == 2
+    assert num_layer_calls(model) == 2
 
 
 def test_dropout_rates_are_those_of_the_modules() -> None:
@@ -87,7 +87,7 @@ def test_parts_with_other_names_are_no_layers() -> None:
 def test_tables_with_other_names_are_no_tables() -> None:
     model = tiny_model()
     del model.base_model.embeddings.LayerNorm
-    assert tables_of(model) is None
+    assert embeddings_of(model) is None
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from strange_models import STRANGE
 from glassloop.speed.encoders.recognition import (
     FIRST_TOKEN_CLASSIFIERS,
     MODULE_CLASSIFIERS,
-    why_not_as_built,
     why_not_flat,
     why_not_packed,
+    why_not_unmodified,
 )
 
 
@@ -156,12 +156,12 @@ def test_a_forward_patched_on_the_class_is_seen(monkeypatch: pytest.MonkeyPatch)
 
     model = tiny_model()
     monkeypatch.setattr(BertSelfOutput, "forward", lambda self, hidden_states, input_tensor: input_tensor)
-    assert why_not_as_built(model) == "the forward method of bert.encoder.layer.0.attention.output was replaced"
+    assert why_not_unmodified(model) == "the forward method of bert.encoder.layer.0.attention.output was replaced"
 
 
 def test_hooks_for_all_modules_are_seen() -> None:
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
-    assert why_not_as_built(tiny_model()) == "hooks are registered for all modules"
+    assert why_not_unmodified(tiny_model()) == "hooks are registered for all modules"
     handle.remove()
 
 

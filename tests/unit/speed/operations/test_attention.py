@@ -16,7 +16,7 @@ from glassloop.speed.operations.attention import (
     gathered,
     spread,
 )
-from glassloop.speed.operations.torch_operations import Masks
+from glassloop.speed.operations.torch_operations import DropoutMasks
 
 HEADS, WIDTH = 2, 8
 
@@ -37,8 +37,8 @@ def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: 
     return torch.cat(found)
 
 
-def masks() -> Masks:
-    found = Masks(torch.device("cpu"))
+def masks() -> DropoutMasks:
+    found = DropoutMasks(torch.device("cpu"))
     found.start()
     return found
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from packs import FAST, LENGTHS, inputs_of, lively, token_rows
 
-from glassloop.speed.encoders.parts import first_position_of, layers_of, tables_of
-from glassloop.speed.operations.embedding import Embedded
-from glassloop.speed.operations.torch_operations import Elementwise
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of
+from glassloop.speed.operations.embedding import EmbeddingSum
+from glassloop.speed.operations.torch_operations import TorchOperations
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 TYPES = [np.arange(length) % 2 for length in LENGTHS]
@@ -26,17 +26,17 @@ def rows_with_padding() -> list[np.ndarray]:
     return rows
 
 
-def embedded(model: Any, training: bool = False, rate: float = 0.0) -> tuple[torch.Tensor, Packing, Storage]:
-    tables = tables_of(model)
+def embedded(model: Any, training: bool = False, rate: float = 0.0) -> tuple[torch.Tensor, Packing, FlatStorage]:
+    tables = embeddings_of(model)
     tables.dropout.p = rate
-    storage = Storage(model, layers_of(model), set(), first_vectors=tables.vectors)
+    storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=tables.vectors)
     storage.open_for_training()
-    ops = Elementwise(torch.device("cpu"))
+    ops = TorchOperations(torch.device("cpu"))
     inputs = inputs_of(model, rows_with_padding(), types=None if tables.types is None else TYPES)
     packing = Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
     ops.start(storage, packing, training)
     padding = tables.words.padding_idx
-    y = Embedded.apply(tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding)
+    y = EmbeddingSum.apply(tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding)
     return y, packing, storage
 
 
@@ -51,7 +51,7 @@ def test_the_vectors_and_gradients_of_the_module(family: str) -> None:
     for row, types in zip(rows_with_padding(), TYPES, strict=True):
         positions = torch.arange(len(row)) + first_position_of(model)
         given: dict[str, Any] = {"input_ids": torch.from_numpy(row)[None], "position_ids": positions[None]}
-        if tables_of(model).types is not None:
+        if embeddings_of(model).types is not None:
             given["token_type_ids"] = torch.from_numpy(types)[None]
         expected.append(module(**given)[0])
     whole = torch.cat(expected)
@@ -62,7 +62,7 @@ def test_the_vectors_and_gradients_of_the_module(family: str) -> None:
     y.backward(grad)
     for (name, mine), other in zip(model.base_model.embeddings.named_parameters(), module.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-    assert tables_of(model).words.weight.grad[0].abs().sum() == 0
+    assert embeddings_of(model).words.weight.grad[0].abs().sum() == 0
 
 
 def test_dropout_comes_after_the_norm_and_gradients_stop_where_it_dropped() -> None:
@@ -72,7 +72,7 @@ def test_dropout_comes_after_the_norm_and_gradients_stop_where_it_dropped() -> N
     assert 0.35 < dropped.float().mean() < 0.65
     torch.testing.assert_close(y[~dropped], 2 * embedded(lively())[0][~dropped], atol=1e-5, rtol=1e-5)
     y.backward(torch.ones_like(y))
-    shift = tables_of(model).norm.bias.grad
+    shift = embeddings_of(model).norm.bias.grad
     torch.testing.assert_close(shift, 2.0 * (~dropped).sum(0).float())
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from packs import FAST, LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.speed.encoders.packed_model import Savings
-from glassloop.speed.encoders.parts import layers_of, tables_of
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.operations.attention import attend, attend_backward
 from glassloop.speed.operations.encoder_layer import PostNormLayer, attend_firsts, attend_firsts_backward
-from glassloop.speed.operations.torch_operations import Elementwise, Masks
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.operations.torch_operations import DropoutMasks, TorchOperations
+from glassloop.speed.optimizer.storage import FlatStorage
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 TYPES = [np.arange(length) % 2 for length in LENGTHS]
@@ -23,9 +23,9 @@ TYPES = [np.arange(length) % 2 for length in LENGTHS]
 
 def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, training: bool = False) -> torch.Tensor:
     """The first layer over packed tokens."""
-    storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
+    storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
-    ops, layer = Elementwise(torch.device("cpu")), layers_of(model)[0]
+    ops, layer = TorchOperations(torch.device("cpu")), layers_of(model)[0]
     ops.start(storage, packing, training)
     return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
 
@@ -59,7 +59,7 @@ def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, 
     """Two passes before one step: the second is added to the first."""
     model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
     types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in ("bert", "electra", "albert") else [None, None]
-    savings = Savings(model, firsts_only=firsts_only)
+    savings = ReplacedLayers(model, firsts_only=firsts_only)
     savings.open_for_training()
     expected: dict[str, torch.Tensor] = {}
     for some, kinds in zip(rows, types, strict=True):
@@ -116,16 +116,16 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def masks() -> Masks:
+def masks() -> DropoutMasks:
     """The same each time."""
     torch.manual_seed(4)
-    found = Masks(torch.device("cpu"))
+    found = DropoutMasks(torch.device("cpu"))
     found.start()
     return found
 
 
-def storage_of(model: Any) -> Storage:
-    storage = Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors)
+def storage_of(model: Any) -> FlatStorage:
+    storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
     return storage
 

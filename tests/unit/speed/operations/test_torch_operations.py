@@ -10,10 +10,10 @@ from families import tiny_model
 from packs import inputs_of, token_rows
 from torch.nn import functional
 
-from glassloop.speed.encoders.packed_model import Savings
-from glassloop.speed.encoders.parts import layers_of, tables_of
-from glassloop.speed.operations.torch_operations import PARTS_OF_RATE, Elementwise, Masks
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers
+from glassloop.speed.operations.torch_operations import PARTS_OF_RATE, DropoutMasks, TorchOperations
+from glassloop.speed.optimizer.storage import FlatStorage
 
 CPU = torch.device("cpu")
 
@@ -21,9 +21,9 @@ CPU = torch.device("cpu")
 # --- masks -------------------------------------------------------------------------------------------------------
 
 
-def started(seed: int = 1) -> Masks:
+def started(seed: int = 1) -> DropoutMasks:
     torch.manual_seed(seed)
-    masks = Masks(CPU)
+    masks = DropoutMasks(CPU)
     masks.start()
     return masks
 
@@ -66,7 +66,7 @@ def test_every_pass_has_masks_of_its_own() -> None:
 
 
 def test_without_dropout_nothing_is_drawn() -> None:
-    masks = Masks(CPU)
+    masks = DropoutMasks(CPU)
     assert masks.drawn(torch.empty(3), 0.0) is None
     assert masks.generator is None
 
@@ -78,7 +78,7 @@ def test_dropping_everything_leaves_zeros() -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(training: bool) -> None:
     model = tiny_model(dropout=0.1).train(training)
-    savings = Savings(model)
+    savings = ReplacedLayers(model)
     before = torch.get_rng_state()
     with torch.no_grad():
         answers = [model(**inputs_of(model, token_rows())).logits for _ in range(2)]
@@ -91,13 +91,13 @@ def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(training: bo
 
 
 @pytest.fixture
-def parts() -> tuple[Any, Storage, Elementwise]:
+def parts() -> tuple[Any, FlatStorage, TorchOperations]:
     """A layer, its storage, and the verbs."""
     model = tiny_model()
     layers = layers_of(model)
-    storage = Storage(model, layers, set(), first_vectors=tables_of(model).vectors)
+    storage = FlatStorage(model, layers, set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
-    ops = Elementwise(CPU)
+    ops = TorchOperations(CPU)
     ops.start(storage, None, training=True)
     return layers[0], storage, ops
 
@@ -106,7 +106,7 @@ def kept_of(mask: torch.Tensor | None) -> Any:
     return 1.0 if mask is None else mask
 
 
-def words_of(storage: Storage) -> Any:
+def words_of(storage: FlatStorage) -> Any:
     return max(storage.parameters, key=len)
 
 
@@ -170,7 +170,7 @@ def test_rows_are_zero_again_even_where_somebody_wrote_into_gradients(parts) -> 
     rows = torch.tensor([3, 5])
     ops.add_rows(weight, rows, rows, torch.ones(2, 32), 0, storage)
     weight.grad.add_(0.5)
-    storage.take_over()
+    storage.adopt_gradients()
     storage.clear()
     ops.add_rows(weight, rows, rows, torch.ones(2, 32), 0, storage)
     assert weight.grad.any(1).nonzero().flatten().tolist() == [3, 5]
@@ -194,7 +194,7 @@ def test_gradients_of_neighbours_are_joined(parts) -> None:
 
 
 def test_low_precision_is_remembered_for_the_very_tensor_only() -> None:
-    ops = Elementwise(CPU, torch.bfloat16)
+    ops = TorchOperations(CPU, torch.bfloat16)
     x, copy = torch.randn(2, 3), torch.ones(2, 3, dtype=torch.bfloat16)
     ops.remember_low(x, copy)
     assert ops.low(x) is copy

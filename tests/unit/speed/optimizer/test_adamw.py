@@ -13,10 +13,10 @@ from families import tiny_model
 from glassloop.engine.checkpoint import optimizer_tensors, restore_optimizer
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import layers_of, tables_of
-from glassloop.speed.optimizer.adamw import FlatAdamW, norms_of_pieces
-from glassloop.speed.optimizer.storage import Storage
-from glassloop.speed.optimizer.vocabulary import Vocabulary
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.optimizer.adamw import FlatAdamW, piecewise_norms
+from glassloop.speed.optimizer.storage import FlatStorage
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
 OPTIONS: dict[str, Any] = {"lr": 3e-3, "betas": (0.85, 0.97), "eps": 1e-7}
 
@@ -27,9 +27,11 @@ class Flat:
     def __init__(self, model: Any, decay: float, used: np.ndarray | None = None) -> None:
         self.model, groups = model, decay_groups(model, decay)
         words = model.get_input_embeddings().weight
-        tables = {} if used is None else {id(words): Vocabulary(used, len(words), torch.device("cpu"))}
+        tables = {} if used is None else {id(words): ReducedVocabulary(used, len(words), torch.device("cpu"))}
         spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-        self.storage = Storage(model, layers_of(model), spared, first_vectors=tables_of(model).vectors, tables=tables)
+        self.storage = FlatStorage(
+            model, layers_of(model), spared, embedding_vectors=embeddings_of(model).vectors, tables=tables
+        )
         self.storage.open_for_training()
         self.optimizer = FlatAdamW(groups, self.storage, **OPTIONS)
 
@@ -170,7 +172,7 @@ def test_zero_grad_keeps_the_memory() -> None:
 def test_the_norm_of_millions_is_right_to_seven_digits() -> None:
     source = torch.Generator().manual_seed(0)
     block = torch.randn(5_000_003, generator=source) * torch.rand(5_000_003, generator=source) ** 3
-    found = torch.linalg.vector_norm(norms_of_pieces(block))
+    found = torch.linalg.vector_norm(piecewise_norms(block))
     assert float(found) == pytest.approx(float(block.double().norm()), rel=1e-6)
     assert float(torch.linalg.vector_norm(block)) != pytest.approx(float(block.double().norm()), rel=1e-6), (
         "as one sum it is not"

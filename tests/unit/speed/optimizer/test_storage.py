@@ -13,17 +13,17 @@ from packs import FAST
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import layers_of, tables_of
-from glassloop.speed.optimizer.storage import ALIGNED, Storage
-from glassloop.speed.optimizer.vocabulary import Vocabulary
+from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.optimizer.storage import ALIGNED, FlatStorage
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
 
 def spared_by(model: Any) -> set[int]:
     return {id(weight) for weight in decay_groups(model, 0.01)[1]["params"]}
 
 
-def stored(model: Any, **options: Any) -> Storage:
-    storage = Storage(model, layers_of(model), spared_by(model), first_vectors=tables_of(model).vectors, **options)
+def stored(model: Any, **options: Any) -> FlatStorage:
+    storage = FlatStorage(model, layers_of(model), spared_by(model), embedding_vectors=embeddings_of(model).vectors, **options)
     storage.open_for_training()
     return storage
 
@@ -59,13 +59,13 @@ def test_neighbours_are_one_matrix() -> None:
     model = tiny_model()
     storage, layer = stored(model), layers_of(model)[1]
     parts = [layer.query.weight, layer.key.weight, layer.value.weight]
-    assert torch.equal(storage.in_low(*parts), torch.cat([part.detach() for part in parts]))
-    assert torch.equal(storage.in_low(*parts[1:]), torch.cat([part.detach() for part in parts[1:]]))
-    assert storage.in_low(*parts).data_ptr() == parts[0].data_ptr()
+    assert torch.equal(storage.matmul_weight(*parts), torch.cat([part.detach() for part in parts]))
+    assert torch.equal(storage.matmul_weight(*parts[1:]), torch.cat([part.detach() for part in parts[1:]]))
+    assert storage.matmul_weight(*parts).data_ptr() == parts[0].data_ptr()
     biases = [layer.query.bias, layer.key.bias, layer.value.bias]
-    assert torch.equal(storage.low_bias(*biases), torch.cat([part.detach() for part in biases]))
+    assert torch.equal(storage.matmul_bias(*biases), torch.cat([part.detach() for part in biases]))
     with pytest.raises(ValueError, match="not neighbours"):
-        storage.in_low(layer.query.weight, layer.value.weight)
+        storage.matmul_weight(layer.query.weight, layer.value.weight)
 
 
 def test_gradients_are_added_and_forgotten() -> None:
@@ -117,7 +117,7 @@ def test_a_weight_without_a_gradient_has_that_of_zero() -> None:
         storage.add(weight, torch.ones_like(weight))
     storage.clear()
     storage.add(layer.up.bias, torch.ones(64))
-    storage.close_gaps()
+    storage.zero_missing_gradients()
     assert storage.gradient(layer.out.bias).abs().sum() == 0
     assert storage.gradient(layer.up.bias).sum() == 64
 
@@ -127,11 +127,11 @@ def test_gradients_that_were_replaced_are_taken_over() -> None:
     storage, bias = stored(model), layers_of(model)[0].out.bias
     storage.add(bias, torch.ones(32))
     bias.grad = torch.full((32,), 3.0)
-    storage.take_over()
+    storage.adopt_gradients()
     assert torch.equal(storage.gradient(bias), torch.full((32,), 3.0))
     bias.grad = None
     with pytest.raises(SettingsError, match="on_gradients has set a gradient to None"):
-        storage.take_over()
+        storage.adopt_gradients()
 
 
 def test_only_used_rows_of_a_table_are_stored() -> None:
@@ -139,7 +139,7 @@ def test_only_used_rows_of_a_table_are_stored() -> None:
     words = model.get_input_embeddings().weight
     used = np.array([0, 3, 7])
     before, place = words.detach().clone(), words.data_ptr()
-    storage = stored(model, tables={id(words): Vocabulary(used, len(words), torch.device("cpu"))})
+    storage = stored(model, tables={id(words): ReducedVocabulary(used, len(words), torch.device("cpu"))})
     assert torch.equal(storage.view(storage.weights, id(words)), before[used])
     assert words.data_ptr() == place, "the module keeps its full table"
     assert storage.gradient(words).shape == (3, 32)
@@ -150,32 +150,32 @@ def test_only_used_rows_of_a_table_are_stored() -> None:
 def test_low_precision_has_copies_of_matrices_and_biases() -> None:
     model = tiny_model()
     storage, layer = stored(model, low=torch.bfloat16), layers_of(model)[0]
-    assert storage.in_low(layer.up.weight).dtype == torch.bfloat16
+    assert storage.matmul_weight(layer.up.weight).dtype == torch.bfloat16
     with torch.no_grad():
         layer.up.weight.fill_(3.0)
         layer.query.bias.fill_(5.0)
-    assert storage.in_low(layer.up.weight).max() < 1
-    storage.refresh_shadow()
-    assert torch.equal(storage.in_low(layer.up.weight), torch.full((64, 32), 3.0, dtype=torch.bfloat16))
-    assert torch.equal(storage.low_bias(layer.query.bias), torch.full((32,), 5.0, dtype=torch.bfloat16))
+    assert storage.matmul_weight(layer.up.weight).max() < 1
+    storage.refresh_low_copies()
+    assert torch.equal(storage.matmul_weight(layer.up.weight), torch.full((64, 32), 3.0, dtype=torch.bfloat16))
+    assert torch.equal(storage.matmul_bias(layer.query.bias), torch.full((32,), 5.0, dtype=torch.bfloat16))
     assert layer.up.weight.dtype == torch.float32
 
 
-@pytest.mark.parametrize("low_gradients", [False, True])
-def test_gradients_of_low_precision_only_where_asked_for(low_gradients: bool) -> None:
+@pytest.mark.parametrize("low_precision_gradients", [False, True])
+def test_gradients_of_low_precision_only_where_asked_for(low_precision_gradients: bool) -> None:
     model = tiny_model()
-    storage, layer = stored(model, low=torch.bfloat16, low_gradients=low_gradients), layers_of(model)[0]
+    storage, layer = stored(model, low=torch.bfloat16, low_precision_gradients=low_precision_gradients), layers_of(model)[0]
     left, right = torch.ones(5, 32, dtype=torch.bfloat16), torch.ones(5, 32, dtype=torch.bfloat16)
     storage.add_product([layer.out.weight], left, right)
     storage.add_product([layer.out.weight], left, right)
-    assert storage.matrix_gradients.dtype == (torch.bfloat16 if low_gradients else torch.float32)
+    assert storage.matrix_gradients.dtype == (torch.bfloat16 if low_precision_gradients else torch.float32)
     assert torch.equal(storage.gradient(layer.out.weight).float(), torch.full((32, 32), 10.0))
 
 
 def test_gradients_of_others_are_left_alone_where_nothing_was_trained() -> None:
     model = tiny_model()
     model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
-    Storage(model, layers_of(model), set(), first_vectors=tables_of(model).vectors).release()
+    FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors).release()
     assert torch.equal(model.classifier.weight.grad, torch.ones(2, 32))
 
 

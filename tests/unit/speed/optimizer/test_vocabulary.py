@@ -11,16 +11,16 @@ from packs import inputs_of, token_rows, weighed
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.packed_model import Savings, choose_vocabulary
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.vocabulary import Vocabulary, used_ids
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
 
 CPU = torch.device("cpu")
 USED = np.array([0, 2, 5])
 
 
 def test_there_and_back() -> None:
-    vocabulary = Vocabulary(USED, 7, CPU)
+    vocabulary = ReducedVocabulary(USED, 7, CPU)
     table = torch.randn(7, 3)
     small = vocabulary.small(table)
     assert torch.equal(small, table[[0, 2, 5]])
@@ -31,7 +31,7 @@ def test_there_and_back() -> None:
 
 
 def test_writing_back_touches_used_rows_only() -> None:
-    vocabulary, table = Vocabulary(USED, 7, CPU), torch.randn(7, 3)
+    vocabulary, table = ReducedVocabulary(USED, 7, CPU), torch.randn(7, 3)
     before = table.clone()
     vocabulary.write_back(torch.ones(3, 3), table)
     assert torch.equal(table[[0, 2, 5]], torch.ones(3, 3))
@@ -66,8 +66,8 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
     table = model.get_input_embeddings().weight
     before = table.detach().clone()
     used = np.unique(np.concatenate([*rows, [0]]))
-    vocabulary = Vocabulary(used, len(table), CPU)
-    savings = Savings(model, vocabulary=vocabulary)
+    vocabulary = ReducedVocabulary(used, len(table), CPU)
+    savings = ReplacedLayers(model, vocabulary=vocabulary)
     savings.open_for_training()
     optimizer = FlatAdamW(decay_groups(model, 0.0), savings.storage, lr=0.01)
     for _ in range(3):

@@ -8,14 +8,14 @@ import torch
 
 from glassloop.errors import ModelError
 from glassloop.speed.operations.attention import attend, attend_backward
-from glassloop.speed.operations.torch_operations import Masks
-from glassloop.speed.optimizer.storage import Storage
+from glassloop.speed.operations.torch_operations import DropoutMasks
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 PACKED_ATTENTION = "glassloop_packed"
 
 
-class ModuleSavings:
+class OwnLayers:
     """Flat storage for any model. With `packs`, its own modules run over packed tokens: only attention is replaced."""
 
     vocabulary = limits = None
@@ -23,8 +23,8 @@ class ModuleSavings:
 
     def __init__(self, model: Any, *, packs: bool = False, trains: bool = True, no_decay: set[int] | None = None) -> None:
         self.model, self.packs = model, packs
-        self.storage = Storage(model, [], no_decay or set(), trains=trains)
-        self.masks = Masks(next(model.parameters()).device)
+        self.storage = FlatStorage(model, [], no_decay or set(), trains=trains)
+        self.masks = DropoutMasks(next(model.parameters()).device)
         self.hooks: list[Any] = []
         self.packing: Packing | None = None
         self.hidden: torch.Tensor | None = None
@@ -96,8 +96,8 @@ class PackedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: Masks,
-        window: int,
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float,
+        masks: DropoutMasks, window: int,
     ) -> torch.Tensor:  # fmt: skip
         found, ctx.saved = attend(query, key, value, packing, rate, masks, window)
         return found

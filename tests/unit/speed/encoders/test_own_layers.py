@@ -10,7 +10,7 @@ from families import tiny_model
 from packs import inputs_of, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.errors import ModelError
-from glassloop.speed.encoders.module_savings import ModuleSavings, no_mask
+from glassloop.speed.encoders.own_layers import OwnLayers, no_mask
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
@@ -34,7 +34,7 @@ def twins(**options: Any) -> tuple[Any, Any]:
 def test_the_numbers_and_gradients_of_modernbert(pooling: str, multiple: int) -> None:
     model, twin = twins(classifier_pooling=pooling, local_attention=4)
     rows = token_rows()
-    savings = ModuleSavings(model, packs=True)
+    savings = OwnLayers(model, packs=True)
     savings.open_for_training()
     answer = model(**inputs_of(model, rows, multiple)).logits
     torch.testing.assert_close(answer, twin(**padded_inputs(rows)).logits, **CLOSE)
@@ -51,7 +51,7 @@ def test_padded_inputs_go_the_old_way_and_nothing_is_left() -> None:
     model, twin = twins()
     rows = token_rows()
     attributes = {name: {*vars(module)} for name, module in model.named_modules()}
-    savings = ModuleSavings(model, packs=True)
+    savings = OwnLayers(model, packs=True)
     savings.open_for_training()
     usual = model.config._attn_implementation
     assert torch.equal(model(**padded_inputs(rows)).logits, twin(**padded_inputs(rows)).logits)
@@ -66,7 +66,7 @@ def test_padded_inputs_go_the_old_way_and_nothing_is_left() -> None:
 def test_a_model_that_is_not_packed_has_flat_weights_and_its_own_forward() -> None:
     model = tiny_model("deberta-v2")
     expected = model.eval()(**padded_inputs(token_rows())).logits
-    savings = ModuleSavings(model)
+    savings = OwnLayers(model)
     assert not savings.packs
     assert "forward" not in vars(model)
     assert torch.equal(model(**padded_inputs(token_rows())).logits, expected)
@@ -76,7 +76,7 @@ def test_a_model_that_is_not_packed_has_flat_weights_and_its_own_forward() -> No
 
 def test_an_evaluation_draws_nothing() -> None:
     model = tiny_model("modernbert", dropout=0.1).eval()
-    savings = ModuleSavings(model, packs=True)
+    savings = OwnLayers(model, packs=True)
     before = torch.get_rng_state()
     model(**inputs_of(model, token_rows()))
     assert torch.equal(before, torch.get_rng_state())

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families import tiny_model, weights_hash
+from families import weights_hash
 from packs import FAST, inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.encoders.module_savings import ModuleSavings
-from glassloop.speed.encoders.packed_model import Savings, elementwise_for, make_savings
+from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
+from glassloop.speed.encoders.replaced_layers import ReplacedLayers, operations_for
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.vocabulary import Vocabulary
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
@@ -22,7 +22,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 def test_padded_inputs_go_the_old_way_while_savings_are_in_place(family: str) -> None:
     model, rows = lively(family), token_rows()
     expected = model(**padded_inputs(rows)).logits
-    savings = Savings(model)
+    savings = ReplacedLayers(model)
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
     torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
@@ -35,7 +35,7 @@ def test_nothing_is_left_of_them(family: str) -> None:
     model = lively(family)
     before, names = weights_hash(model), [*model.state_dict()]
     attributes = {name: {*vars(module)} for name, module in model.named_modules()}
-    savings = Savings(model)
+    savings = ReplacedLayers(model)
     savings.open_for_training()
     weighed(model(**inputs_of(model, token_rows())).logits).backward()
     savings.remove()
@@ -51,7 +51,7 @@ def test_nothing_is_left_of_them(family: str) -> None:
 def test_for_an_evaluation_alone_no_weight_is_moved(family: str) -> None:
     model, rows = lively(family), token_rows()
     expected, places = model(**padded_inputs(rows)).logits, [weight.data_ptr() for weight in model.parameters()]
-    savings = make_savings(model, torch.float32, trains=False)
+    savings = make_fast_model(model, torch.float32, trains=False)
     torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
     words = model.get_input_embeddings().weight
     assert id(words) not in savings.storage.places, "tables are read where they are"
@@ -65,7 +65,7 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
     model, rows = lively().eval(), token_rows()
     expected = plain_gradients(model, padded_inputs(rows))
     model.zero_grad()
-    savings = Savings(model)
+    savings = ReplacedLayers(model)
     savings.open_for_training()
     with torch.inference_mode():
         model(**inputs_of(model, rows))
@@ -80,7 +80,7 @@ def test_they_can_be_put_in_place_many_times() -> None:
     model, rows = lively(), token_rows()
     answers = []
     for _ in range(3):
-        savings = Savings(model)
+        savings = ReplacedLayers(model)
         answers.append(model(**inputs_of(model, rows)).logits)
         savings.remove()
     assert torch.equal(answers[0], answers[1])
@@ -90,7 +90,7 @@ def test_they_can_be_put_in_place_many_times() -> None:
 def test_a_pass_that_fails_leaves_the_way_of_padded_inputs_open() -> None:
     model, rows = lively(), token_rows()
     expected = model(**padded_inputs(rows)).logits
-    savings = Savings(model)
+    savings = ReplacedLayers(model)
     wrong = inputs_of(model, [np.array([10_000])])
     with pytest.raises(IndexError):
         model(**wrong)
@@ -104,8 +104,8 @@ class Trained:
     def __init__(self) -> None:
         self.model, self.rows = lively(), token_rows()
         used = np.unique(np.concatenate([*self.rows, [0]]))
-        self.vocabulary = Vocabulary(used, self.model.get_input_embeddings().num_embeddings, torch.device("cpu"))
-        self.savings = Savings(self.model, vocabulary=self.vocabulary)
+        self.vocabulary = ReducedVocabulary(used, self.model.get_input_embeddings().num_embeddings, torch.device("cpu"))
+        self.savings = ReplacedLayers(self.model, vocabulary=self.vocabulary)
         self.savings.open_for_training()
         self.optimizer = FlatAdamW(decay_groups(self.model, 0.0), self.savings.storage, lr=0.01)
         weighed(self.packed()).backward()
@@ -137,13 +137,5 @@ def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
     torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
 
 
-def test_the_savings_that_fit() -> None:
-    for family, kind in (("bert", Savings), ("modernbert", ModuleSavings), ("deberta-v2", ModuleSavings)):
-        savings = make_savings(tiny_model(family), torch.float32)
-        assert type(savings) is kind
-        assert savings.packs == (family != "deberta-v2")
-        savings.remove()
-
-
 def test_plain_torch_on_a_cpu() -> None:
-    assert type(elementwise_for(torch.device("cpu"), torch.float32)).__name__ == "Elementwise"
+    assert type(operations_for(torch.device("cpu"), torch.float32)).__name__ == "TorchOperations"

@@ -8,33 +8,25 @@ from typing import Any
 
 import torch
 
-from glassloop.speed.encoders.module_savings import ModuleSavings
-from glassloop.speed.encoders.parts import Layer, Tables, calls_of, first_position_of, layers_of, tables_of
-from glassloop.speed.encoders.recognition import packs_layers, packs_modules, why_not_packed
-from glassloop.speed.operations.embedding import Embedded
+from glassloop.speed.encoders.parts import (
+    EmbeddingParts,
+    LayerParts,
+    embeddings_of,
+    first_position_of,
+    layers_of,
+    num_layer_calls,
+)
+from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.encoder_layer import PostNormLayer
-from glassloop.speed.operations.torch_operations import Elementwise
-from glassloop.speed.optimizer.storage import Storage
-from glassloop.speed.optimizer.vocabulary import WORTH_IT, Vocabulary
+from glassloop.speed.operations.torch_operations import TorchOperations
+from glassloop.speed.optimizer.storage import FlatStorage
+from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 from glassloop.speed.packing.layout import Packing
 
 PACKED_INPUTS = ("packed", "tokens", "rows", "longest", "filled")
 
 
-def make_savings(
-    model: Any, low: torch.dtype, *, trains: bool = True, no_decay: set[int] | None = None, vocabulary: Any = None,
-    low_gradients: bool = False,
-) -> Savings | ModuleSavings:  # fmt: skip
-    """The savings that fit a model."""
-    packs = why_not_packed(model) is None
-    if packs and packs_layers(model):
-        return Savings(
-            model, low, trains=trains, no_decay=no_decay, vocabulary=vocabulary, low_gradients=low_gradients
-        )  # fmt: skip
-    return ModuleSavings(model, packs=packs and packs_modules(model), trains=trains, no_decay=no_decay)
-
-
-class Savings:
+class ReplacedLayers:
     """A model that takes packed batches beside padded ones. The module and its names stay what they were."""
 
     packs = True
@@ -46,26 +38,26 @@ class Savings:
         *,
         trains: bool = True,
         no_decay: set[int] | None = None,
-        vocabulary: Vocabulary | None = None,
-        low_gradients: bool = False,
+        vocabulary: ReducedVocabulary | None = None,
+        low_precision_gradients: bool = False,
         firsts_only: bool = True,
     ) -> None:
-        self.model, self.layers, self.calls = model, layers_of(model), calls_of(model)
-        self.tables: Tables = tables_of(model)  # type: ignore[assignment]
+        self.model, self.layers, self.calls = model, layers_of(model), num_layer_calls(model)
+        self.tables: EmbeddingParts = embeddings_of(model)  # type: ignore[assignment]
         self.vocabulary = vocabulary
         self.firsts_only = firsts_only
         device = next(model.parameters()).device
-        self.storage = Storage(
+        self.storage = FlatStorage(
             model,
             self.layers,
             no_decay or set(),
-            first_vectors=self.tables.vectors,
+            embedding_vectors=self.tables.vectors,
             tables={id(self.tables.words.weight): vocabulary} if vocabulary is not None else {},
             low=low,
-            low_gradients=low_gradients,
+            low_precision_gradients=low_precision_gradients,
             trains=trains,
         )
-        self.ops = elementwise_for(device, low)
+        self.ops = operations_for(device, low)
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self.first_position = first_position_of(model)
         self.limits = (self.tables.positions.num_embeddings - self.first_position, self.tables.words.num_embeddings)
@@ -115,7 +107,7 @@ class Savings:
         if self.vocabulary is not None:
             weight = self.tables.words.weight
             self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.small(weight.detach()))
-        self.storage.refresh_shadow()
+        self.storage.refresh_low_copies()
 
     def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
         """The model over a packed batch, or over whatever it took before."""
@@ -135,7 +127,9 @@ class Savings:
         finally:
             self.packing, self.carried = None, (None, None)
 
-    def layer_forward(self, layer: Layer, plain: Any, hidden_states: torch.Tensor, *args: Any, **given: Any) -> torch.Tensor:
+    def layer_forward(
+        self, layer: LayerParts, plain: Any, hidden_states: torch.Tensor, *args: Any, **given: Any
+    ) -> torch.Tensor:
         if self.packing is None:
             return plain(hidden_states, *args, **given)  # type: ignore[no-any-return]
         self.passed += 1
@@ -155,7 +149,7 @@ class Savings:
     def embed(self, plain: Any, *args: Any, **given: Any) -> torch.Tensor:
         if self.packing is None:
             return plain(*args, **given)  # type: ignore[no-any-return]
-        y: torch.Tensor = Embedded.apply(  # type: ignore[no-untyped-call]
+        y: torch.Tensor = EmbeddingSum.apply(  # type: ignore[no-untyped-call]
             self.tables.norm.weight, self.tables, self.packing, self.storage, self.ops, self.model.training, self.padding_row
         )
         self.carried = (y, shaped := y[None])
@@ -174,18 +168,10 @@ class Savings:
         self.ops.finish(self.storage)
 
 
-def elementwise_for(device: torch.device, low: torch.dtype) -> Any:
+def operations_for(device: torch.device, low: torch.dtype) -> Any:
     """The fused kernels where there are any, else plain torch."""
     if device.type == "cuda":
-        from glassloop.speed.operations.triton_operations import Fused
+        from glassloop.speed.operations.triton_operations import TritonOperations
 
-        return Fused(device, low)
-    return Elementwise(device, low)
-
-
-def choose_vocabulary(model: Any, used: Any, weight_decay: float) -> Vocabulary | None:
-    """A smaller table of word vectors, where rows without a gradient never change and there are enough of them."""
-    embedding = model.get_input_embeddings()
-    if weight_decay > 0 or len(used) > WORTH_IT * embedding.num_embeddings:
-        return None
-    return Vocabulary(used, embedding.num_embeddings, embedding.weight.device)
+        return TritonOperations(device, low)
+    return TorchOperations(device, low)
