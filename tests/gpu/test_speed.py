@@ -62,7 +62,7 @@ class Bench:
             self.ops: Any = TritonOperations(device, low)
         else:
             self.ops = TorchOperations(device, low)
-        self.ops.start(self.storage, measures(rows), training=True)
+        self.ops.before_forward(self.storage, measures(rows), training=True)
 
     def gradient(self, weight: Any) -> torch.Tensor:
         return self.storage.gradient(weight).float()
@@ -94,7 +94,7 @@ def test_the_norm_of_a_sum_and_its_gradient(low: torch.dtype, width: int, more: 
             )  # fmt: skip
             further = other.to(low) if more else None
             by_residual, by_product = ops.norm_backward(grad, further, saved, layer.out, layer.out_norm, store)
-            ops.finish(store)
+            ops.after_backward(store)
         assert low_y.dtype == by_product.dtype == low
         vectors = [bench.gradient(weight) for weight in (layer.out.bias, layer.out_norm.weight, layer.out_norm.bias)]
         found.append([y, low_y.float(), by_residual, by_product.float(), *vectors])
@@ -114,7 +114,7 @@ def test_gelu_and_its_gradient(low: torch.dtype, width: int, form: str) -> None:
         with torch.no_grad():
             raised, active = ops.gelu(x.to(low), store.matmul_weight(layer.up.weight), layer.up.bias, form)
             by_raised = ops.gelu_backward(grad.to(low), raised, layer.up, form, store)
-            ops.finish(store)
+            ops.after_backward(store)
         found.append([active.float(), by_raised.float(), bench.gradient(layer.up.bias)])
     for mine, plain in zip(*found, strict=True):
         scale = max(1.0, float(plain.abs().max()))
@@ -130,7 +130,7 @@ def test_gradients_of_neighbours_are_joined(low: torch.dtype, width: int) -> Non
         linears = [bench.layer.query, bench.layer.key, bench.layer.value]
         joined = bench.ops.join(grads, linears, bench.storage)
         as_one = bench.ops.join([torch.cat(grads, 1)], linears, bench.storage)
-        bench.ops.finish(bench.storage)
+        bench.ops.after_backward(bench.storage)
         assert torch.equal(joined, torch.cat(grads, 1))
         assert torch.equal(as_one, joined)
         found.append([bench.gradient(part.bias) for part in linears])
@@ -153,7 +153,7 @@ def test_the_first_vectors_and_their_gradient(low: torch.dtype, width: int) -> N
             ops.add_rows(weights[0], packing.ids, packing.by_id, by_total, 0, store)
             ops.add_rows(weights[1], packing.positions, packing.by_position, by_total, -1, store)
             ops.add_types(weights[2], packing.types, by_total, store)
-            ops.finish(store)
+            ops.after_backward(store)
         vectors = [bench.gradient(weight) for weight in (*weights, tables.norm.weight, tables.norm.bias)]
         found.append([y, by_total, *vectors])
         assert low_y.dtype == low
@@ -173,7 +173,7 @@ def test_rows_with_repeated_ids_are_added_up_over_two_batches() -> None:
         expected.index_add_(0, ids, grad)
     expected[0] = 0.0
     torch.testing.assert_close(bench.gradient(weight), expected, atol=1e-4, rtol=1e-4)
-    bench.storage.clear()
+    bench.storage.clear_gradients()
     one = torch.tensor([5, 5], device="cuda")
     bench.ops.add_rows(weight, one.int(), torch.tensor([0, 1]).int().cuda(), torch.ones(2, WIDTH).cuda(), 0, bench.storage)
     assert bench.gradient(weight).any(1).nonzero().flatten().tolist() == [5], "rows of the step before are zero again"
@@ -232,7 +232,7 @@ def test_the_first_vectors_drop_the_same_both_ways() -> None:
         kept = y != 0
         assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.02)
         bench.ops.embed_backward(torch.ones_like(y), saved, tables.norm, bench.storage)
-        bench.ops.finish(bench.storage)
+        bench.ops.after_backward(bench.storage)
     torch.testing.assert_close(bench.gradient(tables.norm.bias), kept.sum(0) / 0.75, atol=1e-3, rtol=1e-4)
 
 
@@ -240,9 +240,9 @@ def test_masks_differ_from_place_to_place_and_from_pass_to_pass_and_come_again_w
     def masks(seed: int) -> list[torch.Tensor]:
         bench = Bench("fused", rows=512)
         torch.manual_seed(seed)
-        bench.ops.start(bench.storage, measures(512), training=True)
+        bench.ops.before_forward(bench.storage, measures(512), training=True)
         found = [masked_norm(bench, 0.5)[0] for _ in range(2)]
-        bench.ops.start(bench.storage, measures(512), training=True)
+        bench.ops.before_forward(bench.storage, measures(512), training=True)
         return [*found, masked_norm(bench, 0.5)[0]]
 
     first, second, later = masks(1)
@@ -257,7 +257,7 @@ def test_masks_differ_from_place_to_place_and_from_pass_to_pass_and_come_again_w
 def test_an_evaluation_draws_nothing_on_the_gpu() -> None:
     bench = Bench("fused")
     before = torch.cuda.get_rng_state()
-    bench.ops.start(bench.storage, measures(ROWS), training=False)
+    bench.ops.before_forward(bench.storage, measures(ROWS), training=False)
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 
@@ -399,7 +399,7 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
     assert all(captures), "every shape was captured"
 
 
-def test_after_the_rehearsal_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
+def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
     from glassloop.speed.operations import triton_kernels as kernels
     from glassloop.speed.optimizer import triton_adamw as update
 

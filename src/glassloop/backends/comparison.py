@@ -68,7 +68,7 @@ def fast_figures(model: nn.Module, batches: Any, backend: Any, *, trains: bool) 
             logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
         backend.backward(weighed(logits))
         storage.zero_missing_gradients()
-        storage.clear()
+        storage.clear_gradients()
         return logits.detach()
 
     logits = backend.tried(step, [first], [second])

@@ -12,7 +12,7 @@ import torch
 
 from glassloop.backends.packed import PackedBackend
 from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
-from glassloop.speed.capture.precompile import rehearsal
+from glassloop.speed.capture.precompile import compile_instead_of_running
 from glassloop.speed.encoders.parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodified
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
@@ -56,13 +56,13 @@ class GraphsBackend(PackedBackend):
         captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), optimizer, scheduler, say)
         if not isinstance(self.savings, ReplacedLayers):
             return captured(own_modules=True)
-        self.rehearse(self.savings, optimizer)
+        self.compile_kernels(self.savings, optimizer)
         return captured()
 
     def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
         """Modules of a model's own are captured with `other` and replayed with `group`: what the graph holds fast shows."""
         if isinstance(self.savings, ReplacedLayers):
-            self.rehearse(self.savings, None)
+            self.compile_kernels(self.savings, None)
         if self.shown or isinstance(self.savings, ReplacedLayers):
             return step(group)
         run = GraphStep(step, IdleOptimizer(), IdleScheduler(), lambda line: None, own_modules=True)
@@ -70,14 +70,15 @@ class GraphsBackend(PackedBackend):
         run(other)
         return run(group)
 
-    def rehearse(self, savings: ReplacedLayers, optimizer: FlatAdamW | None) -> None:
-        """Go through a step of nothing, and an evaluation, so that all kernels are compiled at once; no number changes."""
+    def compile_kernels(self, savings: ReplacedLayers, optimizer: FlatAdamW | None) -> None:
+        """Compile all kernels before the first step, by recording those of a dummy step and a dummy evaluation."""
         model, was_training = savings.model, savings.model.training
         steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
         nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
         inputs = pack(nothing, nothing[0], savings.first_position, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
+        launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
         inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
-        with torch.random.fork_rng([torch.cuda.current_device()]), rehearsal():
+        with torch.random.fork_rng([torch.cuda.current_device()]), compile_instead_of_running(*launchers):
             self.backward(model(**inputs).logits.float().sum())
             if optimizer is not None:
                 optimizer.clip(1.0)
@@ -86,6 +87,6 @@ class GraphsBackend(PackedBackend):
             with torch.inference_mode():
                 model(**inputs)
         model.train(was_training)
-        savings.storage.clear()
+        savings.storage.clear_gradients()
         if optimizer is not None:
             optimizer.steps.copy_(steps)

@@ -105,7 +105,7 @@ class PackedBackend(PlainBackend):
         if not savings.packs:
             return with_few_shapes(batches)
         if savings.vocabulary is not None and not any(rows is known for known in self.known):
-            savings.settle()
+            savings.sync_to_model()
             return batches
         numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
         flash = self.low is not torch.float32
@@ -113,11 +113,11 @@ class PackedBackend(PlainBackend):
 
     def settle(self) -> None:
         if self.savings is not None:
-            self.savings.settle()
+            self.savings.sync_to_model()
 
     def reload(self) -> None:
         if self.savings is not None:
-            self.savings.reload()
+            self.savings.sync_from_model()
 
     def move(self, data: Any) -> Any:
         if isinstance(data, dict):
@@ -127,7 +127,7 @@ class PackedBackend(PlainBackend):
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
         if self.savings is not None:
-            self.savings.finish()
+            self.savings.after_backward()
 
     def clip(self, model: Any, max_norm: float) -> torch.Tensor:
         """The norm of all gradients; the optimizer scales them while it reads them."""

@@ -74,7 +74,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: Any, kept: Any = None) 
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     inner = optimizer_of(optimizer)
     if kept is None:
-        kept = inner.exported() if hasattr(inner, "exported") else inner.state
+        kept = inner.torch_state() if hasattr(inner, "torch_state") else inner.state
     tensors = {}
     for parameter, values in kept.items():
         for key, value in values.items():
@@ -100,8 +100,8 @@ def restore_optimizer(model: torch.nn.Module, optimizer: Any, tensors: Tensors, 
             )
         where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
         inner.state[parameter][key] = value.to(where)
-    if hasattr(inner, "imported"):
-        inner.imported()
+    if hasattr(inner, "load_torch_state"):
+        inner.load_torch_state()
     for group, stored in zip(inner.param_groups, plain["groups"], strict=True):
         group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
 

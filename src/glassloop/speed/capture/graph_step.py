@@ -23,7 +23,7 @@ class IdleScheduler:
 class IdleOptimizer:
     """Stands in for the optimizer of a step that changes no weight."""
 
-    def refresh(self) -> None: ...
+    def upload_learning_rate(self) -> None: ...
 
     def zero_grad(self, set_to_none: bool = True) -> None: ...
 
@@ -51,7 +51,7 @@ class GraphStep:
         return len(self.entries)
 
     def __call__(self, group: list[Batch]) -> torch.Tensor:
-        self.optimizer.refresh()
+        self.optimizer.upload_learning_rate()
         key = tuple(shape_of(batch) for batch in group)
         found = self.entries.get(key)
         if found is None and self.ran and not self.gave_up and self.captured < MOST_GRAPHS:

@@ -1,44 +1,78 @@
-"""Kernels made ready before the first step, all at once: Triton else compiles each when it is first launched, one by one."""
+"""Compile all Triton kernels of a step in parallel before the first step, instead of one by one as they are launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import torch
 
-Launches = dict[Any, list[tuple[Any, ...]]]  # by kernel: grids, arguments and options
-noted: Launches | None = None  # while a rehearsal goes on: the launches so far
+
+class CompiledKernel(Protocol):
+    """A Triton kernel after compilation."""
+
+    @property
+    def run(self) -> object:
+        """Load the kernel onto the device and return its launcher."""
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Run a Triton kernel; in a rehearsal, only note that it would be run."""
-    if noted is None:
-        kernel[grid](*args, **options)
-    else:
-        noted.setdefault(kernel, []).append((grid, args, options))
+class KernelLaunch(Protocol):
+    """A Triton kernel with its grid."""
+
+    def __call__(self, *args: object, **options: object) -> object: ...
+
+
+class Kernel(Protocol):
+    """A function decorated with `triton.jit`."""
+
+    def __getitem__(self, grid: tuple[int, ...], /) -> KernelLaunch: ...
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
+
+
+class Launch(NamedTuple):
+    """A recorded launch of a kernel."""
+
+    grid: tuple[int, ...]
+    args: tuple[object, ...]
+    options: dict[str, object]
+
+
+class KernelLauncher:
+    """Launch Triton kernels; while `recorded` is set, record launches instead of running them."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[Kernel, list[Launch]] | None = None
+
+    def __call__(self, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
+        """Run a kernel, or record the launch."""
+        if self.recorded is None:
+            kernel[grid](*args, **options)
+        else:
+            self.recorded.setdefault(kernel, []).append(Launch(grid, args, options))
 
 
 @contextmanager
-def rehearsal() -> Iterator[None]:
-    """What is launched inside is not run; at the end it is compiled and loaded, each kernel in a thread of its own."""
-    global noted
-    found: Launches = {}
-    noted = found
+def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
+    """Record every launch inside the block, then compile and load those kernels, each in its own thread."""
+    recorded: dict[Kernel, list[Launch]] = {}
+    for launcher in launchers:
+        launcher.recorded = recorded
     try:
         yield
     finally:
-        noted = None
+        for launcher in launchers:
+            launcher.recorded = None
     device = torch.cuda.current_device()
-    with ThreadPoolExecutor(max(len(found), 1)) as pool:
-        list(pool.map(lambda kernel: ready(kernel, found[kernel], device), found))
+    with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
+        list(pool.map(lambda kernel: compile_kernel(kernel, recorded[kernel], device), recorded))
 
 
-def ready(kernel: Any, launches: list[tuple[Any, ...]], device: int) -> None:
-    """Compile and load what these launches need. What fails here fails again, and is told, when it is launched."""
+def compile_kernel(kernel: Kernel, launches: list[Launch], device: int) -> None:
+    """Compile and load a kernel for these launches; an error is raised later, when the kernel is launched."""
     with suppress(Exception), torch.cuda.device(device):
-        for grid, args, options in launches:
-            compiled = kernel.warmup(*args, grid=grid, **options)
-            _ = compiled.run  # Triton loads it when this is asked for
+        for launch in launches:
+            compiled = kernel.warmup(*launch.args, grid=launch.grid, **launch.options)
+            _ = compiled.run  # reading this attribute loads the kernel

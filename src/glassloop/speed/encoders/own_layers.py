@@ -40,7 +40,7 @@ class OwnLayers:
     def open_for_training(self) -> None:
         self.storage.open_for_training()
         for weight in self.storage.parameters:
-            self.hooks.append(weight.register_post_accumulate_grad_hook(self.storage.take))  # type: ignore[no-untyped-call]
+            self.hooks.append(weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
         """Leave the model as it was, with its trained weights."""
@@ -49,11 +49,11 @@ class OwnLayers:
             hook.remove()
         self.storage.release()
 
-    def settle(self) -> None: ...
+    def sync_to_model(self) -> None: ...
 
-    def reload(self) -> None: ...
+    def sync_from_model(self) -> None: ...
 
-    def finish(self) -> None: ...
+    def after_backward(self) -> None: ...
 
     def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
         """The model over a packed batch, or over whatever it took before."""

@@ -82,27 +82,27 @@ class ReplacedLayers:
         written |= {id(table.weight) for table in tables if table is not None}
         written |= {id(weight) for weight in self.tables.vectors}
         self.hooks = [
-            weight.register_post_accumulate_grad_hook(self.storage.take)  # type: ignore[no-untyped-call]
+            weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
             for weight in self.storage.parameters
             if id(weight) not in written
         ]
 
     def remove(self) -> None:
         """Leave the model as it was, with its trained weights."""
-        self.settle()
+        self.sync_to_model()
         for module in (self.model, *(layer.module for layer in self.layers), self.tables.module):
             vars(module).pop("forward", None)
         for hook in self.hooks:
             hook.remove()
         self.storage.release()
 
-    def settle(self) -> None:
+    def sync_to_model(self) -> None:
         """Write into the module what is trained outside of it."""
         if self.vocabulary is not None:
             weight = self.tables.words.weight
             self.vocabulary.write_back(self.storage.view(self.storage.weights, id(weight)), weight.data)
 
-    def reload(self) -> None:
+    def sync_from_model(self) -> None:
         """Take the module's weights, which were just loaded."""
         if self.vocabulary is not None:
             weight = self.tables.words.weight
@@ -112,11 +112,11 @@ class ReplacedLayers:
     def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
         """The model over a packed batch, or over whatever it took before."""
         if packed is None:
-            self.settle()
+            self.sync_to_model()
             return self.plain_forward(*args, **given)
         self.packing = Packing(packed, given["tokens"], given["rows"], given["longest"], given["filled"])
         self.passed = 0
-        self.ops.start(self.storage, self.packing, self.model.training)
+        self.ops.before_forward(self.storage, self.packing, self.model.training)
         inputs = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
         if self.takes_types:
             inputs["token_type_ids"] = self.packing.types[None]
@@ -163,9 +163,9 @@ class ReplacedLayers:
             return -1
         return padding if self.vocabulary is None else int(self.vocabulary.numbers[padding])
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """After a backward pass."""
-        self.ops.finish(self.storage)
+        self.ops.after_backward(self.storage)
 
 
 def operations_for(device: torch.device, low: torch.dtype) -> Any:

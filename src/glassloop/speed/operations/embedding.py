@@ -20,7 +20,7 @@ class EmbeddingSum(torch.autograd.Function):
         training: bool, padding_row: int,
     ) -> torch.Tensor:  # fmt: skip
         views = [
-            storage.table(table.weight) if table is not None else None
+            storage.table_rows(table.weight) if table is not None else None
             for table in (tables.words, tables.positions, tables.types)
         ]
         rate = float(tables.dropout.p) if training else 0.0

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from glassloop.speed.capture.precompile import KernelLauncher
 from glassloop.speed.operations.attention import attend_together, attend_together_backward
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
@@ -51,16 +52,17 @@ class TorchOperations:
         self.masks, self.kind = DropoutMasks(device), low
         self.last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.touched: dict[int, list[torch.Tensor]] = {}
+        self.launchers: list[KernelLauncher] = []  # none: torch compiles nothing
         self.keeps = True  # whether what goes into a function is needed again, for its gradient
 
-    def start(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
+    def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
         """Before the forward pass of a batch; one that does not train draws nothing."""
         if training:
             self.masks.start()
         self.last = None
         self.keeps = torch.is_grad_enabled()
 
-    def finish(self, storage: FlatStorage) -> None:
+    def after_backward(self, storage: FlatStorage) -> None:
         """After its backward pass."""
 
     def low(self, x: torch.Tensor) -> torch.Tensor:
@@ -144,7 +146,7 @@ class TorchOperations:
         """Add gradients to the rows of a table; only rows that were touched in the step before are set to zero first."""
         slot = storage.gradient(weight)
         if id(weight) not in storage.written:
-            if storage.shown:  # any row may have been written to
+            if storage.gradients_exposed:  # any row may have been written to
                 slot.zero_()
             for touched in self.touched.get(id(weight), []):
                 slot.index_fill_(0, touched, 0.0)
@@ -154,7 +156,7 @@ class TorchOperations:
         self.touched[id(weight)].append(where)
         if padding >= 0:
             slot[padding].zero_()
-        storage.mark(weight)
+        storage.mark_written(weight)
 
     def add_types(self, weight: Any, rows: torch.Tensor, grad: torch.Tensor, storage: FlatStorage) -> None:
         """Add gradients to the few rows of a small table."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 
-from glassloop.speed.capture.precompile import launch
+from glassloop.speed.capture.precompile import KernelLauncher
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.operations.triton_kernels import (
     embed_kernel,
@@ -31,6 +31,8 @@ class TritonOperations(TorchOperations):
 
     def __init__(self, device: torch.device, low: torch.dtype) -> None:
         super().__init__(device, low)
+        self.launch = KernelLauncher()
+        self.launchers = [self.launch]
         self.device, self.is_low = device, low is not torch.float32
         self.seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.sites = self.num_parts = 0
@@ -38,7 +40,7 @@ class TritonOperations(TorchOperations):
         self.parts: torch.Tensor | None = None
         self.pending: tuple[int, torch.Tensor] | None = None
 
-    def start(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
+    def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
         self.last = self.pending = None
         self.sites = 0
         if training:
@@ -48,7 +50,7 @@ class TritonOperations(TorchOperations):
         if self.parts is None and hasattr(storage, "other_gradients"):
             self.parts = torch.zeros(MOST_PARTS, storage.num_vector_values, device=self.device)
 
-    def finish(self, storage: FlatStorage) -> None:
+    def after_backward(self, storage: FlatStorage) -> None:
         if self.parts is None or not self.filled:
             return
         slot = storage.vector_gradients
@@ -56,11 +58,11 @@ class TritonOperations(TorchOperations):
             slot.add_(self.parts[: self.num_parts].sum(0))
         else:
             torch.sum(self.parts[: self.num_parts], 0, out=slot)
-        storage.mark(*storage.vectors)
+        storage.mark_written(*storage.vectors)
 
     def site(self, storage: FlatStorage, *weights: Any) -> tuple[Any, ...]:
         """Where the column sums of these vectors go, and whether something is there already."""
-        starts = [storage.places[id(weight)][0] - storage.first_vector for weight in weights]
+        starts = [storage.locations[id(weight)][0] - storage.first_vector for weight in weights]
         adds = starts[0] in self.filled
         self.filled.add(starts[0])
         return self.parts, storage.num_vector_values, *starts, adds
@@ -92,7 +94,7 @@ class TritonOperations(TorchOperations):
         spread = torch.empty(rows, device=x.device)
         self.sites += 1
         salt = self.sites * SITE_SALT & 0x7FFFFFFF  # one kind of number for all sites: one kernel
-        launch(
+        self.launch(
             norm_kernel, (rows,),
             product, bias, residual, gain, shift, y, low_y, normed, spread, self.seed, salt, rate, eps, width,
             DROPS=rate > 0, LOW=self.is_low, BLOCK=triton.next_power_of_2(width), num_warps=4,
@@ -114,7 +116,7 @@ class TritonOperations(TorchOperations):
         by_residual = torch.empty_like(normed)
         by_product = torch.empty(rows, width, dtype=self.kind, device=grad.device)
         parts, columns, bias_at, gain_at, shift_at, adds = self.site(storage, linear.bias, norm.weight, norm.bias)
-        launch(
+        self.launch(
             norm_backward_kernel, (self.num_parts,),
             grad.contiguous(), grad if more is None else more, normed, spread, norm.weight, by_residual, by_product,
             parts, columns, bias_at, gain_at, shift_at, seed, salt, rate, rows, width,
@@ -130,7 +132,7 @@ class TritonOperations(TorchOperations):
         y, normed = (torch.empty(tokens, width, device=words.device) for _ in range(2))
         low_y = torch.empty_like(y, dtype=self.kind) if self.is_low else y
         spread = torch.empty(tokens, device=words.device)
-        launch(
+        self.launch(
             embed_kernel, (tokens,),
             words, positions, words if types is None else types, packing.ids, packing.positions, packing.types,
             norm.weight, norm.bias, y, low_y, normed, spread, self.seed, 0, rate, norm.eps, width,
@@ -144,7 +146,7 @@ class TritonOperations(TorchOperations):
         rows, width = normed.shape
         by_total = torch.empty_like(normed)
         parts, columns, gain_at, shift_at, adds = self.site(storage, norm.weight, norm.bias)
-        launch(
+        self.launch(
             norm_backward_kernel, (self.num_parts,),
             grad.contiguous(), grad if more is None else more, normed, spread, norm.weight, by_total, by_total,
             parts, columns, 0, gain_at, shift_at, seed, 0, rate, rows, width,
@@ -160,7 +162,7 @@ class TritonOperations(TorchOperations):
         if not adds:
             slot.zero_()
         count, width = grad.shape
-        launch(
+        self.launch(
             rows_kernel,
             (count, triton.cdiv(width, 256)),
             grad,
@@ -174,13 +176,13 @@ class TritonOperations(TorchOperations):
             BLOCK=256,
             num_warps=2,
         )
-        storage.mark(weight)
+        storage.mark_written(weight)
 
     def gelu(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, form: str) -> tuple[torch.Tensor, torch.Tensor]:
         raised = x @ weight.t()
         active = torch.empty_like(raised)
         size = raised.numel()
-        launch(
+        self.launch(
             gelu_kernel,
             (triton.cdiv(size, 1024),),
             raised,
@@ -200,7 +202,7 @@ class TritonOperations(TorchOperations):
         rows, width = raised.shape
         found = torch.empty_like(raised)
         parts, columns, bias_at, adds = self.site(storage, linear.bias)
-        launch(
+        self.launch(
             gelu_backward_kernel, (triton.cdiv(width, 256), self.num_parts),
             grad, raised, linear.bias, found, parts, columns, bias_at, rows, width,
             TANH=form == "tanh", ADDS=adds, BLOCK=256, num_warps=4,
@@ -214,7 +216,7 @@ class TritonOperations(TorchOperations):
         joined = torch.empty(rows, width * len(parts), dtype=parts[0].dtype, device=parts[0].device)
         sums, columns, bias_at, adds = self.site(storage, linears[0].bias)
         whole = [part.contiguous() for part in parts]
-        launch(
+        self.launch(
             join_kernel, (triton.cdiv(width, 256), len(parts), self.num_parts),
             whole[0], whole[min(1, len(parts) - 1)], whole[-1], joined, sums, columns, bias_at, rows, width, len(parts),
             ADDS=adds, BLOCK=256, num_warps=2,

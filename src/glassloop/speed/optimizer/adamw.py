@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from glassloop.errors import SettingsError
+from glassloop.speed.capture.precompile import KernelLauncher
 from glassloop.speed.optimizer.storage import FlatStorage
 
 PIECE = 4096
@@ -22,33 +23,35 @@ class FlatAdamW(torch.optim.AdamW):
         self.storage = storage
         device = storage.weights.device
         self.steps = torch.zeros((), device=device)
-        self.rate = torch.zeros((), device=device)
+        self.learning_rate = torch.zeros((), device=device)
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
+        self.launchers: list[KernelLauncher] = []
         if device.type == "cuda":
             from glassloop.speed.optimizer.triton_adamw import TritonAdamW
 
             self.kernel: Any = TritonAdamW(storage, self.defaults["betas"])
+            self.launchers = [self.kernel.launch]
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
         self.storage.zero_missing_gradients()
         blocks = [block for block in (self.storage.matrix_gradients, self.storage.other_gradients) if block.numel()]
-        if self.rate.is_cuda:
+        if self.learning_rate.is_cuda:
             self.norm = self.kernel.norm(blocks)
         else:
             self.norm = torch.linalg.vector_norm(torch.cat([piecewise_norms(block) for block in blocks]))
         self.max_norm = max_norm
         return self.norm
 
-    def refresh(self) -> None:
+    def upload_learning_rate(self) -> None:
         """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""
         if not all(map(REQUIRES_GRAD, self.storage.parameters)):
             raise SettingsError(
                 "weights were frozen in the middle of a training", "freeze them before it, or use backend plain"
             )
-        if self.rate.is_cuda:
-            self.rate.fill_(float(self.param_groups[0]["lr"]))
+        if self.learning_rate.is_cuda:
+            self.learning_rate.fill_(float(self.param_groups[0]["lr"]))
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -56,10 +59,10 @@ class FlatAdamW(torch.optim.AdamW):
         decay = max(float(group["weight_decay"]) for group in self.param_groups)
         beta1, beta2 = group["betas"]
         if not (store.weights.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph is told before each replay
-            self.refresh()
+            self.upload_learning_rate()
         self.steps.add_(1)
         if store.weights.is_cuda:
-            self.kernel(self.steps, self.rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
+            self.kernel(self.steps, self.learning_rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
             return
         scale = None
         if self.norm is not None and self.max_norm > 0:
@@ -88,9 +91,9 @@ class FlatAdamW(torch.optim.AdamW):
         store.refresh_low_copies()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self.storage.clear()
+        self.storage.clear_gradients()
 
-    def exported(self) -> dict[Any, dict[str, torch.Tensor]]:
+    def torch_state(self) -> dict[Any, dict[str, torch.Tensor]]:
         """The state by parameter, as torch's AdamW would have it: full tables, whatever is kept smaller here."""
         store, found = self.storage, {}
         for weight in store.parameters:
@@ -99,8 +102,8 @@ class FlatAdamW(torch.optim.AdamW):
             found[weight] = {"step": self.steps, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
         return found
 
-    def imported(self) -> None:
-        """Take over what was put into `state`: what `exported` gave, here or in torch's AdamW."""
+    def load_torch_state(self) -> None:
+        """Take over what was put into `state`: what `torch_state` gave, here or in torch's AdamW."""
         store = self.storage
         self.steps.zero_()
         for place, key in enumerate(("exp_avg", "exp_avg_sq")):

@@ -62,15 +62,15 @@ class FlatStorage:
             (vectors + [[weight] for weight in rest if id(weight) in no_decay], False, False),
         ]
         self.parameters = [weight for section, _, _ in sections for group in section for weight in group]
-        values = {id(weight): self.trained(weight) for weight in self.parameters}
-        self.places: dict[int, tuple[int, torch.Size]] = {}
+        values = {id(weight): self.trained_values(weight) for weight in self.parameters}
+        self.locations: dict[int, tuple[int, torch.Size]] = {}
         self.regions: list[Region] = []
         place = 0
         for section, decays, in_layers in sections:
             start = place
             for group in section:
                 for weight in group:
-                    self.places[id(weight)] = (place, values[id(weight)].shape)
+                    self.locations[id(weight)] = (place, values[id(weight)].shape)
                     place += values[id(weight)].numel()
                 place = -(-place // ALIGNED) * ALIGNED
             if section:
@@ -83,15 +83,15 @@ class FlatStorage:
         if low is not torch.float32:
             self.low_matrices = torch.zeros(self.num_matrix_values, dtype=low, device=device)
         self.vectors = [weight for group in vectors for weight in group]
-        self.first_vector = self.places[id(self.vectors[0])][0] if vectors else place
+        self.first_vector = self.locations[id(self.vectors[0])][0] if vectors else place
         last = self.vectors[-1] if vectors else None
-        self.num_vector_values = self.places[id(last)][0] + last.numel() - self.first_vector if last is not None else 0
+        self.num_vector_values = self.locations[id(last)][0] + last.numel() - self.first_vector if last is not None else 0
         self.low_vectors = self.weights[:0]
         if low is not torch.float32:
             self.low_vectors = torch.zeros(self.num_vector_values, dtype=low, device=device)
         self.views: dict[tuple[int, ...], torch.Tensor] = {}  # made once: a step asks for hundreds
         self.written: set[int] = set()  # the parameters that have a gradient since the last step
-        self.shown = False  # others write into gradients too
+        self.gradients_exposed = False  # others write into gradients too
         self.trains = trains
         if self.parameters:
             torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
@@ -100,7 +100,7 @@ class FlatStorage:
                 weight.data = self.view(self.weights, id(weight))
         self.refresh_low_copies()
 
-    def trained(self, weight: nn.Parameter) -> torch.Tensor:
+    def trained_values(self, weight: nn.Parameter) -> torch.Tensor:
         """What is trained of a parameter: all of it, or the rows that are used."""
         table = self.tables.get(id(weight))
         return table.small(weight.detach()) if table is not None else weight.detach()
@@ -115,18 +115,18 @@ class FlatStorage:
 
     def view(self, block: torch.Tensor, number: int, offset: int = 0) -> torch.Tensor:
         """A parameter's stretch of a block, in its shape."""
-        start, shape = self.places[number]
+        start, shape = self.locations[number]
         return block[start - offset : start - offset + shape.numel()].view(shape)
 
-    def table(self, weight: torch.Tensor) -> torch.Tensor:
+    def table_rows(self, weight: torch.Tensor) -> torch.Tensor:
         """The rows of a table that are read: all of it, or those that are trained."""
-        return self.view(self.weights, id(weight)) if id(weight) in self.places else weight.detach()
+        return self.view(self.weights, id(weight)) if id(weight) in self.locations else weight.detach()
 
     def gradient(self, weight: nn.Parameter) -> torch.Tensor:
         """Where a parameter's gradient is kept."""
         found = self.views.get((id(weight),))
         if found is None:
-            inside = self.places[id(weight)][0] < self.num_matrix_values
+            inside = self.locations[id(weight)][0] < self.num_matrix_values
             block, offset = (self.matrix_gradients, 0) if inside else (self.other_gradients, self.num_matrix_values)
             found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
         return found
@@ -141,11 +141,11 @@ class FlatStorage:
         key = (block.data_ptr(), *map(id, weights))
         if key in self.views:
             return self.views[key]
-        start = self.places[id(weights[0])][0]
-        shapes = [self.places[id(weight)][1] for weight in weights]
+        start = self.locations[id(weights[0])][0]
+        shapes = [self.locations[id(weight)][1] for weight in weights]
         size = sum(shape.numel() for shape in shapes)
         together = block[start - offset : start - offset + size]
-        last = self.places[id(weights[-1])][0] + shapes[-1].numel()
+        last = self.locations[id(weights[-1])][0] + shapes[-1].numel()
         if last - start != size:
             raise ValueError("these weights are not neighbours")
         self.views[key] = together.view(-1, *shapes[0][1:])
@@ -166,15 +166,15 @@ class FlatStorage:
             torch.matmul(product, right, out=slot)
         else:
             slot.copy_(product @ right)
-        self.mark(*weights)
+        self.mark_written(*weights)
 
     def add(self, weight: nn.Parameter, value: torch.Tensor) -> None:
         """Add to a parameter's gradient."""
         slot = self.gradient(weight)
         slot.add_(value) if id(weight) in self.written else slot.copy_(value)
-        self.mark(weight)
+        self.mark_written(weight)
 
-    def mark(self, *weights: nn.Parameter) -> None:
+    def mark_written(self, *weights: nn.Parameter) -> None:
         """Note that these have a gradient, and show it to whoever looks at `.grad`."""
         for weight in weights:
             self.written.add(id(weight))
@@ -182,14 +182,14 @@ class FlatStorage:
             if slot.dtype == weight.dtype and slot.shape == weight.shape:
                 weight.grad = slot
 
-    def take(self, weight: Any) -> None:
+    def adopt_gradient(self, weight: Any) -> None:
         """Move a gradient that autograd has just made into its place; a second one was added there already."""
         if weight.grad.data_ptr() != self.gradient(weight).data_ptr():
             self.add(weight, weight.grad)
 
     def adopt_gradients(self) -> None:
         """Take gradients that were put in the place of ours; one that was taken away cannot be."""
-        self.shown = True
+        self.gradients_exposed = True
         for weight in self.parameters:
             slot = self.gradient(weight)
             if weight.grad is None and id(weight) in self.written:
@@ -197,7 +197,7 @@ class FlatStorage:
             if weight.grad is not None and weight.grad.data_ptr() != slot.data_ptr():
                 slot.copy_(weight.grad)
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         """Forget all gradients; their memory stays."""
         self.written.clear()
         for weight in self.parameters:

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from glassloop.speed.capture.precompile import launch
+from glassloop.speed.capture.precompile import KernelLauncher
 from glassloop.speed.optimizer.storage import FlatStorage
 
 
@@ -63,6 +63,7 @@ class TritonAdamW:
     """One pass of AdamW over a storage."""
 
     def __init__(self, storage: FlatStorage, betas: tuple[float, float]) -> None:
+        self.launch = KernelLauncher()
         self.storage, self.betas = storage, torch.tensor(betas, dtype=torch.float32, device=storage.weights.device)
         self.scalars = torch.zeros(3, device=storage.weights.device)
 
@@ -75,13 +76,13 @@ class TritonAdamW:
         # In fp32 and by torch's own function, as torch's AdamW has them. fp64 would be truer: `1 - beta2**step` is off by up to
         # 1e-5 in the first steps, and every update with it, which moves losses more than all other roundings of a step.
         powers = torch.pow(self.betas, steps)
-        launch(scalars_kernel, (1,), powers, rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
+        self.launch(scalars_kernel, (1,), powers, rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
             inside = region.in_layers
             gradients = store.matrix_gradients if inside else store.other_gradients[region.start - store.num_matrix_values :]
             low_matrices = store.low_matrices if inside and store.low_matrices is not None else None
             size = region.stop - region.start
-            launch(
+            self.launch(
                 update_kernel, (triton.cdiv(size, 1024),),
                 store.weights[region.part], store.moments[0][region.part], store.moments[1][region.part], gradients,
                 self.scalars if low_matrices is None else low_matrices, rate, self.scalars, size,
@@ -94,5 +95,5 @@ class TritonAdamW:
         """The norm of some blocks together, from sums that are always taken in the same order."""
         sums = torch.zeros(len(blocks), SUMS, device=blocks[0].device)
         for block, row in zip(blocks, sums, strict=True):
-            launch(squares_kernel, (SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
+            self.launch(squares_kernel, (SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
         return sums.sum().sqrt_()

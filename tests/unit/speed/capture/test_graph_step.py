@@ -32,7 +32,7 @@ class Stage:
         self.runs: list[tuple[str, float]] = []
         self.said: list[str] = []
         self.mode, self.fails, self.capturing = "run", fails, None
-        self.refreshed = self.scheduled = self.cleared = 0
+        self.uploads = self.scheduled = self.cleared = 0
         self.weight = torch.zeros(())
         self.result = torch.zeros(2)
         self.graph_step = GraphStep(self.step, self, Scheduler(self), self.said.append)
@@ -54,8 +54,8 @@ class Stage:
         self.runs.append((how, value))
         return torch.tensor([value, 1.0])
 
-    def refresh(self) -> None:
-        self.refreshed += 1
+    def upload_learning_rate(self) -> None:
+        self.uploads += 1
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.cleared += 1
@@ -113,7 +113,7 @@ def test_rate_and_schedule_move_once_a_step(staged) -> None:
     stage = staged()
     for value in range(5):
         stage.graph_step([batch(value)])
-        assert stage.refreshed == stage.scheduled == value + 1
+        assert stage.uploads == stage.scheduled == value + 1
     assert IdleScheduler().step() is None
 
 

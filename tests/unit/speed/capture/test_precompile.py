@@ -1,4 +1,4 @@
-"""A rehearsal: launches are noted, not run, and their kernels made ready side by side; here with kernels that are none."""
+"""Launches are recorded, not run, and their kernels compiled in parallel; here with stand-ins for kernels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.speed.capture import precompile as stage
-from glassloop.speed.capture.precompile import launch, rehearsal
+from glassloop.speed.capture.precompile import KernelLauncher, compile_instead_of_running
 
 
 class Kernel:
-    """Notes what is done with it, and in which thread."""
+    """Record each call and its thread."""
 
     def __init__(self, fails: bool = False) -> None:
         self.ran: list[Any] = []
@@ -42,49 +41,53 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_launch_runs_its_kernel() -> None:
+    launch = KernelLauncher()
     kernel = Kernel()
     launch(kernel, (3,), 1, 2, BLOCK=4)
     assert kernel.ran == [((3,), (1, 2), {"BLOCK": 4})]
     assert not kernel.warmed
 
 
-def test_in_a_rehearsal_kernels_are_made_ready_and_not_run() -> None:
+def test_recorded_kernels_are_compiled_and_not_run() -> None:
+    launch = KernelLauncher()
     first, second = Kernel(), Kernel()
-    with rehearsal():
+    with compile_instead_of_running(launch):
         launch(first, (3,), 1, BLOCK=4)
         launch(second, (5, 2), "x")
         launch(first, (3,), 7, BLOCK=8)
-        assert not first.warmed, "nothing waits for a compiler before all is noted"
+        assert not first.warmed, "nothing is compiled before all launches are recorded"
     assert [entry[:3] for entry in first.warmed] == [((3,), (1,), {"BLOCK": 4}), ((3,), (7,), {"BLOCK": 8})]
     assert (first.loaded, second.loaded) == (2, 1)
     assert first.ran == second.ran == []
     assert threading.get_ident() not in {entry[3] for entry in first.warmed + second.warmed}
     launch(first, (1,))
-    assert first.ran == [((1,), (), {})], "after it, launches run again"
+    assert first.ran == [((1,), (), {})], "afterwards launches run again"
 
 
-def test_what_cannot_be_made_ready_is_left_to_its_first_launch() -> None:
+def test_a_kernel_that_does_not_compile_is_left_to_its_first_launch() -> None:
+    launch = KernelLauncher()
     good, bad = Kernel(), Kernel(fails=True)
-    with rehearsal():
+    with compile_instead_of_running(launch):
         launch(bad, (1,))
         launch(good, (1,))
     assert good.loaded == 1
 
 
-def test_an_error_ends_the_rehearsal() -> None:
-    kernel = Kernel()
+def test_an_error_ends_the_recording() -> None:
+    launch, kernel = KernelLauncher(), Kernel()
 
     def stumble() -> None:
-        with rehearsal():
+        with compile_instead_of_running(launch):
             launch(kernel, (1,))
             raise ValueError("oh")
 
     with pytest.raises(ValueError, match="oh"):
         stumble()
-    assert stage.noted is None
+    assert launch.recorded is None
     assert kernel.ran == kernel.warmed == []
 
 
-def test_nothing_to_rehearse() -> None:
-    with rehearsal():
+def test_nothing_to_compile() -> None:
+    launch = KernelLauncher()
+    with compile_instead_of_running(launch):
         pass

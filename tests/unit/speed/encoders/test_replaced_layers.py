@@ -54,7 +54,7 @@ def test_for_an_evaluation_alone_no_weight_is_moved(family: str) -> None:
     savings = make_fast_model(model, torch.float32, trains=False)
     torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
     words = model.get_input_embeddings().weight
-    assert id(words) not in savings.storage.places, "tables are read where they are"
+    assert id(words) not in savings.storage.locations, "tables are read where they are"
     savings.remove()
     assert [weight.data_ptr() for weight in model.parameters()] == places
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
@@ -71,7 +71,7 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
         model(**inputs_of(model, rows))
     assert not savings.ops.keeps
     weighed(model(**inputs_of(model, rows)).logits).backward()
-    savings.finish()
+    savings.after_backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(savings.storage.gradient(weight), expected[name], **CLOSE)
 
@@ -125,7 +125,7 @@ def test_padded_inputs_see_the_trained_word_vectors() -> None:
 
 def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
     trained = Trained()
-    trained.savings.settle()
+    trained.savings.sync_to_model()
     found = {name: value.clone() for name, value in trained.model.state_dict().items()}
     answer = trained.packed().detach()
     other = lively()
@@ -133,7 +133,7 @@ def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
     torch.testing.assert_close(other(**padded_inputs(trained.rows)).logits.detach(), answer, **CLOSE)
     fresh = lively()
     trained.model.load_state_dict(fresh.state_dict())
-    trained.savings.reload()
+    trained.savings.sync_from_model()
     torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
 
 

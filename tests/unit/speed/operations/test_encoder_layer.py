@@ -26,7 +26,7 @@ def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, tr
     storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
     ops, layer = TorchOperations(torch.device("cpu")), layers_of(model)[0]
-    ops.start(storage, packing, training)
+    ops.before_forward(storage, packing, training)
     return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
 
 
@@ -66,7 +66,7 @@ def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, 
         answer = model(**inputs_of(model, some, multiple, kinds)).logits
         torch.testing.assert_close(answer, twin(**padded_inputs(some, kinds)).logits, **CLOSE)
         weighed(answer).backward()
-        savings.finish()
+        savings.after_backward()
         for name, grad in plain_gradients(twin, padded_inputs(some, kinds)).items():
             expected[name] = expected.get(name, torch.zeros_like(grad)) + grad
     assert {name for name, weight in model.named_parameters() if weight.grad is not None} == {*expected}

@@ -98,7 +98,7 @@ def parts() -> tuple[Any, FlatStorage, TorchOperations]:
     storage = FlatStorage(model, layers, set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
     ops = TorchOperations(CPU)
-    ops.start(storage, None, training=True)
+    ops.before_forward(storage, None, training=True)
     return layers[0], storage, ops
 
 
@@ -158,7 +158,7 @@ def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> 
     for rows, grad in zip((first, second), grads, strict=True):
         ops.add_rows(weight, rows, rows, grad, 0, storage)
     torch.testing.assert_close(weight.grad, expected)
-    storage.clear()
+    storage.clear_gradients()
     ops.add_rows(weight, second, second, grads[1], 0, storage)
     assert weight.grad.any(1).nonzero().flatten().tolist() == [5, 7], "rows of the step before are zero again"
 
@@ -171,7 +171,7 @@ def test_rows_are_zero_again_even_where_somebody_wrote_into_gradients(parts) -> 
     ops.add_rows(weight, rows, rows, torch.ones(2, 32), 0, storage)
     weight.grad.add_(0.5)
     storage.adopt_gradients()
-    storage.clear()
+    storage.clear_gradients()
     ops.add_rows(weight, rows, rows, torch.ones(2, 32), 0, storage)
     assert weight.grad.any(1).nonzero().flatten().tolist() == [3, 5]
 

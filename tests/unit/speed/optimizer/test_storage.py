@@ -45,11 +45,11 @@ def test_every_weight_is_a_view_and_has_its_value(family: str) -> None:
 def test_no_two_weights_share_a_place_and_decay_has_its_own_regions(family: str) -> None:
     model = tiny_model(family)
     storage, spared = stored(model), spared_by(model)
-    spans = sorted((start, start + shape.numel()) for start, shape in storage.places.values())
+    spans = sorted((start, start + shape.numel()) for start, shape in storage.locations.values())
     assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
     assert spans[-1][1] <= len(storage.weights)
     for weight in model.parameters():
-        start = storage.places[id(weight)][0]
+        start = storage.locations[id(weight)][0]
         (region,) = [region for region in storage.regions if region.start <= start < region.stop]
         assert region.decays == (id(weight) not in spared)
         assert region.start % ALIGNED == 0
@@ -78,7 +78,7 @@ def test_gradients_are_added_and_forgotten() -> None:
         storage.add_product([matrix], left, right)
         assert torch.equal(bias.grad, torch.full((32,), float(number)))
         torch.testing.assert_close(matrix.grad, number * left.t() @ right)
-    storage.clear()
+    storage.clear_gradients()
     assert all(weight.grad is None for weight in model.parameters())
     storage.add(bias, torch.full((32,), 7.0))
     assert torch.equal(bias.grad, torch.full((32,), 7.0)), "what was there before the step is written over"
@@ -106,7 +106,7 @@ def test_memory_stays_where_it_is_between_steps() -> None:
         head.sum().backward()
         assert torch.equal(head.grad, torch.full_like(head, 2.0)), "a second batch of the same step is added"
         seen.append((bias.grad.data_ptr(), head.grad.data_ptr(), bias.data_ptr(), head.data_ptr()))
-        storage.clear()
+        storage.clear_gradients()
     assert len({*seen}) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_weight_without_a_gradient_has_that_of_zero() -> None:
     storage, layer = stored(model), layers_of(model)[0]
     for weight in (layer.out.bias, layer.up.bias):
         storage.add(weight, torch.ones_like(weight))
-    storage.clear()
+    storage.clear_gradients()
     storage.add(layer.up.bias, torch.ones(64))
     storage.zero_missing_gradients()
     assert storage.gradient(layer.out.bias).abs().sum() == 0
