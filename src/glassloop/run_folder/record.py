@@ -1,30 +1,22 @@
-"""The run folder: the names of everything a run leaves behind, and the one reader and writer of its record, run.json."""
+"""The typed record of a run: what run.json says about its data, model, settings and results."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from glassloop.arguments import TrainingArguments
-from glassloop.errors import ModelError, visible
-from glassloop.files import sha256_of, write_text
-from glassloop.records import NotARecordError, decoded, read_json, sealed
+from glassloop.errors import visible
 from glassloop.settings import TASKS, DataSettings, repeated
 
 FORMAT = 1
-RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
-TRAINED_NAME = "trained.json"  # from the last step until the run is finished: what the final model is
-MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
-PREDICTIONS_SUFFIX = "-predictions.jsonl"
-SEEDS_NAME, SEEDS_CONFIG_NAME = "seeds.json", "seeds.toml"
 RUNNING, FINISHED = "running", "finished"
+TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: part of its metrics, but not a score
 
 
 @dataclass(frozen=True)
-class SplitRecord:
+class SplitFacts:
     """What was counted in one split of the data."""
 
     num_rows: int
@@ -39,7 +31,7 @@ class SplitRecord:
 
 
 @dataclass(frozen=True)
-class ColumnsRecord:
+class Columns:
     """The columns of the data that hold texts and labels."""
 
     text: str
@@ -57,8 +49,8 @@ class DataRecord:
 
     source: str
     task: str
-    columns: ColumnsRecord
-    splits: dict[str, SplitRecord]
+    columns: Columns
+    splits: dict[str, SplitFacts]
     settings: DataSettings = field(default_factory=DataSettings)
     labels: tuple[str, ...] | None = None
     label_order: tuple[str, ...] | None = None  # the labels that 0, 1, 2 in the data mean, where that was said
@@ -89,7 +81,7 @@ class ModelRecord:
 
 
 @dataclass(frozen=True)
-class PlanRecord:
+class Plan:
     """The plan of a run in plain numbers."""
 
     max_steps: int
@@ -151,7 +143,7 @@ class RunRecord:
     data: DataRecord
     model: ModelRecord
     settings: TrainingArguments
-    plan: PlanRecord
+    plan: Plan
     max_length: int
     format: int = FORMAT
     started: str = ""
@@ -181,16 +173,6 @@ class RunRecord:
         return self.status == FINISHED
 
 
-class Counted(Protocol):
-    """What is known about a split, now or when a run was started."""
-
-    @property
-    def num_rows(self) -> int: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-
 def split_changes(stored: Mapping[str, Counted], now: Mapping[str, Counted], names: Iterable[str]) -> list[str]:
     """Return a sentence for each of the named splits of a run that is not what it was, with both states."""
 
@@ -201,74 +183,3 @@ def split_changes(stored: Mapping[str, Counted], now: Mapping[str, Counted], nam
         name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
     ]
     return [f"{name}: {shown(stored[name])} then, {shown(now.get(name))} now" for name in changed]
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder has a run.json, whatever is in it and whoever may read it."""
-    try:
-        (folder / RUN_NAME).lstat()
-    except PermissionError:
-        return True  # reading it says so
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run has anything to resume from, damaged or not."""
-    return (folder / TRAINED_NAME).exists() or any((folder / CHECKPOINTS_NAME).glob("step-*"))
-
-
-def predictions_name(split: str) -> str:
-    return f"{split}{PREDICTIONS_SUFFIX}"
-
-
-def read_run(folder: Path) -> RunRecord:
-    """Return the record of a run. Raises `ModelError` where run.json is missing, damaged, newer, or cannot be read."""
-    path = folder / RUN_NAME
-    if not is_run(folder):
-        raise ModelError(f"{folder}: there is no run here ({RUN_NAME} is missing)", "name the folder of a run")
-    try:
-        found = read_json(path)
-        version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
-        if type(version) is int and version > FORMAT:
-            raise ModelError(
-                f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
-            )
-        record = decoded(RunRecord, found)
-        if sealed(found) != found:
-            raise NotARecordError("its checksum differs, so it was edited or damaged")
-        return record
-    except NotARecordError as error:
-        denied = isinstance(error.__cause__, PermissionError)
-        remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
-        raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
-
-
-def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace the record of a run, whole or not at all; that of a finished one gets the checksums of its model's files."""
-    if record.finished:
-        model = folder / MODEL_NAME
-        found = sorted(path for path in model.rglob("*") if path.is_file())
-        record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
-    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
-    write_text(folder / RUN_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
-    """Return the folder of a run's trained model, and the record of the run.
-
-    Raises `ModelError` where there is no model yet, or where a file of a finished run's model has changed since it was written.
-    """
-    run, model = read_run(folder), folder / MODEL_NAME
-    if not model.is_dir():
-        raise ModelError(
-            f"{folder}: the run is {run.status} and has no model yet", f"train it to the end: glassloop train --resume {folder}"
-        )
-    remedy = f"restore the file, or use the model as it is now: name {model} instead"
-    for name, checksum in run.files.items():
-        if not (model / name).is_file():
-            raise ModelError(f"{model / name}: missing", remedy)
-        if sha256_of(model / name) != checksum:
-            raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
-    return model, run

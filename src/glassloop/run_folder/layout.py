@@ -1,0 +1,58 @@
+"""The names of everything in a run folder, and how to find it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
+MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
+RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
+PREDICTIONS_SUFFIX = "-predictions.jsonl"
+SEEDS_NAME, SEEDS_CONFIG_NAME = "seeds.json", "seeds.toml"
+
+CHECKPOINT = r"step-\d{8}"
+WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, TRAINED_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
+LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
+
+
+def predictions_name(split: str) -> str:
+    """Return the name of the file with the predictions for a split."""
+    return f"{split}{PREDICTIONS_SUFFIX}"
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint of a step, such as `step-00000500`."""
+    return f"step-{step:08d}"
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder has a run.json, whatever its content and whoever may read it."""
+    try:
+        (folder / RUN_NAME).lstat()
+    except PermissionError:
+        return True  # reading it reports the missing permission
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the completely written checkpoints in a folder, newest first, damaged or not."""
+    found = [path for path in folder.glob("step-*") if re.fullmatch(CHECKPOINT, path.name)] if folder.is_dir() else []
+    return sorted(found, reverse=True)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a run has a checkpoint or a final model to resume from, damaged or not."""
+    return (folder / TRAINED_NAME).exists() or bool(checkpoints_in(folder / CHECKPOINTS_NAME))
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove the incomplete files that a crash left in a folder, and return their names."""
+    found = sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    return [path.name for path in found]

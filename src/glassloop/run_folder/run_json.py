@@ -1,0 +1,64 @@
+"""Read and write run.json, the record of a run, and find the model of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from glassloop.errors import ModelError
+from glassloop.files import sha256_of, write_text
+from glassloop.records import NotARecordError, decoded, read_json, sealed
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run
+from glassloop.run_folder.record import FORMAT, RunRecord
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Return the record of a run. Raises `ModelError` where run.json is missing, damaged, newer, or cannot be read."""
+    path = folder / RUN_NAME
+    if not is_run(folder):
+        raise ModelError(f"{folder}: there is no run here ({RUN_NAME} is missing)", "name the folder of a run")
+    try:
+        found = read_json(path)
+        version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
+        if type(version) is int and version > FORMAT:
+            raise ModelError(
+                f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
+            )
+        record = decoded(RunRecord, found)
+        if sealed(found) != found:
+            raise NotARecordError("its checksum differs, so it was edited or damaged")
+        return record
+    except NotARecordError as error:
+        denied = isinstance(error.__cause__, PermissionError)
+        remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
+        raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Replace the record of a run, whole or not at all; that of a finished one gets the checksums of its model's files."""
+    if record.finished:
+        model = folder / MODEL_NAME
+        found = sorted(path for path in model.rglob("*") if path.is_file())
+        record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
+    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
+    write_text(folder / RUN_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
+    """Return the folder of a run's trained model, and the record of the run.
+
+    Raises `ModelError` where there is no model yet, or where a file of a finished run's model has changed since it was written.
+    """
+    run, model = read_run(folder), folder / MODEL_NAME
+    if not model.is_dir():
+        raise ModelError(
+            f"{folder}: the run is {run.status} and has no model yet", f"train it to the end: glassloop train --resume {folder}"
+        )
+    remedy = f"restore the file, or use the model as it is now: name {model} instead"
+    for name, checksum in run.files.items():
+        if not (model / name).is_file():
+            raise ModelError(f"{model / name}: missing", remedy)
+        if sha256_of(model / name) != checksum:
+            raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
+    return model, run
