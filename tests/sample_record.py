@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glassloop.arguments import TrainingArguments
-from glassloop.run_folder import RUNNING, ColumnsRecord, DataRecord, ModelRecord, PlanRecord, RunRecord, SplitRecord
+from glassloop.run_folder.record import RUNNING, Columns, DataRecord, ModelRecord, Plan, RunRecord, SplitFacts
 from glassloop.settings import DataSettings
 
 RECORD = RunRecord(
@@ -11,15 +11,15 @@ RECORD = RunRecord(
     data=DataRecord(
         source="rows.csv",
         task="single_label_classification",
-        columns=ColumnsRecord("text", None, ("label",)),
-        splits={"train": SplitRecord(27, {"a": 20, "b": 7}, fingerprint="abc")},
+        columns=Columns("text", None, ("label",)),
+        splits={"train": SplitFacts(27, {"a": 20, "b": 7}, fingerprint="abc")},
         settings=DataSettings(labels=("a", "b, c")),
         labels=("a", "b, c"),
         notes=("a note",),
     ),
     model=ModelRecord("quickstart", "bert", 1000),
     settings=TrainingArguments("out", learning_rate=1e-4, num_train_epochs=2),
-    plan=PlanRecord(8, 4, 4, 1, 0, 10, 4, 4),
+    plan=Plan(8, 4, 4, 1, 0, 10, 4, 4),
     max_length=64,
     class_weights=(0.5, 1.5),
     savings=("packed batches",),

@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache"),
-        *("hub", "lock", "claim", "records", "run_folder"),
+        *("hub", "lock", "claim", "records", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("data.", "models.", "metrics", "measures", "seeding", "machine"),

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from glassloop.engine.optimizer import AdamW as AdamW
     from glassloop.engine.optimizer import make_optimizer as make_optimizer
     from glassloop.engine.optimizer import make_scheduler as make_scheduler
-    from glassloop.engine.plan import Plan as Plan
     from glassloop.engine.state import State as State
     from glassloop.errors import GlassloopError as GlassloopError
     from glassloop.metrics import decide as decide
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from glassloop.models.loading import load_model as load_model
     from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.predictor import Predictor as Predictor
+    from glassloop.run_folder.record import Plan as Plan
     from glassloop.seeding import seed_all as seed_all
     from glassloop.settings import DataSettings as DataSettings
     from glassloop.trainer import EvalPrediction as EvalPrediction
@@ -61,7 +61,7 @@ PUBLIC = {
     "LabelSet": "data.labels",
     "PaddingCollator": "data.batches",
     "PlainBackend": "backends.plain",
-    "Plan": "engine.plan",
+    "Plan": "run_folder.record",
     "Predictor": "predictor",
     "State": "engine.state",
     "Trainer": "trainer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,15 +21,7 @@ from glassloop.files import user_path
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.loading import carried_labels, load_config, load_model, load_tokenizer, longest_input
 from glassloop.outcomes import validation_names
-from glassloop.run_folder import (
-    RUNNING,
-    ColumnsRecord,
-    DataRecord,
-    ModelRecord,
-    PlanRecord,
-    RunRecord,
-    SplitRecord,
-)
+from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings
 from glassloop.trainer import Trainer
 from glassloop.training.resuming import identity_of
@@ -72,7 +64,7 @@ def assemble(
         settings=args,
         max_length=max_length,
         class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
-        plan=PlanRecord(**asdict(plan)),
+        plan=plan,
         padding=padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),
         precision=backend.precision,
@@ -100,9 +92,9 @@ def data_record(source: str, settings: DataSettings, examples: Examples) -> Data
         source=source,
         settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),
         task=examples.task,
-        columns=ColumnsRecord(**asdict(examples.columns)),
+        columns=examples.columns,
         labels=examples.labels.names if examples.labels else None,
         label_order=examples.labels.order if examples.labels else None,
-        splits={name: SplitRecord(**asdict(fact)) for name, fact in examples.facts.items()},
+        splits=dict(examples.facts),
         notes=tuple(examples.notes),
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 from glassloop.errors import DataError, LockedError, ModelError, ResourceError, SettingsError, TooLargeError, say
 from glassloop.files import set_aside, user_path
 from glassloop.lock import LOCK_NAME, refuse_held
-from glassloop.run_folder import CHECKPOINTS_NAME, RUN_NAME, RunRecord, is_run, read_run
+from glassloop.run_folder.layout import CHECKPOINTS_NAME, RUN_NAME, is_run
+from glassloop.run_folder.record import RunRecord
+from glassloop.run_folder.run_json import read_run
 
 RUNS_DIR = Path("runs")
 

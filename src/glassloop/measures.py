@@ -9,9 +9,10 @@ from typing import Any
 
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.metrics import CORRELATIONS, TASKS, Metric, metrics_for
+from glassloop.run_folder.record import TIMINGS, is_timing
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
-LOSS, TIMINGS = "loss", ("runtime", "samples_per_second")
+LOSS = "loss"
 LOWER_IS_BETTER = (LOSS, "mse")
 # Two classes whose names only say no and yes: F1 is that of the second.
 NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
@@ -99,7 +100,7 @@ def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
 
 def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, float]:
     """The figures of an evaluation without their prefix and without its timings: `accuracy` for `eval_accuracy`."""
-    return {name.removeprefix(f"{prefix}_"): value for name, value in metrics.items() if not name.endswith(TIMINGS)}
+    return {name.removeprefix(f"{prefix}_"): value for name, value in metrics.items() if not is_timing(name)}
 
 
 def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: Measures) -> list[str]:

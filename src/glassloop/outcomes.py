@@ -15,7 +15,7 @@ from glassloop.engine.evaluate import Evaluation
 from glassloop.files import write_text
 from glassloop.measures import Measures, short_metrics
 from glassloop.metrics import CORRELATIONS, decide
-from glassloop.run_folder import ClassRecord, RunRecord
+from glassloop.run_folder.record import ClassRecord, RunRecord
 from glassloop.settings import SCORE, SEVERAL
 
 

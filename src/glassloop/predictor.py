@@ -33,7 +33,9 @@ from glassloop.models.loading import (
     refuse_unknown_tokens,
     task_of,
 )
-from glassloop.run_folder import RunRecord, is_run, model_of_run
+from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.record import RunRecord
+from glassloop.run_folder.run_json import model_of_run
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from dataclasses import MISSING, fields, is_dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from glassloop.errors import GlassloopError, visible
 
 MOST_BYTES = 100_000_000  # a record is a few kilobytes; a file this large is none of ours
 KINDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 Record = TypeVar("Record")
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class NotARecordError(ValueError):
@@ -66,7 +67,7 @@ def decoded(kind: type[Record], value: Any, where: str = "") -> Record:
 
 def decode(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind is object:  # any JSON value
         return value
     if origin in (Union, UnionType):
         return decode_union(arguments, value, where)

@@ -26,7 +26,8 @@ from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.records import decoded, read_json
-from glassloop.run_folder import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run, read_run
+from glassloop.run_folder.layout import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run
+from glassloop.run_folder.run_json import read_run
 from glassloop.settings import DataSettings
 from glassloop.show.progress import Several
 from glassloop.show.seeds import measures_of, show_seeds, summary

@@ -23,7 +23,7 @@ from glassloop.data.row_labels import infer_task, refuse_labels
 from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import LossSum, class_weights_of, loss_of
-from glassloop.engine.plan import Plan, make_plan
+from glassloop.engine.plan import make_plan
 from glassloop.engine.state import State
 from glassloop.errors import DivergedError, listed, say
 from glassloop.files import share_files, user_path
@@ -38,6 +38,7 @@ from glassloop.models.loading import (
     refuse_unknown_tokens,
     task_of,
 )
+from glassloop.run_folder.record import Plan
 from glassloop.training.session import trained
 
 DEFAULT_DIR = "trainer_output"

@@ -21,10 +21,11 @@ LINE_BUDGETS = {
     "data": 3_600,
     "engine": 1_900,
     "models": 900,
+    "run_folder": 600,
     "show": 800,
     "speed": 3_200,
     "training": 1_100,
-    "top level": 4_800,
+    "top level": 4_500,
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -9,7 +9,7 @@ import pytest
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
 from glassloop.commands.evaluate import evaluate_run
 from glassloop.commands.train import train_run
-from glassloop.run_folder import read_run
+from glassloop.run_folder.run_json import read_run
 
 PAIR = "index\tsentence1\tsentence2\tlabel"
 MNLI = "index\tpromptID\tpairID\tgenre\tp1\tp2\tp3\tp4\tsentence1\tsentence2\tlabel1\tgold_label"

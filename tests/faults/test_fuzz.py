@@ -14,7 +14,8 @@ from glassloop import load_examples
 from glassloop.cache import open_or_build
 from glassloop.errors import DataError, ModelError
 from glassloop.records import sealed
-from glassloop.run_folder import RUN_NAME, read_run, write_run
+from glassloop.run_folder.layout import RUN_NAME
+from glassloop.run_folder.run_json import read_run, write_run
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 

@@ -22,9 +22,10 @@ import trials
 from safetensors.torch import load_file, save_file
 from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
 
-from glassloop.engine.checkpoint import complete_names, open_checkpoint
+from glassloop.engine.checkpoint import open_checkpoint
 from glassloop.errors import ModelError
 from glassloop.records import sealed
+from glassloop.run_folder.layout import checkpoints_in
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
@@ -51,7 +52,7 @@ def stopped_at(runs: Any, step: int, **settings: Any) -> Path:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    return complete_names(run / "checkpoints")
+    return checkpoints_in(run / "checkpoints")
 
 
 def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:

@@ -19,7 +19,8 @@ import torch
 from families import tiny_model, tiny_tokenizer
 from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, await_file, flags, same_end
 
-from glassloop.engine.checkpoint import complete_names, open_checkpoint
+from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.run_folder.layout import checkpoints_in
 
 TWO = {"per_device_train_batch_size": 4}  # eight rows a step, as in the small settings
 
@@ -111,7 +112,7 @@ def test_50_a_signal_to_one_process_stops_all_at_one_step(runs: Any, reference: 
     run = runs.new()
     ended = train_both(runs, run, [Hook(STEP, 7, TERM, rank=rank)])
     assert [end.code for end in ended] == [143, 143], ended[0].err + ended[1].err
-    assert open_checkpoint(complete_names(run / "checkpoints")[0]).manifest["step"] == 7
+    assert open_checkpoint(checkpoints_in(run / "checkpoints")[0]).manifest["step"] == 7
     assert (ended[0].err + ended[1].err).count("stopped by SIGTERM after step 7") == 1
     goes_on(runs, run, reference)
 
@@ -185,7 +186,7 @@ def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number, said
-    stopped = open_checkpoint(complete_names(run / "checkpoints")[0]).manifest["step"]
+    stopped = open_checkpoint(checkpoints_in(run / "checkpoints")[0]).manifest["step"]
     assert said.count(f"stopped by {signal.Signals(number).name} after step {stopped:,}") == 1
     assert "Traceback" not in said
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from trials import EVALUATION, HUP, INT, KILL, SAVING, STEP, TERM, Hook, await_file, flags, same_end
 
-from glassloop.engine.checkpoint import complete_names, open_checkpoint
+from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.run_folder.layout import checkpoints_in
 
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
@@ -26,7 +27,7 @@ LOADING, MODEL, PREDICTIONS = (
 
 
 def checkpoints(run: Path) -> list[Path]:
-    return complete_names(run / "checkpoints")
+    return checkpoints_in(run / "checkpoints")
 
 
 def contents(run: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ import pytest
 from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty
 from glassloop.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
 from glassloop.lock import locked
-from glassloop.run_folder import read_run
+from glassloop.run_folder.run_json import read_run
 
 
 def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from sample_record import RECORD
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
 from glassloop.data.readers import read_file
 from glassloop.errors import DataError, ModelError, SettingsError
-from glassloop.run_folder import RUN_NAME, write_run
+from glassloop.run_folder.layout import RUN_NAME
+from glassloop.run_folder.run_json import write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 

@@ -11,7 +11,7 @@ from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches
 from glassloop.errors import ModelError
-from glassloop.run_folder import Difference
+from glassloop.run_folder.record import Difference
 from glassloop.seeding import random_states_kept
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches
-from glassloop.run_folder import Difference
+from glassloop.run_folder.record import Difference
 
 ROWS = 4  # enough for padding, several lengths and both sides of a pair; few enough to cost next to nothing
 LOOKED_AT = 16  # the rows are chosen among so many, spread over the data, by their lengths

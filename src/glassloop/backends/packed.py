@@ -15,7 +15,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.optimizer import decay_groups
-from glassloop.run_folder import Difference
+from glassloop.run_folder.record import Difference
 from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.own_layers import OwnLayers
 from glassloop.speed.encoders.parts import layers_of

@@ -13,7 +13,8 @@ from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError
 from glassloop.files import write_text
 from glassloop.models.files import find_model
-from glassloop.run_folder import RunRecord, read_run, split_changes
+from glassloop.run_folder.record import RunRecord, split_changes
+from glassloop.run_folder.run_json import read_run
 
 SCRIPT_NAME = "train.py"
 

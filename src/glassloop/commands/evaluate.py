@@ -16,7 +16,7 @@ from glassloop.files import find_path
 from glassloop.measures import recorded_measures
 from glassloop.outcomes import outcome_of, prefixes, validation_names
 from glassloop.predictor import Predictor
-from glassloop.run_folder import split_changes
+from glassloop.run_folder.record import split_changes
 from glassloop.settings import CLASSES
 from glassloop.show.results import show_outcome
 from glassloop.trainer import Trainer

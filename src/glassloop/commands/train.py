@@ -22,16 +22,9 @@ from glassloop.errors import SettingsError, printable, say
 from glassloop.files import absolute_name
 from glassloop.lock import locked
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
-from glassloop.run_folder import (
-    FINISHED,
-    TRAINED_NAME,
-    RunRecord,
-    has_checkpoint,
-    is_run,
-    predictions_name,
-    read_run,
-    write_run,
-)
+from glassloop.run_folder.layout import TRAINED_NAME, has_checkpoint, is_run, predictions_name
+from glassloop.run_folder.record import FINISHED, RunRecord
+from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.show.banner import banner
 from glassloop.show.results import show_outcome
 from glassloop.trainer import Trainer

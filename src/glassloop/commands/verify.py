@@ -23,11 +23,12 @@ from rich.text import Text
 from glassloop.arguments import TrainingArguments
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
-from glassloop.engine.checkpoint import complete_names
 from glassloop.errors import SettingsError, printable
 from glassloop.files import user_path
 from glassloop.models.loading import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
-from glassloop.run_folder import CHECKPOINTS_NAME, HISTORY_NAME, is_run, read_run
+from glassloop.run_folder.history import read_history
+from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
+from glassloop.run_folder.run_json import read_run
 from glassloop.trainer import Trainer
 
 STEPS, BATCH = 6, 8
@@ -187,7 +188,7 @@ def killed_and_resumed(trial: Trial, network: Any) -> float:
     threads = torch.get_num_threads()
     process = started(folder, threads=threads, held=HELD, save_strategy="steps", save_steps=SAVED)
     try:
-        while process.poll() is None and not complete_names(folder / "run" / CHECKPOINTS_NAME):
+        while process.poll() is None and not checkpoints_in(folder / "run" / CHECKPOINTS_NAME):
             time.sleep(0.02)
     finally:
         process.kill()
@@ -202,8 +203,7 @@ def two_processes(trial: Trial) -> torch.Tensor:
     folder = written(trial, trial.folder / "two", dropout=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     ended(started(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2), "a pair of processes")
-    lines = (folder / "run" / HISTORY_NAME).read_text(encoding="utf-8").splitlines()
-    return torch.tensor([json.loads(line)["loss"] for line in lines])
+    return torch.tensor([entry["loss"] for entry in read_history(folder / "run")])
 
 
 def no_dropout(model: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from glassloop.data.soundness import storable
 from glassloop.errors import DataError, did_you_mean, listed, visible
+from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
@@ -25,24 +26,6 @@ PAIR_NAMES = (
 )
 NUMBERS_SAMPLED = 1000
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The names of the columns that matter. Several label columns hold 0 or 1 each."""
-
-    text: str
-    text_pair: str | None
-    label: tuple[str, ...]
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text, self.text_pair) if self.text_pair else (self.text,)
-
-    @property
-    def label_name(self) -> str:
-        """The column that holds the label once the examples are prepared."""
-        return self.label[0] if len(self.label) == 1 else "labels"
 
 
 @dataclass(frozen=True)

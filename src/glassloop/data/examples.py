@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from glassloop.data.cells import label_cells, parts_of
-from glassloop.data.columns import Columns, Known, find_columns, notes_on_columns, written_columns
-from glassloop.data.facts import SplitFacts, facts_of, notes_on
+from glassloop.data.columns import Known, find_columns, notes_on_columns, written_columns
+from glassloop.data.facts import facts_of, notes_on
 from glassloop.data.labels import (
     LabelSet,
     label_column,
@@ -25,6 +25,7 @@ from glassloop.data.labels import (
 from glassloop.data.survey import Part, RawSplit, whole_part
 from glassloop.errors import DataError, listed
 from glassloop.measures import Measures, default_measures
+from glassloop.run_folder.record import Columns, SplitFacts
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
@@ -12,24 +11,10 @@ from glassloop.data.cells import LabelCells
 from glassloop.data.labels import LabelSet
 from glassloop.data.lookalikes import look_alikes, spelled
 from glassloop.errors import counted, listed, visible
+from glassloop.run_folder.record import SplitFacts
 
 SHOWN_GROUPS = 6
 SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
-
-
-@dataclass(frozen=True)
-class SplitFacts:
-    """What was counted in one split."""
-
-    num_rows: int
-    label_counts: dict[str, int] = field(default_factory=dict)
-    unlabelled: bool = False
-    num_duplicates: int = 0
-    num_conflicts: int = 0
-    num_in_train: int = 0
-    num_empty: int = 0
-    num_skipped: int = 0
-    fingerprint: str = ""
 
 
 def text_keys(columns: list[list[str | None]]) -> np.ndarray:

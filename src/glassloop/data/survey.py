@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.data.cells import LabelCells, label_cells
-from glassloop.data.columns import Columns
 from glassloop.data.facts import text_keys
 from glassloop.errors import DataError, listed, visible
+from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
 

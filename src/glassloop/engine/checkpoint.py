@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +23,10 @@ from glassloop.engine.identity import differences
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
-from glassloop.run_folder import HISTORY_NAME, MODEL_NAME, PREDICTIONS_SUFFIX, RUN_NAME, TRAINED_NAME
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS_NAME = "model.safetensors"
-STEP_DIR = re.compile(r"step-(\d{8})")
-WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, TRAINED_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
-LEFTOVER = re.compile(rf"\.(step-\d{{8}}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 OTHER_CHECKPOINT = "resume from another checkpoint"
 Tensors = dict[str, torch.Tensor]
 
@@ -160,20 +154,6 @@ def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
-
-
-def complete_names(folder: Path) -> list[Path]:
-    """The checkpoints that have their final name, newest first."""
-    found = [path for path in folder.glob("step-*") if STEP_DIR.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(found, reverse=True)
-
-
-def remove_leftovers(folder: Path) -> list[str]:
-    """Remove what a crash left half-written; return the names."""
-    found = sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
-    for path in found:
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-    return [path.name for path in found]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from glassloop.engine.checkpoint import Checkpoint, Snapshot, Tensors, complete_names, open_checkpoint, write_checkpoint
+from glassloop.engine.checkpoint import Checkpoint, Snapshot, Tensors, open_checkpoint, write_checkpoint
 from glassloop.errors import ModelError, counted
 from glassloop.files import fault_point, set_aside
+from glassloop.run_folder.layout import checkpoint_name, checkpoints_in
 
 RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
 
@@ -47,7 +48,7 @@ class Shelf:
         reasons why others than these cannot be used.
         """
         reasons = [*skipped]
-        for path in complete_names(self.folder):
+        for path in checkpoints_in(self.folder):
             try:
                 found = self.open(path)
             except ModelError as error:
@@ -63,7 +64,7 @@ class Shelf:
 
     def write(self, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
         """Write a snapshot. An intact checkpoint of the same step is replaced, anything else of that name moved aside."""
-        path = self.folder / f"step-{snapshot.step:08d}"
+        path = self.folder / checkpoint_name(snapshot.step)
         if os.path.lexists(path) and not self.is_intact(path):
             self.set_aside(path)
         self.verified.pop(path, None)
@@ -78,8 +79,8 @@ class Shelf:
         """
         if keep is None:
             return
-        best = None if best_step is None else self.folder / f"step-{best_step:08d}"
-        older = [path for path in complete_names(self.folder) if path.name < written.name and self.is_intact(path)]
+        best = None if best_step is None else self.folder / checkpoint_name(best_step)
+        older = [path for path in checkpoints_in(self.folder) if path.name < written.name and self.is_intact(path)]
         for path in older[max(keep - 1, 0) :]:
             if path != best:
                 doomed = path.with_name(f".{path.name}.old")

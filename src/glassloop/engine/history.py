@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from contextlib import suppress
@@ -13,21 +12,23 @@ from typing import Any
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
 from glassloop.errors import SettingsError
-from glassloop.files import write_text
+from glassloop.run_folder.history import line_of, write_history
+from glassloop.run_folder.layout import HISTORY_NAME
+from glassloop.run_folder.record import is_timing
 
 PACKAGES = ("glassloop", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy")
 
 
 class History(Callback):
-    """Keeps every logged figure and every evaluation, in `state.history` and, where there is a path, line by line in a file."""
+    """Keeps every logged figure and every evaluation in `state.history` and, if there is a run folder, in its history."""
 
-    def __init__(self, path: Path | None, rate: Any, batches_per_epoch: int) -> None:
-        self.path, self.rate, self.batches_per_epoch = path, rate, batches_per_epoch
+    def __init__(self, folder: Path | None, rate: Any, batches_per_epoch: int) -> None:
+        self.folder, self.rate, self.batches_per_epoch = folder, rate, batches_per_epoch
 
     def on_fit_start(self, state: State) -> None:
         self.used = self.next = self.rate()
-        if self.path is not None:
-            write_history(self.path, state.history)
+        if self.folder is not None:
+            write_history(self.folder, state.history)
 
     def on_step(self, state: State, batches: list[Any]) -> None:
         self.used, self.next = self.next, self.rate()  # the schedule already stands at the next step
@@ -44,7 +45,7 @@ class History(Callback):
         self.record(state, entry)
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        lasting = {name: value for name, value in metrics.items() if not name.endswith(("_runtime", "_per_second"))}
+        lasting = {name: value for name, value in metrics.items() if not is_timing(name)}
         self.record(state, {"step": state.step, "epoch": self.epoch(state), **lasting})
 
     def epoch(self, state: State) -> float:
@@ -52,15 +53,10 @@ class History(Callback):
 
     def record(self, state: State, entry: dict[str, Any]) -> None:
         state.history.append(entry)
-        if self.path is not None:
-            # A full disk ends no training: the whole file is written again after the last step.
-            with suppress(OSError), self.path.open("a", encoding="utf-8") as opened:
-                opened.write(json.dumps(entry, allow_nan=False) + "\n")
-
-
-def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    """Replace the file of the history, whole or not at all."""
-    write_text(path, "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in history))
+        if self.folder is not None:
+            # A full disk does not end a training: the whole file is written again after the last step.
+            with suppress(OSError), (self.folder / HISTORY_NAME).open("a", encoding="utf-8") as opened:
+                opened.write(line_of(entry))
 
 
 class Trackers(Callback):

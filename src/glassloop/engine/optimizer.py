@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from glassloop.arguments import TrainingArguments
-from glassloop.engine.plan import Plan
 from glassloop.errors import SettingsError
+from glassloop.run_folder.record import Plan
 
 
 class AdamW(torch.optim.AdamW):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import SettingsError
+from glassloop.run_folder.record import Plan
 
 
 def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> Plan:
@@ -37,22 +37,3 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,
     )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything "auto", every ratio and every epoch turned into plain numbers, before the loop starts."""
-
-    max_steps: int
-    steps_per_epoch: int
-    batches_per_epoch: int
-    accumulate: int
-    warmup_steps: int
-    log_every: int
-    eval_every: int
-    save_every: int
-    eval_on_start: bool = False
-    best_metric: str = "eval_loss"
-    greater_is_better: bool = False
-    patience: int | None = None
-    least_gain: float = 0.0

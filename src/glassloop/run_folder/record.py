@@ -12,7 +12,12 @@ from glassloop.settings import TASKS, DataSettings, repeated
 
 FORMAT = 1
 RUNNING, FINISHED = "running", "finished"
-TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: part of its metrics, but not a score
+TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
+
+
+def is_timing(metric: str) -> bool:
+    """Return whether a metric, with or without a prefix such as `eval_`, measures time."""
+    return metric.endswith(("runtime", "_per_second"))
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,20 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of the data that hold texts and labels."""
+    """The columns of the data that hold texts and labels. Each of several label columns holds 0 or 1."""
 
     text: str
     text_pair: str | None = None
     label: tuple[str, ...] = ()
 
     @property
+    def label_name(self) -> str:
+        """The column that holds the label once the examples are prepared."""
+        return self.label[0] if len(self.label) == 1 else "labels"
+
+    @property
     def texts(self) -> tuple[str, ...]:
+        """The columns with the texts: one, or two for pairs."""
         return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
 
@@ -82,7 +93,7 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run in plain numbers."""
+    """The settings of a run as plain numbers: every "auto", ratio and number of epochs is resolved before the first step."""
 
     max_steps: int
     steps_per_epoch: int
@@ -158,7 +169,7 @@ class RunRecord:
     versions: dict[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     positive_label: str | None = None  # the class that the metric f1 is the score of
-    identity: dict[str, Any] = field(default_factory=dict)  # what must be the same when the run is resumed
+    identity: dict[str, object] = field(default_factory=dict)  # what must be the same when the run is resumed
     result: dict[str, float] | None = None
     stop_reason: str | None = None
     evaluation: dict[str, float] | None = None
@@ -173,10 +184,10 @@ class RunRecord:
         return self.status == FINISHED
 
 
-def split_changes(stored: Mapping[str, Counted], now: Mapping[str, Counted], names: Iterable[str]) -> list[str]:
+def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts], names: Iterable[str]) -> list[str]:
     """Return a sentence for each of the named splits of a run that is not what it was, with both states."""
 
-    def shown(split: Counted | None) -> str:
+    def shown(split: SplitFacts | None) -> str:
         return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
 
     changed = [

@@ -10,9 +10,7 @@ from rich.text import Text
 from glassloop.data.examples import Examples
 from glassloop.errors import listed, printable
 from glassloop.files import near_name
-from glassloop.run_folder import (
-    RunRecord,
-)
+from glassloop.run_folder.record import RunRecord
 
 
 def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:

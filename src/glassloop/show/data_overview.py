@@ -14,8 +14,9 @@ from rich.text import Text
 from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
 from glassloop.data.encoding import Encoding, encode, notes_on
 from glassloop.data.examples import Examples
-from glassloop.data.facts import SHOWN_LABELS, SplitFacts
+from glassloop.data.facts import SHOWN_LABELS
 from glassloop.errors import counted, printable
+from glassloop.run_folder.record import SplitFacts
 
 HISTOGRAM_BINS = 10
 BAR_WIDTH = 40

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Container
@@ -12,11 +10,11 @@ from typing import Any
 
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.history import History
-from glassloop.engine.plan import Plan
 from glassloop.engine.state import State
 from glassloop.errors import printable, show
 from glassloop.measures import short_metrics
-from glassloop.run_folder import HISTORY_NAME
+from glassloop.run_folder.history import last_step
+from glassloop.run_folder.record import Plan
 
 LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
 LOOK_SECONDS, SHARES_SECONDS = 1.0, 30.0  # between two looks at several runs, and two plain lines about them
@@ -153,11 +151,5 @@ class Several:
 
 
 def share_done(run: Path, num_steps: int) -> float:
-    """How far a run is, by the last whole line of its history."""
-    try:
-        with (run / HISTORY_NAME).open("rb") as opened:
-            opened.seek(max(0, opened.seek(0, os.SEEK_END) - 4096))
-            lines = opened.read().split(b"\n")[:-1]
-        return min(1.0, float(json.loads(lines[-1])["step"]) / max(num_steps, 1))
-    except (OSError, ValueError, LookupError):
-        return 0.0
+    """Return which share of its steps a run has logged."""
+    return min(1.0, last_step(run) / max(num_steps, 1))

@@ -12,7 +12,7 @@ from glassloop.data.facts import SHOWN_LABELS
 from glassloop.errors import printable
 from glassloop.measures import Measures, no_better
 from glassloop.outcomes import Outcome
-from glassloop.run_folder import ClassRecord
+from glassloop.run_folder.record import ClassRecord
 
 NOTHING = "-"  # a score that does not exist
 

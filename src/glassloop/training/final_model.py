@@ -11,12 +11,10 @@ from safetensors.torch import load_file
 from glassloop.engine.checkpoint import (
     FORMAT,
     WEIGHTS_NAME,
-    complete_names,
     names_in,
     open_checkpoint,
     refuse_other_identity,
     refuse_other_tensors,
-    remove_leftovers,
     sums_of,
 )
 from glassloop.engine.identity import Identity, rows_fingerprint
@@ -24,10 +22,8 @@ from glassloop.engine.saver import full_disk
 from glassloop.errors import ModelError, ResourceError, listed
 from glassloop.files import replacing_dir, reserved, write_text
 from glassloop.records import sealed
-from glassloop.run_folder import MODEL_NAME, TRAINED_NAME
+from glassloop.run_folder.layout import MODEL_NAME, RESERVE_NAME, TRAINED_NAME, checkpoints_in, remove_leftovers
 from glassloop.training.parts import Training, with_slack
-
-RESERVE_NAME = f".{MODEL_NAME}.reserved"  # room on the disk for the final model, held during training
 
 
 @contextmanager
@@ -74,7 +70,7 @@ def not_saved(training: Training, error: Exception) -> ResourceError | None:
     found = full_disk(error, training.folder / MODEL_NAME, "the trained model", with_slack(training.num_bytes))
     if found is None:
         return None
-    saved = [path.name for path in complete_names(training.shelf.folder)[:1]]
+    saved = [path.name for path in checkpoints_in(training.shelf.folder)[:1]]
     repeats = f"resumes from {saved[0]}" if saved else "trains again from the first step: there is no checkpoint"
     return ResourceError(found.problem, f"{found.remedy} (it {repeats})")
 

@@ -37,7 +37,7 @@ from glassloop.engine.optimizer import make_optimizers
 from glassloop.engine.saver import BestWeights, Saver
 from glassloop.engine.state import NotFiniteError
 from glassloop.errors import DivergedError, ResourceError, SettingsError, TooLargeError, listed
-from glassloop.run_folder import CHECKPOINTS_NAME
+from glassloop.run_folder.layout import CHECKPOINTS_NAME
 from glassloop.seeding import random_states_kept, seed_all
 from glassloop.show.progress import progress_for
 from glassloop.training.resuming import identity_of

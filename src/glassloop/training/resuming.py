@@ -18,11 +18,10 @@ from glassloop.engine.identity import (
     optimizer_values,
     schedule_values,
 )
-from glassloop.engine.plan import Plan
 from glassloop.errors import ModelError, SettingsError
 from glassloop.files import absolute_name
 from glassloop.models.loading import label_names
-from glassloop.run_folder import RunRecord, split_changes
+from glassloop.run_folder.record import Plan, RunRecord, split_changes
 from glassloop.settings import data_settings
 
 if TYPE_CHECKING:

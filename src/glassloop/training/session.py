@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassloop.engine.checkpoint import complete_names, optimizer_of
-from glassloop.engine.history import History, write_history
+from glassloop.engine.checkpoint import optimizer_of
+from glassloop.engine.history import History
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.saver import full_disk
 from glassloop.engine.signals import leave, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.lock import locked
-from glassloop.run_folder import HISTORY_NAME, RUN_NAME, TRAINED_NAME, is_run
+from glassloop.run_folder.history import write_history
+from glassloop.run_folder.layout import RUN_NAME, TRAINED_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
 from glassloop.training.final_model import restore_final_model, room_for_model, save_final_model
 from glassloop.training.parts import Training
@@ -58,7 +59,7 @@ def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restar
             save_final_model(training, metrics)
         if backend.is_main:
             with retry_named(training.folder) if trainer.in_run else nullcontext():
-                write_history(training.folder / HISTORY_NAME, state.history)  # lines may be missing where the disk was full
+                write_history(training.folder, state.history)  # lines may be missing where the disk was full
         if trainer.in_run:
             stop_if_asked(trainer)
         yield metrics
@@ -86,8 +87,7 @@ def run(training: Training, resume: bool | str | Path | None, skipped: list[str]
     """Restore what a checkpoint holds, run the loop, and return how it went."""
     trainer, args, backend, plan = training.trainer, training.args, training.backend, training.plan
     state = training.state
-    path = training.folder / HISTORY_NAME if backend.is_main else None
-    history = History(path, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
+    history = History(training.folder if backend.is_main else None, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
     checkpoint = training.find_checkpoint(resume or False, skipped)
     training.model.train()
     training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
@@ -147,7 +147,7 @@ def run(training: Training, resume: bool | str | Path | None, skipped: list[str]
 
 def refuse_earlier(training: Training) -> None:
     """Raise `SettingsError` where a new training would write over an earlier one."""
-    folder, found = training.folder, complete_names(training.shelf.folder)
+    folder, found = training.folder, checkpoints_in(training.shelf.folder)
     if found or (is_run(folder) and not training.trainer.in_run):
         what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
         raise SettingsError(

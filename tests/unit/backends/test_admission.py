@@ -15,7 +15,7 @@ from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.errors import ModelError
-from glassloop.run_folder import Difference
+from glassloop.run_folder.record import Difference
 
 
 def test_a_backend_that_understands_the_model_is_kept() -> None:

@@ -10,7 +10,7 @@ from families import tiny_model, tiny_tokenizer
 from glassloop.backends.comparison import ROWS, Figures, compare, distance, plain_figures, sample_of
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches, PaddingCollator
-from glassloop.run_folder import Difference
+from glassloop.run_folder.record import Difference
 
 
 def batches_of(lengths: list[int]) -> Batches:

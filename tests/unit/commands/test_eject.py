@@ -15,7 +15,7 @@ import pytest
 from glassloop.commands.eject import LOSSES, eject_run, script_of
 from glassloop.errors import DataError, ModelError
 from glassloop.records import NotARecordError, decoded, sealed
-from glassloop.run_folder import RunRecord
+from glassloop.run_folder.record import RunRecord
 
 
 @pytest.fixture

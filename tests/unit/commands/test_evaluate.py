@@ -16,7 +16,7 @@ from glassloop import Predictor
 from glassloop.commands.evaluate import evaluate_run
 from glassloop.commands.predict import predict_file, predict_text
 from glassloop.errors import DataError, ResourceError
-from glassloop.run_folder import read_run, write_run
+from glassloop.run_folder.run_json import read_run, write_run
 
 LABELS = ["pos, really", "neg"]
 

@@ -225,7 +225,7 @@ def test_every_default_in_it_is_one(write, tmp_path: Path) -> None:
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
     from glassloop.commands.train import train_run
-    from glassloop.run_folder import read_run
+    from glassloop.run_folder.run_json import read_run
 
     write_config(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), {"validation_share": 0.2})
     found = read_config(str(tmp_path / "run.toml"))

@@ -20,7 +20,8 @@ from glassloop.assembly import assemble
 from glassloop.backends.plain import PlainBackend
 from glassloop.commands.train import train_run
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.run_folder import ColumnsRecord, read_run, write_run
+from glassloop.run_folder.record import Columns
+from glassloop.run_folder.run_json import read_run, write_run
 
 ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
@@ -64,7 +65,7 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     assert found.data.source == str(folder.parent / "rows.csv")
     assert found.data.labels == ("neg", "pos")
     assert (found.settings.seed, found.data.settings.split_seed) == (7, 42)
-    assert found.data.columns == ColumnsRecord("text", None, ("label",))
+    assert found.data.columns == Columns("text", None, ("label",))
     assert {name: split.num_rows for name, split in found.data.splits.items()} == {"train": 27, "validation": 3}
     assert found.model.name == str(lively_dir)
     assert (found.settings.max_steps, found.plan.max_steps, found.plan.steps_per_epoch) == (8, 8, 7)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Columns, Known, find_columns, notes_on_columns, written_columns
+from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Known, find_columns, notes_on_columns, written_columns
 from glassloop.errors import SettingsError
+from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"

@@ -12,11 +12,12 @@ from datasets import ClassLabel, DatasetDict, List, Value
 
 from glassloop.data import cells as cells_module
 from glassloop.data import columns as columns_module
-from glassloop.data.columns import Columns, Known
+from glassloop.data.columns import Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import LabelSet
 from glassloop.data.survey import RawSplit
 from glassloop.errors import SettingsError
+from glassloop.run_folder.record import Columns
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may come without labels)"

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from glassloop.data.cells import LabelCells
-from glassloop.data.facts import SplitFacts, facts_of, notes_on, text_keys
+from glassloop.data.facts import facts_of, notes_on, text_keys
 from glassloop.data.labels import LabelSet
+from glassloop.run_folder.record import SplitFacts
 
 NUMBERED = LabelSet(("no", "yes"), ("no", "yes"))
 

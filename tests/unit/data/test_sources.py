@@ -19,10 +19,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import glassloop
 from glassloop.data import objects, sources
-from glassloop.data.columns import Columns
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.errors import DataError, SettingsError
+from glassloop.run_folder.record import Columns
 from glassloop.settings import CLASSES, SCORE
 
 SIZES = {"train": 12, "validation": 4, "test": 4}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from glassloop.data.columns import Columns
 from glassloop.data.survey import Part, RawSplit, whole_part
+from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
 COLUMNS = Columns("text", None, ("label",))

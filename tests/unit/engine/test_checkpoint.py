@@ -20,7 +20,6 @@ from glassloop.engine.checkpoint import (
     random_tensors,
     refuse_other_identity,
     refuse_other_tensors,
-    remove_leftovers,
     restore_optimizer,
     restore_random,
     row_changes,
@@ -127,14 +126,6 @@ def test_a_manifest_of_other_types_is_damaged(written: Path, files: object) -> N
     (written / MANIFEST).write_text(json.dumps(sealed(manifest)))
     with pytest.raises(ModelError):
         open_checkpoint(written)
-
-
-def test_leftovers_are_removed_and_named(tmp_path: Path) -> None:
-    (tmp_path / ".step-00000010.abcd_123").mkdir()
-    (tmp_path / "step-00000010.kept-1").mkdir()
-    assert remove_leftovers(tmp_path) == [".step-00000010.abcd_123"]
-    assert remove_leftovers(tmp_path) == []
-    assert (tmp_path / "step-00000010.kept-1").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from glassloop.engine import checkpoint as checkpoints
-from glassloop.engine.checkpoint import MANIFEST, Snapshot, complete_names, open_checkpoint
+from glassloop.engine.checkpoint import MANIFEST, Snapshot, open_checkpoint
 from glassloop.engine.checkpoint_folder import Shelf
 from glassloop.errors import ModelError
 from glassloop.records import sealed
+from glassloop.run_folder.layout import checkpoints_in
 
 
 def save_model(folder: Path, weights: dict[str, Any]) -> None:
@@ -37,7 +38,7 @@ def filled(folder: Path, *steps: int) -> tuple[Shelf, list[str]]:
 
 
 def steps(folder: Path) -> list[int]:
-    return [int(path.name[5:]) for path in complete_names(folder)]
+    return [int(path.name[5:]) for path in checkpoints_in(folder)]
 
 
 def damage(folder: Path, *numbers: int) -> None:

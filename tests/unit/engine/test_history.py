@@ -13,7 +13,7 @@ import pytest
 from glassloop.engine import history as recorder
 from glassloop.engine.history import History, Trackers, package_version, versions
 from glassloop.engine.state import State
-from glassloop.run_folder import HISTORY_NAME
+from glassloop.run_folder.layout import HISTORY_NAME
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
     rate, state = [5e-5], State()
-    history = History(tmp_path / HISTORY_NAME, lambda: rate[0], 4)
+    history = History(tmp_path, lambda: rate[0], 4)
     history.on_fit_start(state)
     assert (tmp_path / HISTORY_NAME).read_text() == ""
     state.step, state.batch = 3, 3
@@ -52,7 +52,7 @@ def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
 def test_a_new_run_starts_a_new_history_and_a_run_that_goes_on_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / HISTORY_NAME
     path.write_text("of another run\n")
-    history = History(path, lambda: 0.1, 4)
+    history = History(tmp_path, lambda: 0.1, 4)
     history.on_fit_start(State())
     assert path.read_text() == ""
     stored = [{"step": 2, "loss": 0.5}]
@@ -71,7 +71,7 @@ def test_history_without_a_file(tmp_path: Path) -> None:
 
 
 def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
-    history = History(tmp_path / HISTORY_NAME, lambda: math.nan, 3)
+    history = History(tmp_path, lambda: math.nan, 3)
     history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])

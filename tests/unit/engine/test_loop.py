@@ -22,8 +22,8 @@ from glassloop.data.batches import plan_epoch
 from glassloop.engine import loop
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.loop import due, fit, groups_of, train_step
-from glassloop.engine.plan import Plan
 from glassloop.engine.state import State
+from glassloop.run_folder.record import Plan
 
 
 class Numbers:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.engine.checkpoint import Snapshot, complete_names, open_checkpoint
+from glassloop.engine.checkpoint import Snapshot, open_checkpoint
 from glassloop.engine.checkpoint_folder import Shelf
 from glassloop.engine.saver import Saver
 from glassloop.errors import ResourceError
+from glassloop.run_folder.layout import checkpoints_in
 
 
 def snapshot(step: int, best_step: int | None = None) -> Snapshot:
@@ -35,7 +36,7 @@ def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: P
     for step in range(1, 6):
         saver.save(snapshot(step, best_step=1))
     saver.wait()
-    assert [path.name for path in complete_names(tmp_path)] == ["step-00000005", "step-00000004", "step-00000001"]
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["step-00000005", "step-00000004", "step-00000001"]
     assert open_checkpoint(tmp_path / "step-00000005").weights()["weight"].tolist() == [5.0] * 4
 
 
@@ -48,10 +49,10 @@ def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path) -> Non
 
     saver = Saver(Shelf(tmp_path, print), None, slow)
     saver.save(snapshot(1))
-    assert complete_names(tmp_path) == []
+    assert checkpoints_in(tmp_path) == []
     gate.set()
     saver.wait()
-    assert len(complete_names(tmp_path)) == 1
+    assert len(checkpoints_in(tmp_path)) == 1
 
 
 def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from glassloop.errors import GlassloopError, ModelError, visible
 from glassloop.models import files as model_files
 from glassloop.models.files import PACKAGED, Place, find_model, packaged_model
 from glassloop.models.loading import load_config, load_model, load_tokenizer, longest_input
-from glassloop.run_folder import write_run
+from glassloop.run_folder.run_json import write_run
 
 NO_YES = LabelSet(("no", "yes"))
 NAME_ONE = "name a folder, a hub model (owner/name), or quickstart"

@@ -11,8 +11,8 @@ import pytest
 
 from glassloop.data.batches import Batch
 from glassloop.engine.history import History
-from glassloop.engine.plan import Plan
 from glassloop.engine.state import State
+from glassloop.run_folder.record import Plan
 from glassloop.show import progress
 from glassloop.show.progress import Bar, Lines, Pace, Several, described, progress_for, share_done
 

@@ -23,7 +23,7 @@ from glassloop.outcomes import (
     prefixes,
     validation_names,
 )
-from glassloop.run_folder import ClassRecord
+from glassloop.run_folder.record import ClassRecord
 from glassloop.show.results import show_outcome
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.errors import ModelError, SettingsError
-from glassloop.run_folder import write_run
+from glassloop.run_folder.run_json import write_run
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
 

@@ -15,7 +15,9 @@ from sample_record import RECORD
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import ModelError
 from glassloop.records import sealed
-from glassloop.run_folder import FINISHED, FORMAT, MODEL_NAME, RUN_NAME, is_run, model_of_run, read_run, write_run
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run
+from glassloop.run_folder.record import FINISHED, FORMAT
+from glassloop.run_folder.run_json import model_of_run, read_run, write_run
 from glassloop.settings import DataSettings
 
 
@@ -45,12 +47,6 @@ def test_optional_fields_may_be_missing(tmp_path: Path) -> None:
     assert record.settings == TrainingArguments("out")
     assert record.data.settings == DataSettings()
     assert (record.processes, record.savings, record.evaluation) == (1, (), None)
-
-
-def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
-    given = RECORD.data.given()
-    assert given["labels"] == ("a", "b, c")
-    assert None not in given.values()
 
 
 def changed(*path: str, value: Any = "…") -> bytes:

@@ -1,0 +1,64 @@
+"""Read and write history.jsonl: one line for every logged step and every evaluation of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from glassloop.files import write_text
+from glassloop.records import Json
+from glassloop.run_folder.layout import HISTORY_NAME
+
+Entry: TypeAlias = dict[str, Json]
+TAIL_BYTES = 4096  # more than one line
+
+
+def line_of(entry: Mapping[str, Json]) -> str:
+    """Return an entry as a line of the file. Raises `ValueError` if a figure is not finite."""
+    return json.dumps(entry, allow_nan=False) + "\n"
+
+
+def write_history(folder: Path, history: Sequence[Mapping[str, Json]]) -> None:
+    """Replace the history of a run, completely or not at all."""
+    write_text(folder / HISTORY_NAME, "".join(map(line_of, history)))
+
+
+def read_history(folder: Path) -> list[Entry]:
+    """Return the entries of a run's history; empty if there is none.
+
+    Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
+    """
+    try:
+        lines = (folder / HISTORY_NAME).read_bytes().split(b"\n")[:-1]
+    except OSError:
+        return []
+    return entries_in(lines)
+
+
+def last_step(folder: Path) -> int:
+    """Return the last step in a run's history, 0 if there is none. Reads only the end of the file."""
+    try:
+        with (folder / HISTORY_NAME).open("rb") as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = opened.read().split(b"\n")[:-1]
+        step = entries_in(lines[-1:])[0]["step"]
+    except (OSError, LookupError):
+        return 0
+    return step if isinstance(step, int) else 0
+
+
+def entries_in(lines: Sequence[bytes]) -> list[Entry]:
+    """Return the entries of complete lines, up to the first line that is not a JSON object."""
+    found: list[Entry] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(entry, dict):
+            break
+        found.append(entry)
+    return found
