@@ -67,7 +67,7 @@ def decoded(kind: type[Record], value: Any, where: str = "") -> Record:
 
 def decode(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is object:  # any JSON value
+    if kind in (object, Any):  # any JSON value
         return value
     if origin in (Union, UnionType):
         return decode_union(arguments, value, where)

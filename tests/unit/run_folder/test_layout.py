@@ -38,9 +38,7 @@ def test_leftovers_are_removed_and_named(tmp_path: Path) -> None:
     assert (tmp_path / "step-00000010.kept-1").is_dir()
 
 
-@pytest.mark.parametrize(
-    "name", [".run.json.abcd_123", ".model.old", ".model.abcd_123.old", ".x-predictions.jsonl.abcd_123"]
-)
+@pytest.mark.parametrize("name", [".run.json.abcd_123", ".model.old", ".model.abcd_123.old", ".x-predictions.jsonl.abcd_123"])
 def test_leftovers_of_other_files(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert remove_leftovers(tmp_path) == [name]
