@@ -7,8 +7,34 @@ from typing import Any
 
 import torch
 
-FAMILIES = ("bert", "roberta", "xlm-roberta", "electra", "deberta-v2", "albert", "distilbert", "modernbert")
-WITH_TOKEN_TYPES = ("bert", "electra", "albert", "deberta-v2")
+from glassloop.models import families as table
+
+# One of each kind. Families that copy another's code are in the table too; ALIKE names those of them that are packed.
+FAMILIES = tuple(name for name, family in table.FAMILIES.items() if family.like is None)
+FAST = tuple(name for name in table.families_packed_by("layers") if name in FAMILIES)
+ALIKE = tuple(name for name in table.families_packed_by("layers") if name not in FAMILIES)
+BY_MODULES = tuple(table.families_packed_by("modules"))
+WITH_TOKEN_TYPES = tuple(name for name, family in table.FAMILIES.items() if family.token_types)
+UNPACKED = tuple(table.families_packed_by("none"))
+# What a tiny config of a family says beside the common sizes. DROPOUT stands for the rate that a test asks for.
+DROPOUT = object()
+TINY: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "xlm-roberta": {},
+    "camembert": {},
+    "data2vec-text": {},
+    "electra": {"embedding_size": 32},
+    "ernie": {},
+    "albert": {"embedding_size": 16, "classifier_dropout_prob": DROPOUT},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "seq_classif_dropout": DROPOUT},
+    "modernbert": {
+        **{"embedding_dropout": DROPOUT, "mlp_dropout": DROPOUT},
+        **{"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+    },
+    "deberta-v2": {"type_vocab_size": 2, "pooler_hidden_size": 32, "pooler_dropout": DROPOUT},
+    "mpnet": {},
+}
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 WORDS = "the a is was good bad film story very not and of to in on it this that first second sentence one two".split()
 VOCABULARY = [
@@ -28,7 +54,7 @@ def tiny_tokenizer() -> Any:
 
 
 def tiny_model(family: str = "bert", dropout: float = 0.1, num_labels: int = 2, **options: Any) -> Any:
-    """A tiny classifier of a family, always with the same weights."""
+    """A tiny classifier of a family (or of another type that transformers knows), always with the same weights."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     sizes: dict[str, Any] = {
@@ -41,17 +67,7 @@ def tiny_model(family: str = "bert", dropout: float = 0.1, num_labels: int = 2, 
         "num_labels": num_labels,
         "pad_token_id": 0,
     }
-    if family == "distilbert":
-        sizes |= {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "seq_classif_dropout": dropout}
-    if family == "modernbert":
-        sizes |= {"embedding_dropout": dropout, "mlp_dropout": dropout, "cls_token_id": 2, "sep_token_id": 3}
-        sizes |= {"bos_token_id": 2, "eos_token_id": 3}
-    if family == "albert":
-        sizes |= {"embedding_size": 16, "classifier_dropout_prob": dropout}
-    if family == "electra":
-        sizes |= {"embedding_size": 32}
-    if family == "deberta-v2":
-        sizes |= {"type_vocab_size": 2, "pooler_hidden_size": 32, "pooler_dropout": dropout}
+    sizes |= {name: dropout if value is DROPOUT else value for name, value in TINY.get(family, {}).items()}
     config = AutoConfig.for_model(family, **sizes)
     rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout", "attention_dropout")
     for rate in rates:

@@ -10,8 +10,6 @@ from families import tiny_model
 
 from glassloop.speed.packing.layout import Packing, joined, pack
 
-FAST = ("bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert")
-ALIKE = ("camembert", "data2vec-text", "ernie")  # packed as well; their layers are those of one of the others
 LENGTHS = (7, 2, 11, 5)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from families import rows_for, tiny_model
-from packs import ALIKE, FAST
+from families import ALIKE, BY_MODULES, FAST, rows_for, tiny_model
 from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, replaced_activation
 
 from glassloop import Predictor, Trainer, TrainingArguments
@@ -127,7 +126,7 @@ def test_gradients_that_differ_by_a_hundredth_are_found_out(trainer_of, monkeypa
     assert trainer.backend.name == "plain"
 
 
-@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert"])
+@pytest.mark.parametrize("family", [*FAST, *ALIKE, *BY_MODULES])
 def test_every_known_family_passes_and_the_difference_is_stated(family: str, trainer_of) -> None:
     model = tiny_model(family, initializer_range=0.2)
     trainer = trainer_of(model, family=family)

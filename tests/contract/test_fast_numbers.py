@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from families import rows_for, tiny_model, weights_hash
-from packs import FAST
+from families import BY_MODULES, FAST, rows_for, tiny_model, weights_hash
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
@@ -99,7 +98,7 @@ def same_numbers(first: Trainer, second: Trainer, rate: float = RATE, steps: int
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("family", [*FAST, "modernbert"])
+@pytest.mark.parametrize("family", [*FAST, *BY_MODULES])
 def test_a_hundred_steps_of_every_family(family: str, accumulate: int, trained) -> None:
     """61 rows in batches of four: the last batch of an epoch has one row, and the last group of three is short."""
     given = {"family": family, "gradient_accumulation_steps": accumulate}
@@ -229,7 +228,7 @@ def test_minilm(packaged: Path, tmp_path: Path) -> None:
 # --- the same predictions ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [*FAST, "modernbert"])
+@pytest.mark.parametrize("family", [*FAST, *BY_MODULES])
 def test_predictions_in_the_order_of_the_rows(family: str, encoded, tiny_tokenizer, tmp_path: Path) -> None:
     rows, found = rows_for(family, encoded["train"].rows), []
     for backend in ("packed", "plain"):

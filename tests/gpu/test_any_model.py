@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from families import tiny_model
-from packs import ALIKE, FAST, token_rows
+from families import ALIKE, BY_MODULES, FAST, UNPACKED, tiny_model
+from packs import token_rows
 from strange_models import STRANGE, MeanHead, bert, custom
 
 from glassloop import Trainer, TrainingArguments
@@ -57,7 +57,7 @@ def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, traine
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert", "deberta-v2", "mpnet"])
+@pytest.mark.parametrize("family", [*FAST, *ALIKE, *BY_MODULES, *UNPACKED])
 def test_every_known_family_passes(family: str, precision: str, trainer_of) -> None:
     """With small and with large weights: rounding grows with them, and is still rounding."""
     for spread in (0.02, 0.2):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, concatenate_datasets
-from families import rows_for, tiny_model
-from packs import FAST, packing_of, token_rows
+from families import BY_MODULES, FAST, UNPACKED, rows_for, tiny_model
+from packs import packing_of, token_rows
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments
@@ -391,7 +391,7 @@ def same_losses(first: Trainer, second: Trainer, close: float = CLOSE) -> None:
     assert losses.std() > 0.01, "losses that all look alike would prove nothing"
 
 
-@pytest.mark.parametrize("family", [*FAST, "modernbert", "deberta-v2", "mpnet"])
+@pytest.mark.parametrize("family", [*FAST, *BY_MODULES, *UNPACKED])
 def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -> None:
     graphs, plain = trained("graphs", family=family), trained("plain", family=family)
     same_losses(graphs, plain)

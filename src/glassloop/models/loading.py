@@ -11,6 +11,7 @@ from typing import Any
 
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, ResourceError, SettingsError, counted, listed, no_memory, resource_error, visible
+from glassloop.models.families import FAMILIES
 from glassloop.models.files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
 from glassloop.settings import CLASSES, SCORE, repeated
 
@@ -271,8 +272,9 @@ def longest_input(tokenizer: Any, config: Any = None) -> int:
     limits = [tokenizer.model_max_length]
     positions = getattr(config, "max_position_embeddings", None)
     if positions:
+        family = FAMILIES.get(config.model_type)
         padding = getattr(config, "pad_token_id", None) or 0
-        offset = padding + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
+        offset = padding + 1 if family and family.positions_after_padding else 0
         limits.append(positions - offset)
     known = [limit for limit in limits if limit and limit < 100_000]
     return int(min(known, default=512))

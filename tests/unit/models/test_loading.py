@@ -402,6 +402,7 @@ def test_a_tokenizer_without_a_padding_token_is_refused(model_dir: Path) -> None
         ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
         ({"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
         ({"model_type": "camembert", "max_position_embeddings": 514, "pad_token_id": 1}, 512, 512),
+        ({"model_type": "data2vec-text", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
         ({"model_type": "mpnet", "max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
         ({"model_type": "modernbert", "max_position_embeddings": 8192, "pad_token_id": 50283}, 10**30, 8192),
         ({"model_type": "t5", "max_position_embeddings": None}, 10**30, 512),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import tiny_model
-from packs import FAST
+from families import FAST, tiny_model
 
 from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of, num_layer_calls
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from families import tiny_model
-from packs import ALIKE, FAST
+from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE
 
 from glassloop.speed.encoders.recognition import (
@@ -20,7 +19,7 @@ from glassloop.speed.encoders.recognition import (
 )
 
 
-@pytest.mark.parametrize("family", [*FAST, *ALIKE, "modernbert"])
+@pytest.mark.parametrize("family", [*FAST, *ALIKE, *BY_MODULES])
 def test_a_model_of_a_known_family_can_be_packed(family: str) -> None:
     model = tiny_model(family)
     assert why_not_flat(model) is why_not_packed(model) is None
@@ -28,7 +27,7 @@ def test_a_model_of_a_known_family_can_be_packed(family: str) -> None:
 
 
 def test_every_known_class_exists_and_is_tested() -> None:
-    tested = {type(tiny_model(family)).__name__ for family in (*FAST, *ALIKE, "modernbert")}
+    tested = {type(tiny_model(family)).__name__ for family in (*FAST, *ALIKE, *BY_MODULES)}
     assert tested == {*FIRST_TOKEN_CLASSIFIERS, *MODULE_CLASSIFIERS}
     assert all(hasattr(transformers, name) for name in tested)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families import weights_hash
-from packs import FAST, inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
+from families import FAST, weights_hash
+from packs import inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.speed.encoders.fast_model import make_fast_model

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packs import FAST, LENGTHS, inputs_of, lively, token_rows
+from families import FAST
+from packs import LENGTHS, inputs_of, lively, token_rows
 
 from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of
 from glassloop.speed.operations.embedding import EmbeddingSum

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packs import FAST, LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
+from families import FAST, WITH_TOKEN_TYPES
+from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.speed.encoders.parts import embeddings_of, layers_of
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
@@ -58,7 +59,7 @@ def test_a_layer_gives_the_numbers_of_its_module(family: str, firsts_only: bool)
 def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, multiple: int) -> None:
     """Two passes before one step: the second is added to the first."""
     model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
-    types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in ("bert", "electra", "albert") else [None, None]
+    types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in WITH_TOKEN_TYPES else [None, None]
     savings = ReplacedLayers(model, firsts_only=firsts_only)
     savings.open_for_training()
     expected: dict[str, torch.Tensor] = {}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import tiny_model, weights_hash
-from packs import FAST
+from families import FAST, tiny_model, weights_hash
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
