@@ -96,7 +96,7 @@ def test_memory_stays_where_it_is_between_steps() -> None:
     model = tiny_model()
     storage = stored(model)
     bias, head = layers_of(model)[0].out.bias, model.classifier.weight
-    head.register_post_accumulate_grad_hook(storage.take)
+    head.register_post_accumulate_grad_hook(storage.adopt_gradient)
     seen = []
     for _ in range(3):
         storage.add(bias, torch.ones(32))
