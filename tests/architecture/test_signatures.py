@@ -1,0 +1,87 @@
+"""Check signatures: few mention `Any`, and none of the public ones do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from house import PATHS, tree_of
+
+from glassloop import PUBLIC
+
+MOST_SIGNATURES_WITH_ANY = 320  # lower this number whenever a change makes it possible
+MOST_PUBLIC_WITH_ANY = 60
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def mentions_any(function: Function) -> bool:
+    """Return whether an annotation of a signature contains `Any`, also inside a quoted annotation."""
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    annotations = [argument.annotation for argument in every if argument is not None]
+    names = [node for annotation in [*annotations, function.returns] if annotation for node in ast.walk(annotation)]
+    return any(
+        (isinstance(node, ast.Name) and node.id == "Any")
+        or (isinstance(node, ast.Attribute) and node.attr == "Any")
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and "Any" in node.value)
+        for node in names
+    )
+
+
+def functions_in(tree: ast.AST) -> Iterator[Function]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def public_functions(tree: ast.Module, name: str) -> Iterator[Function]:
+    """Yield a public function, or the constructor and the public methods of a public class."""
+    for node in tree.body:
+        if isinstance(node, Function) and node.name == name:
+            yield node
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            methods = (method for method in node.body if isinstance(method, Function))
+            yield from (method for method in methods if not method.name.startswith("_") or method.name == "__init__")
+
+
+def test_few_signatures_mention_any() -> None:
+    found = [
+        f"{module}.{f.name}, line {f.lineno}" for module in PATHS for f in functions_in(tree_of(module)) if mentions_any(f)
+    ]
+    assert len(found) <= MOST_SIGNATURES_WITH_ANY, f"{len(found)} signatures mention Any:\n" + "\n".join(found)
+
+
+def test_no_public_signature_mentions_any() -> None:
+    found = {
+        f"{module}.{name}.{function.name}"
+        for name, module in PUBLIC.items()
+        for function in public_functions(tree_of(module), name)
+        if mentions_any(function)
+    }
+    assert len(found) <= MOST_PUBLIC_WITH_ANY, "use a type of an interfaces.py, or object:\n" + "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x: Any) -> None: ...",
+        "def f(x: int) -> dict[str, Any]: ...",
+        "def f(*, x: list[typing.Any]) -> None: ...",
+        "def f(**x: Any) -> None: ...",
+        "def f(x: 'Any') -> None: ...",
+    ],
+)
+def test_a_mention_of_any_is_found(code: str) -> None:
+    assert [*map(mentions_any, functions_in(ast.parse(code)))] == [True]
+
+
+def test_a_body_and_a_similar_name_do_not_count() -> None:
+    tree = ast.parse("def f(x: AnyStr) -> None:\n    y: Any = 1\n    def g(z: Any) -> None: ...")
+    assert [*map(mentions_any, functions_in(tree))] == [False, True]
+
+
+def test_every_public_name_is_found() -> None:
+    """Classes without functions of their own, such as errors, still stand in the module that PUBLIC names."""
+    for name, module in PUBLIC.items():
+        defined = {node.name for node in tree_of(module).body if isinstance(node, Function | ast.ClassDef)}
+        assert name in defined, f"{name} is not defined in {module}"
