@@ -1,11 +1,11 @@
-# The project's commands. Each can be run again; each sets up what it needs in .venv and says what it does.
+# The project's commands. Each can be run again, sets up what it needs in .venv and prints what it does.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help quickstart test lint bench bench-data clean
+.PHONY: help quickstart test test-fast test-all test-rest lint wheel bench bench-data clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -29,15 +29,33 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
 	echo "==> Everything is in $$run"
 
-test: $(READY) ## Run all tests, two at a time.
-	@echo "==> pytest"
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test: $(READY) ## Check every promise once, with two processes (at most six minutes).
+	@echo "==> pytest without the exhaustive cases"
+	$(PYTEST) -m 'not exhaustive'
+
+test-fast: $(READY) ## Run the quick tests, for the edit loop (at most 90 seconds).
+	@echo "==> pytest, quick tests only"
+	$(PYTEST) -m 'not exhaustive and not slow' tests/unit tests/architecture
+
+test-all: $(READY) ## Run all tests, with every case of every matrix.
+	@echo "==> pytest with all cases"
+	$(PYTEST)
+
+test-rest: $(READY) ## Run only the exhaustive cases, which make test leaves out.
+	@echo "==> pytest, exhaustive cases only"
+	$(PYTEST) -m exhaustive
 
 lint: $(READY) ## Check style, formatting and types.
 	@echo "==> ruff and mypy"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+wheel: $(READY) ## Build the wheel, install it into an empty environment and train with it outside the checkout.
+	@echo "==> tools/check_wheel.py"
+	$(BIN)/python tools/check_wheel.py
 
 bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about ten minutes).
 	@echo "==> benchmarks/cpu.py"

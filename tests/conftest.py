@@ -11,12 +11,19 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
 
 import families
+import tiers
 
 ROOT = Path(__file__).parent.parent
 
 # A shell may start the tests with signals ignored (nohup, a background job), and what the tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.assign_tiers(items)
+    config.stash[tiers.ONLY_EXHAUSTIVE] = tiers.only_exhaustive(items)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,73 @@
+"""Check the tiers of tests: what `make test` leaves out is the rest of a matrix, never a whole promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from house import ROOT
+from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled
+
+# Tests that only `make test-all` runs, and the test of `make test` that checks the same promise.
+CHECKED_ELSEWHERE: dict[str, str] = {}
+
+
+def test_make_test_runs_at_least_one_case_of_every_test(request: pytest.FixtureRequest) -> None:
+    """The check sees the tests that this call of pytest collected: all of them in `make test`."""
+    assert request.config.stash[ONLY_EXHAUSTIVE] <= {*CHECKED_ELSEWHERE}
+
+
+def test_a_test_that_is_checked_elsewhere_names_a_test() -> None:
+    for name in (*CHECKED_ELSEWHERE, *CHECKED_ELSEWHERE.values()):
+        path, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_a_sample_covers_as_many_values_as_possible() -> None:
+    matrix = [{"family": family, "precision": precision} for family in range(4) for precision in range(3)]
+    kept = [matrix[position] for position in sorted(sampled(matrix, 4))]
+    assert {case["family"] for case in kept} == {0, 1, 2, 3}
+    assert {case["precision"] for case in kept} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("number", "kept"), [(1, {0}), (2, {0, 1}), (9, {0, 1, 2})])
+def test_a_sample_of_one_list_is_its_beginning(number: int, kept: set[int]) -> None:
+    assert sampled([{"value": 0}, {"value": 1}, {"value": 2}], number) == kept
+
+
+class Case(SimpleNamespace):
+    """A collected test case, as far as the tiers look at it."""
+
+    def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
+        path, _, name = nodeid.partition("::")
+        value = int(name.partition("[")[2].strip("]") or 0)
+        super().__init__(nodeid=nodeid, path=ROOT / path, callspec=SimpleNamespace(indices={"value": value}), marks=[*marks])
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark.mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark)
+
+    def has(self, name: str) -> bool:
+        return self.get_closest_marker(name) is not None
+
+
+def test_a_case_outside_the_sample_is_exhaustive() -> None:
+    cases = [Case(f"tests/unit/test_x.py::test_x[{number}]", pytest.mark.sample(2)) for number in range(4)]
+    assign_tiers(cases)
+    assert [case.has("exhaustive") for case in cases] == [False, False, True, True]
+    assert not only_exhaustive(cases)
+
+
+def test_a_test_without_any_usual_case_is_found() -> None:
+    cases = [Case("tests/unit/test_x.py::test_x[0]", pytest.mark.exhaustive), Case("tests/unit/test_x.py::test_y")]
+    assert only_exhaustive(cases) == {"tests/unit/test_x.py::test_x"}
+
+
+@pytest.mark.parametrize(("folder", "slow"), [("unit", False), ("architecture", False), ("e2e", True), ("faults", True)])
+def test_only_unit_and_architecture_tests_are_fast(folder: str, slow: bool) -> None:
+    case = Case(str(Path("tests") / folder / "test_x.py::test_x"))
+    assign_tiers([case])
+    assert case.has("slow") is slow
