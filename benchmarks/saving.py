@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.engine.state import State
-from glassloop.training.parts import Training
+from glassloop.training.checkpoints import save_checkpoint
+from glassloop.training.started import StartedTraining
 
 
 def main() -> None:
@@ -31,17 +31,16 @@ def main() -> None:
         trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
         trainer.quiet = True
         trainer.train()
-        trainer.state = State()
-        training = Training(trainer)
+        training = StartedTraining(trainer.parts())
         for parameter in model.parameters():  # a step's worth of optimizer state
             parameter.grad = parameter.detach().clone() * 1e-3
         training.optimizer.step()
         stalls: dict[str, list[float]] = {"in place": [], "behind the next steps": []}
         for number in range(given.saves):
             for name, seconds in stalls.items():
-                training.state.step += 1
+                trainer.state.step += 1
                 began = time.perf_counter()
-                training.save(behind=name != "in place")
+                save_checkpoint(training, behind=name != "in place")
                 seconds.append((time.perf_counter() - began) * 1000)
                 training.saver.wait()
             del number

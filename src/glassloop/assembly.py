@@ -24,12 +24,13 @@ from glassloop.outcomes import validation_names
 from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings
 from glassloop.trainer import Trainer
+from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import identity_of
 
 
 def assemble(
     data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: PlainBackend
-) -> tuple[Trainer, Examples, RunRecord]:
+) -> tuple[Trainer, TrainingParts, Examples, RunRecord]:
     """Everything a run needs, and its record before the first step."""
     config = load_config(model)
     with backend.main_first():
@@ -53,9 +54,8 @@ def assemble(
         measures=examples.measures,
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
-    trainer.prove()
-    batches = trainer.batches(trainer.train_dataset, training=True)
-    plan = trainer.make_plan(batches)
+    trainer.in_run = True
+    parts = trainer.parts()
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -64,20 +64,20 @@ def assemble(
         settings=args,
         max_length=max_length,
         class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
-        plan=plan,
-        padding=padding_waste(encoded["train"].lengths, batches.plan(0), args.pad_to_multiple_of or 1),
+        plan=parts.plan,
+        padding=padding_waste(encoded["train"].lengths, parts.batches.plan(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),
         precision=backend.precision,
         backend=trainer.backend.name,
-        savings=tuple(trainer.backend.saved_names(network, trainer.known_rows, args.weight_decay)),
+        savings=tuple(trainer.backend.saved_names(network, parts.data_sets, args.weight_decay)),
         difference=proof_of(trainer.backend, network),
         processes=backend.num_processes,
         metrics=trainer.measures.keys,
         positive_label=trainer.measures.positive,
         versions=versions(),
-        identity=identity_of(trainer, plan) | {"weights": weights, "tokenizer": tokenizer_key(tokenizer)[:16]},
+        identity=identity_of(parts) | {"weights": weights, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return trainer, examples, record
+    return trainer, parts, examples, record
 
 
 def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet | None:

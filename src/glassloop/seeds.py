@@ -191,7 +191,7 @@ def look_at_all(settings: dict[str, Any], args: TrainingArguments) -> tuple[floa
         choose_backend(args)
     source, model = settings["source"] or "quickstart", settings["model"] or "quickstart"
     new_head = settings["new_head"]
-    trainer, _, record = assemble(source, model, args, settings["data"], new_head, PlainBackend("cpu", "fp32"))
+    trainer, _, _, record = assemble(source, model, args, settings["data"], new_head, PlainBackend("cpu", "fp32"))
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(lengths_of(trainer.train_dataset).max())
     return memory_need(record.model.parameters, tokens), record.plan.max_steps

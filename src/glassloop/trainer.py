@@ -21,7 +21,8 @@ from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator, collato
 from glassloop.data.formats import known_columns, refuse_unreadable
 from glassloop.data.row_labels import infer_task, refuse_labels
 from glassloop.engine.callbacks import checked_callbacks
-from glassloop.engine.evaluate import Evaluation, run_over
+from glassloop.engine.evaluate import Evaluation, Interrupted, run_over
+from glassloop.engine.identity import identified
 from glassloop.engine.losses import LossSum, class_weights_of, loss_of
 from glassloop.engine.plan import make_plan
 from glassloop.engine.state import State
@@ -39,6 +40,7 @@ from glassloop.models.loading import (
     task_of,
 )
 from glassloop.run_folder.record import Plan
+from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
 
 DEFAULT_DIR = "trainer_output"
@@ -232,8 +234,25 @@ class Trainer:
             return output
 
     @contextmanager
-    def training(self, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[TrainOutput]:
-        """Train as `train` does; until the block ends a signal is only noted, in `state.asked_to_stop`."""
+    def training(
+        self, resume: bool | str | Path | None = None, *, restart: bool = False, parts: TrainingParts | None = None
+    ) -> Iterator[TrainOutput]:
+        """Train as `train` does; until the block ends, a signal is only noted, in `state.asked_to_stop`.
+
+        Args:
+            resume: True for the newest intact checkpoint of output_dir, a path for that one.
+            restart: Start again from step 0, and move existing checkpoints aside.
+            parts: What `parts` returned, if it was needed before the training.
+
+        Yields:
+            The number of steps, the mean loss and the metrics.
+        """
+        resume = user_path(resume) if isinstance(resume, str) else resume
+        with trained(parts or self.parts(), resume, restart=restart) as metrics:
+            yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
+
+    def parts(self) -> TrainingParts:
+        """Check everything a training needs, choose its backend, and return its parts."""
         refuse_hooks(type(self))
         refuse_unmergeable(self.model)
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
@@ -241,9 +260,35 @@ class Trainer:
         self.prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
         self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
-        resume = user_path(resume) if isinstance(resume, str) else resume
-        with trained(self, resume, restart=restart) as metrics:
-            yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
+        batches = self.batches(self.train_dataset, training=True)
+        own, ours = self.compute_metrics, self.measures if self.compute_metrics is None else None
+        self.state = State()
+        return TrainingParts(
+            model=self.model,
+            args=self.args,
+            backend=self.backend,
+            plan=self.make_plan(batches),
+            state=self.state,
+            folder=self.folder,
+            in_run=self.in_run,
+            batches=batches,
+            train_rows=self.train_dataset,
+            eval_rows=self.eval_dataset,
+            eval_batches=lambda: self.batches(self.eval_dataset, training=False),
+            task=self.task,
+            loss_sum=self.loss_sum(),
+            custom_loss=self.loss,
+            optimizers=self.optimizers,
+            on_gradients=self.on_gradients,
+            evaluate=self.evaluate_between_steps,
+            metrics=identified(own) if ours is None else ", ".join(map(ours.title, ours.keys)),
+            metric_title=str if ours is None else ours.title,
+            write_model=self.write_model,
+            callbacks=self.callbacks,
+            say=self.say,
+            say_once=self.say_once,
+            quiet=self.quiet,
+        )
 
     def run(self, model: Any, rows: Any, prefix: str) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
@@ -274,6 +319,23 @@ class Trainer:
         """Return loss and metrics over all rows of a split; training calls this too."""
         refuse_keys(ignore_keys)
         return self.evaluation(eval_dataset, metric_key_prefix).metrics
+
+    def evaluate_between_steps(self) -> dict[str, float] | None:
+        """Return the metrics of an evaluation during training; None if a signal interrupts it."""
+        try:
+            with self.interruptible():
+                return self.evaluate()
+        except Interrupted:
+            return None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
+        self.should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.num_processes == 1
+        try:
+            yield
+        finally:
+            self.should_stop = lambda: False
 
     def evaluation(self, rows: Any = None, prefix: str = "eval") -> Evaluation:
         """Logits, labels and metrics of all rows of a split."""

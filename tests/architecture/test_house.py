@@ -14,7 +14,9 @@ from house import FLOORS, LEVELS, PATHS, ROOT, floor_of, imports_of, own_module,
 UNIT = ROOT / "tests" / "unit"
 
 MOST_LINES = 300
-LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
+LONGER_MODULES: dict[str, str] = {
+    "trainer": "being split: its parts have just been named"
+}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
     "backends": 1_500,
     "commands": 1_300,
@@ -102,17 +104,10 @@ def test_the_ground_needs_only_the_standard_library() -> None:
 
 
 def test_no_two_modules_need_each_other() -> None:
-    """No circle of imports, not even through functions; what only type checkers see does not count."""
+    """No circle of imports, not even through functions or for type checkers only."""
     needs: dict[str, set[str]] = {}
     for module in PATHS:
-        unseen = {
-            node.lineno
-            for branch in ast.walk(tree_of(module))
-            if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.dump(branch.test)
-            for node in ast.walk(branch)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-        }
-        found = {own_module(dotted) for dotted, line in imports_of(module) if line not in unseen}
+        found = {own_module(dotted) for dotted, _ in imports_of(module)}
         needs[module] = {other for other in found if other and other != module}
 
     def circle_from(path: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -64,7 +64,10 @@ def test_20_a_batch_too_large_for_memory(runs: Any, kind: str) -> None:
     ended = runs.train(runs.new(), [Hook(FORWARD, 3, kind)])
     assert ended.code == 6, ended.err
     assert "not enough memory for a batch of 8 rows of up to " in ended.err
-    assert "lower per_device_train_batch_size and raise gradient_accumulation_steps as much, or lower max_length" in ended.err
+    assert (
+        "lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor, or lower max_length"
+        in ended.err
+    )
     assert "Traceback" not in ended.err
 
 

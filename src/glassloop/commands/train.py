@@ -28,9 +28,9 @@ from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.show.banner import banner
 from glassloop.show.results import show_outcome
 from glassloop.trainer import Trainer
-from glassloop.training.parts import interruptible
+from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import Request, refuse_other_model, refuse_other_request, refuse_other_run
-from glassloop.training.session import retry_named, stop_if_asked
+from glassloop.training.session import resume_named, stop_if_asked
 
 
 def train_run(
@@ -78,7 +78,7 @@ def train_run(
                 held.callback(remove_if_empty, folder)
             args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder), "overwrite_output_dir": False})
         data, model = absolute_name(data or "quickstart"), absolute_name(model or "quickstart")
-        trainer, examples, record = assemble(data, model, args, data_given, new_head, backend)
+        trainer, parts, examples, record = assemble(data, model, args, data_given, new_head, backend)
         if backend.is_main:
             held.enter_context(locked(folder, trainer.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
@@ -87,12 +87,18 @@ def train_run(
                 write_run(folder, record)
             else:
                 refuse_other_run(stored, record, from_start=restart or not has_checkpoint(folder))
-        run_to_end(trainer, examples, record, checkpoint, restart, began)
+        run_to_end(trainer, parts, examples, record, checkpoint, restart, began)
     return folder
 
 
 def run_to_end(
-    trainer: Trainer, examples: Examples, record: RunRecord, checkpoint: bool | Path | None, restart: bool, began: float
+    trainer: Trainer,
+    parts: TrainingParts,
+    examples: Examples,
+    record: RunRecord,
+    checkpoint: bool | Path | None,
+    restart: bool,
+    began: float,
 ) -> None:
     """Train, save the model, evaluate it, and write everything down. A signal stops this anywhere and loses nothing."""
     backend, folder = trainer.backend, trainer.folder
@@ -100,8 +106,7 @@ def run_to_end(
     console.print(banner(record, examples, folder))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
-    trainer.in_run = True
-    with trainer.training(checkpoint, restart=restart) as trained:
+    with trainer.training(checkpoint, restart=restart, parts=parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
         outcomes = evaluated(trainer, examples, record.max_length)
         if outcomes:
@@ -109,12 +114,12 @@ def run_to_end(
         for outcome in outcomes:
             show_outcome(console, outcome, outcome.split)
             if backend.is_main:
-                with retry_named(folder):
+                with resume_named(folder):
                     write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
-        stop_if_asked(trainer)
+        stop_if_asked(trainer.state, trainer.backend, trainer.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.is_main:
-            with retry_named(folder):
+            with resume_named(folder):
                 write_run(folder, record)
             (folder / TRAINED_NAME).unlink(missing_ok=True)
         backend.wait()
@@ -124,10 +129,10 @@ def run_to_end(
 def evaluated(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
     """Evaluate the trained model, unless a signal asks to stop: the model is saved, and a resumed run evaluates it."""
     try:
-        with interruptible(trainer):
+        with trainer.interruptible():
             return final_outcomes(trainer, examples, max_length)
     except Interrupted:
-        stop_if_asked(trainer)
+        stop_if_asked(trainer.state, trainer.backend, trainer.say)
         raise
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.engine.identity import (
@@ -21,11 +21,9 @@ from glassloop.engine.identity import (
 from glassloop.errors import ModelError, SettingsError
 from glassloop.files import absolute_name
 from glassloop.models.loading import label_names
-from glassloop.run_folder.record import Plan, RunRecord, split_changes
+from glassloop.run_folder.record import RunRecord, split_changes
 from glassloop.settings import data_settings
-
-if TYPE_CHECKING:
-    from glassloop.trainer import Trainer
+from glassloop.training.parts import TrainingParts
 
 # Settings that change no weight: a run may be resumed with others.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
@@ -83,32 +81,28 @@ def refuse_other_model(given: str | None, stored: str) -> None:
         raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "omit --model")
 
 
-def identity_of(trainer: Trainer, plan: Plan) -> Identity:
+def identity_of(parts: TrainingParts) -> Identity:
     """Return everything but the training rows that must be the same for the weights to be the same.
 
     The weights to start from are not part of it: a checkpoint replaces them all.
     """
-    args, backend, model = trainer.args, trainer.backend, trainer.model
-    optimizer, schedule = trainer.optimizers
+    args, backend, model = parts.args, parts.backend, parts.model
+    optimizer, schedule = parts.optimizers
+    evaluation = {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": parts.metrics}
+    evaluation["validation"] = None  # the rows are hashed only if they are needed
     return {
         **{name: value for name, value in args.to_dict().items() if name not in FREE},
         "batch_size": args.per_device_train_batch_size * backend.num_processes,
-        "max_steps": plan.max_steps,
+        "max_steps": parts.plan.max_steps,
         "device": backend.device.type,
         "precision": backend.precision,
         "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
         "labels": [*label_names(model.config)],
         "config": config_values(model.config),
         "frozen": frozen_names(model),
-        "loss": trainer.task if trainer.loss is None else identified(trainer.loss),
+        "loss": parts.task if parts.custom_loss is None else identified(parts.custom_loss),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
-        **(evaluation_values(trainer, plan) if args.load_best_model_at_end or args.early_stopping_patience else {}),
+        # Evaluations matter where they decide which weights a training ends with.
+        **(evaluation if args.load_best_model_at_end or args.early_stopping_patience else {}),
     }
-
-
-def evaluation_values(trainer: Trainer, plan: Plan) -> Identity:
-    """What evaluations depend on, where they decide which weights a training ends with. Their rows are hashed later."""
-    own, ours = trainer.compute_metrics, trainer.measures
-    metrics = ", ".join(map(ours.title, ours.keys)) if own is None else identified(own)
-    return {"eval_strategy": trainer.args.eval_strategy, "eval_every": plan.eval_every, "metrics": metrics, "validation": None}

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from glassloop.backends.plain import PlainBackend
 from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.history import History
+from glassloop.engine.interfaces import Say
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.saver import full_disk
 from glassloop.engine.signals import leave, listening
@@ -21,115 +22,118 @@ from glassloop.lock import locked
 from glassloop.run_folder.history import write_history
 from glassloop.run_folder.layout import RUN_NAME, TRAINED_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
-from glassloop.training.final_model import restore_final_model, room_for_model, save_final_model
-from glassloop.training.parts import Training
-
-if TYPE_CHECKING:
-    from glassloop.trainer import Trainer
+from glassloop.training.checkpoints import find_checkpoint, restore, save_checkpoint
+from glassloop.training.failures import diverged, out_of_memory, refuse_not_finite_weights
+from glassloop.training.final_model import disk_space_reserved, restore_final_model, save_final_model
+from glassloop.training.parts import TrainingParts
+from glassloop.training.started import StartedTraining
 
 
 @contextmanager
-def trained(trainer: Trainer, resume: bool | str | Path | None = None, *, restart: bool = False) -> Iterator[dict[str, float]]:
-    """Train to the end, in a run save the model, and yield the metrics.
+def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: bool) -> Iterator[dict[str, float]]:
+    """Train to the end, save the final model of a run, and yield the metrics.
 
-    A signal saves a checkpoint, or the trained model, and ends the process as it asks. One that comes while the block
-    runs is only noted in the state: see `stop_if_asked`.
+    A signal saves a checkpoint, or the final model, and ends the process with the signal's exit status. A signal that
+    arrives while the block runs is only noted in the state: see `stop_if_asked`.
+
+    Args:
+        parts: What to train.
+        resume: True for the newest intact checkpoint of the folder, a path for that one, None to start a new training.
+        restart: Start again from step 0, and move existing checkpoints aside.
     """
     began = time.perf_counter()
-    state = trainer.state = State()
-    backend = trainer.backend
+    backend = parts.backend
     with ExitStack() as held:
         with backend.stage():
             try:
-                training = Training(trainer)
-                alone = backend.is_main and not trainer.in_run
-                held.enter_context(locked(training.folder, trainer.say) if alone else nullcontext())
-                held.enter_context(listening(state))
-                held.enter_context(room_for_model(training))
+                training = StartedTraining(parts)
+                held.enter_context(nullcontext() if parts.in_run or not backend.is_main else locked(parts.folder, parts.say))
+                held.enter_context(listening(parts.state))
+                held.enter_context(disk_space_reserved(training))
                 skipped: list[str] = []
-                if restart or (trainer.args.overwrite_output_dir and not resume):
-                    start_again(training)
+                if restart or (parts.args.overwrite_output_dir and not resume):
+                    move_earlier_aside(training)
                 elif not resume:
                     refuse_earlier(training)
                 saved = restore_final_model(training, skipped) if resume is True and not restart else None
                 metrics = run(training, resume, skipped, began) if saved is None else saved
             finally:
                 backend.close()
-        if trainer.in_run and saved is None:
+        if parts.in_run and saved is None:
             save_final_model(training, metrics)
         if backend.is_main:
-            with retry_named(training.folder) if trainer.in_run else nullcontext():
-                write_history(training.folder, state.history)  # lines may be missing where the disk was full
-        if trainer.in_run:
-            stop_if_asked(trainer)
+            with resume_named(parts.folder) if parts.in_run else nullcontext():
+                write_history(parts.folder, parts.state.history)  # lines may be missing if the disk was full
+        if parts.in_run:
+            stop_if_asked(parts.state, backend, parts.say)
         yield metrics
 
 
 @contextmanager
-def retry_named(folder: Path) -> Iterator[None]:
-    """Say how to finish a run whose results cannot be written: its model is saved."""
+def resume_named(folder: Path) -> Iterator[None]:
+    """Raise the error of a full disk with the command that finishes the run: its model is saved."""
     try:
         yield
     except OSError as error:
         raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
 
 
-def stop_if_asked(trainer: Trainer) -> None:
-    """After the last step of a run, end as a signal asks: the trained model is saved."""
-    if number := trainer.backend.agree(trainer.state.asked_to_stop):
+def stop_if_asked(state: State, backend: PlainBackend, say: Say) -> None:
+    """End the process after the last step of a run if a signal has asked for it; the trained model is saved."""
+    if number := backend.agree(state.asked_to_stop):
         name = signal.Signals(number).name
-        trainer.say(f"stopped by {name} after the last step; the model is saved, finish the run with --resume")
-        trainer.backend.wait()
+        say(f"stopped by {name} after the last step; the model is saved, finish the run with --resume")
+        backend.wait()
         leave(number)
 
 
-def run(training: Training, resume: bool | str | Path | None, skipped: list[str], began: float) -> dict[str, float]:
-    """Restore what a checkpoint holds, run the loop, and return how it went."""
-    trainer, args, backend, plan = training.trainer, training.args, training.backend, training.plan
-    state = training.state
-    history = History(training.folder if backend.is_main else None, lambda: rate_of(training.scheduler), plan.batches_per_epoch)
-    checkpoint = training.find_checkpoint(resume or False, skipped)
+def run(training: StartedTraining, resume: bool | str | Path | None, skipped: list[str], began: float) -> dict[str, float]:
+    """Restore the checkpoint to resume from, run the loop, and return loss and timings."""
+    parts = training.parts
+    args, backend, plan, state = parts.args, parts.backend, parts.plan, parts.state
+    history = History(parts.folder if backend.is_main else None, partial(next_rate, training), plan.batches_per_epoch)
+    checkpoint = find_checkpoint(training, resume or False, skipped)
     training.model.train()
-    training.optimizer.zero_grad(set_to_none=True)  # what somebody's own backward pass has left
+    training.optimizer.zero_grad(set_to_none=True)  # gradients of the user's own backward pass
     seed_all(args.seed + backend.rank)
     if checkpoint is not None:
-        training.restore(checkpoint)
+        restore(training, checkpoint)
     first = state.step
     step = partial(
         train_step,
         training.model,
-        loss_sum=training.loss_sum,
+        loss_sum=parts.loss_sum,
         optimizer=training.optimizer,
         backend=backend,
         max_norm=args.max_grad_norm,
-        on_gradients=trainer.on_gradients,
+        on_gradients=parts.on_gradients,
     )
     try:
         fit(
-            backend.runner(step, training.optimizer, training.scheduler, trainer.say),
+            backend.runner(step, training.optimizer, training.scheduler, parts.say),
             training.batches,
             plan,
             state,
-            callbacks=training.watchers(history),
+            callbacks=training.callbacks(history),
             evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
-            save=training.save,
+            save=partial(save_checkpoint, training),
             gather=backend.gather_figures,
             agree=backend.agree,
         )
         backend.settle()
-        training.refuse_not_finite(training.bare.state_dict())
-        if not (state.signal or trainer.in_run):  # a run saves its model first
+        refuse_not_finite_weights(training.bare.state_dict(), state.step)
+        if not (state.signal or parts.in_run):  # a run saves its model first
             state.signal = backend.agree(state.asked_to_stop)
             if state.signal:
-                training.save()
+                save_checkpoint(training)
     except NotFiniteError as error:
-        raise training.diverged(error) from error
+        raise diverged(training, error) from error
     except (RuntimeError, MemoryError) as error:
-        raise training.out_of_memory(error) if no_memory(error) else error from None
+        raise out_of_memory(training, error) if no_memory(error) else error from None
     finally:
         training.saver.wait()
     if state.signal:
-        trainer.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
+        parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
         backend.wait()
         leave(state.signal)
     if args.load_best_model_at_end and training.best.weights:
@@ -145,26 +149,26 @@ def run(training: Training, resume: bool | str | Path | None, skipped: list[str]
     }
 
 
-def refuse_earlier(training: Training) -> None:
-    """Raise `SettingsError` where a new training would write over an earlier one."""
-    folder, found = training.folder, checkpoints_in(training.shelf.folder)
-    if found or (is_run(folder) and not training.trainer.in_run):
+def refuse_earlier(training: StartedTraining) -> None:
+    """Raise `SettingsError` if a new training would overwrite an earlier one."""
+    folder, found = training.parts.folder, checkpoints_in(training.shelf.folder)
+    if found or (is_run(folder) and not training.parts.in_run):
         what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
         raise SettingsError(
             f"output_dir {folder} holds {what}",
-            "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True: "
-            "what is there is moved aside",
+            "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
+            "which moves the earlier training aside",
         )
 
 
-def start_again(training: Training) -> None:
+def move_earlier_aside(training: StartedTraining) -> None:
     """Move everything aside that a run could resume from."""
-    if training.backend.is_main:
-        (training.folder / TRAINED_NAME).unlink(missing_ok=True)
+    if training.parts.backend.is_main:
+        (training.parts.folder / TRAINED_NAME).unlink(missing_ok=True)
         training.shelf.restart()
-    training.backend.wait()
+    training.parts.backend.wait()
 
 
-def rate_of(scheduler: Any) -> float:
-    """The learning rate of the next step."""
-    return float(optimizer_of(scheduler.optimizer).param_groups[0]["lr"])
+def next_rate(training: StartedTraining) -> float:
+    """Return the learning rate of the next step."""
+    return float(optimizer_of(training.scheduler.optimizer).param_groups[0]["lr"])

@@ -343,7 +343,7 @@ def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_p
     given = (str(tmp_path / "rows.csv"), str(text_run / "model"), TrainingArguments(device="cpu"))
     with pytest.raises(DataError, match="its labels are numbers"):
         assemble(*given, {}, False, PlainBackend("cpu", "fp32"))
-    _, examples, record = assemble(*given, {"labels": ("neg", "pos, really")}, False, PlainBackend("cpu", "fp32"))
+    _, _, examples, record = assemble(*given, {"labels": ("neg", "pos, really")}, False, PlainBackend("cpu", "fp32"))
     assert record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"
     assert record.data.label_order == ("neg", "pos, really")
     counts = examples.facts["train"].label_counts
@@ -388,7 +388,7 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
 
     def fingerprints(seed: int, **given: Any) -> dict[str, str]:
         args = TrainingArguments(seed=seed, device="cpu")
-        _, examples, record = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
+        _, _, examples, record = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
         assert record.data.settings.split_seed == given.get("split_seed", 42)
         return {name: fact.fingerprint for name, fact in examples.facts.items()}
 
@@ -398,7 +398,7 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
 def test_special_tokens_in_texts_are_noted_and_recorded(write, lively_dir: Path) -> None:
     data = str(write("data.csv", ROWS.replace("good film 1,", "good [SEP] film 1,")))
     args = TrainingArguments(**COMMON)
-    _, examples, record = assemble(data, str(lively_dir), args, {"validation_share": 0}, False, PlainBackend("cpu", "fp32"))
+    _, _, examples, record = assemble(data, str(lively_dir), args, {"validation_share": 0}, False, PlainBackend("cpu", "fp32"))
     note = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
     assert note in examples.notes
     assert note in record.data.notes

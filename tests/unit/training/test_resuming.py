@@ -169,8 +169,8 @@ def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
     before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
     with says(
         f"output_dir {attempt.folder} holds the checkpoints of an earlier training (the newest is step-00000004)",
-        "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True: "
-        "what is there is moved aside",
+        "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
+        "which moves the earlier training aside",
     ):
         attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
     assert {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")} == before

@@ -1,0 +1,95 @@
+"""Save a training to a checkpoint between two steps, and restore it from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from glassloop.engine.checkpoint import (
+    Checkpoint,
+    Snapshot,
+    optimizer_tensors,
+    random_tensors,
+    refuse_other_identity,
+    refuse_other_tensors,
+    restore_optimizer,
+    restore_random,
+)
+from glassloop.engine.history import versions
+from glassloop.seeding import seed_all
+from glassloop.training.failures import refuse_not_finite_weights
+from glassloop.training.started import StartedTraining
+
+
+def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
+    """Copy the training between two steps and write the copy. All processes take part, the main process writes.
+
+    Args:
+        training: The training to save.
+        behind: Write in a thread while the training continues.
+    """
+    parts, backend, bare = training.parts, training.parts.backend, training.bare
+    randoms = backend.gather_objects([random_tensors(backend.device)])  # in the order of the processes
+    backend.settle()
+    gathered = backend.optimizer_state(training.optimizer)
+    if not backend.is_main:
+        return
+    weights = {name: value.detach().to("cpu", copy=True) for name, value in bare.state_dict().items()}
+    refuse_not_finite_weights(weights, parts.state.step)
+    optimizer, plain_optimizer = optimizer_tensors(bare, training.optimizer, gathered)
+    scheduler = {name: value for name, value in training.scheduler.state_dict().items() if name != "lr_lambdas"}
+    plain = {
+        "state": parts.state.to_dict(),
+        "optimizer": plain_optimizer,
+        "scheduler": scheduler,
+        "scaler": backend.scaler.state_dict() if hasattr(backend, "scaler") else {},
+        "random": [plain_random for _, plain_random in randoms],
+        "processes": backend.num_processes,
+        "versions": versions(),
+    }
+    tensors = [found for found, _ in randoms]
+    snapshot = Snapshot(weights, optimizer, training.best.weights, tensors, training.row_hashes(), plain, training.identity())
+    training.saver.save(snapshot, behind=behind)
+
+
+def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skipped: list[str]) -> Checkpoint | None:
+    """Return the checkpoint to resume from, None to start from the first step.
+
+    Args:
+        training: The training to resume.
+        resume: True for the newest intact checkpoint, a path for that one.
+        skipped: Why something newer than all checkpoints cannot be used.
+    """
+    if resume is not True:
+        return training.shelf.open(Path(str(resume))) if resume else None
+    found = training.shelf.newest(skipped)
+    if found is None:
+        training.parts.say(f"{training.parts.folder}: there is no checkpoint, so the run starts again")
+    return found
+
+
+def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
+    """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data have changed."""
+    parts, backend, bare = training.parts, training.parts.backend, training.bare
+    stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
+    refuse_other_identity(checkpoint.manifest["identity"], training.identity(), stored_rows, training.row_hashes())
+    weights, plain = checkpoint.weights(), checkpoint.plain
+    refuse_other_tensors(bare.state_dict(), weights, f"{checkpoint.path.name}/model")
+    bare.load_state_dict(weights)
+    restore_optimizer(bare, training.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
+    backend.reload()
+    scheduler = training.scheduler
+    scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": scheduler.state_dict().get("lr_lambdas")})
+    if plain["scaler"]:
+        backend.scaler.load_state_dict(plain["scaler"])
+    for name, value in plain["state"].items():
+        setattr(parts.state, name, value)
+    training.best.weights = checkpoint.tensors("best")
+    rank, then, now = backend.rank, plain["processes"], backend.num_processes
+    if rank < len(plain["random"]) and then == now:
+        restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
+    else:
+        seed_all(parts.args.seed + rank + 1000 * parts.state.step)
+        parts.say(f"{now} processes instead of {then}: the same rows in every step, other dropout masks")
+    parts.say(f"resuming after step {parts.state.step:,} ({checkpoint.path})")
