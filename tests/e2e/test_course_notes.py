@@ -1,4 +1,4 @@
-"""The code blocks of all five course notes run, changed by nothing but the two tables in docs/course.md.
+"""The code blocks of all five course notes run, changed by nothing but the two tables in docs/how-to/old-course-code.md.
 
 A tiny model stands in for BERT, so that every training block runs in full: 1,377 steps on all of MRPC. What it learns is
 asked of the packaged MiniLM, in one short training.
@@ -21,7 +21,7 @@ PRINTED = "DatasetDict({"  # the one block that is output, not code
 
 def table_rows() -> list[tuple[str, str]]:
     """The changed lines, read from the document that users read."""
-    lines = (ROOT / "docs" / "course.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "how-to" / "old-course-code.md").read_text(encoding="utf-8").splitlines()
     found = [re.fullmatch(r"\| `(.+?)` \| `(.+?)` \|", line) for line in lines]
     return [(match[1], match[2]) for match in found if match]
 

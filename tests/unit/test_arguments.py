@@ -235,7 +235,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert told.split("; ") == [
         'unknown setting "nonsense"',
         "fsdp is not supported: use accelerate launch with a config of distributed_type FSDP and fsdp_version 2 "
-        "(docs/processes.md)",
+        "(docs/how-to/processes.md)",
         "max_steps is 2.5, not int",
         "learning_rate is 'high', not a finite number",
         "eval_strategy is 3, not str",

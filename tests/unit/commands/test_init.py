@@ -66,7 +66,8 @@ WRONG = {
         "[data]\ntxt = 1\n[training]\nlearning_rat = 1\ndeepspeed = 1\n[other]\n",
         'unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
         'unknown setting "learning_rat"; did you mean "learning_rate"?; '
-        "deepspeed is not supported: use --processes or torchrun; FSDP comes from accelerate's config file (docs/processes.md)",
+        "deepspeed is not supported: use --processes or torchrun; "
+        "FSDP comes from accelerate's config file (docs/how-to/processes.md)",
         ENTRIES,
     ),
     "names and values": (

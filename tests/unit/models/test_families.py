@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 import transformers
 from families import TINY, tiny_model
+from generate_reference import families
 
 from glassloop.models.families import FAMILIES, families_packed_by
 
-DOCUMENTS = Path(__file__).parents[3]
-START, END = "<!-- model families -->\n", "<!-- end of model families -->"
-PACKING = {
-    "layers": "packed, with rewritten layers",
-    "modules": "packed, through its own modules",
-    "none": "padded",
-}
+ROOT = Path(__file__).parents[3]
 # These take token types for the sake of others, but were pretrained with a single one.
 SINGLE_TYPE = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
 ALL = pytest.mark.parametrize("name", FAMILIES)
@@ -91,14 +86,13 @@ def test_a_family_is_like_one_that_is_tested_itself() -> None:
             assert (other.layout, other.packing) == (family.layout, family.packing)
 
 
-def documented_table() -> str:
-    rows = [f"| {family.title} | `{name}` | {PACKING[family.packing]} |" for name, family in FAMILIES.items()]
-    return "\n".join(["| family | `model_type` | batches of the fast backends |", "|---|---|---|", *rows, ""])
-
-
-def test_the_documented_list_is_this_table() -> None:
-    pages = [DOCUMENTS / "README.md", *(DOCUMENTS / "docs").rglob("*.md")]
-    found = [
-        text.partition(START)[2].partition(END)[0] for page in pages if START in (text := page.read_text(encoding="utf-8"))
+def test_the_documentation_lists_this_table() -> None:
+    pages = [
+        page for page in (ROOT / "docs").rglob("*.md") if "<!-- generated: families -->" in page.read_text(encoding="utf-8")
     ]
-    assert found == [documented_table()], f"one page holds, between {START.strip()} and {END}:\n{documented_table()}"
+    assert len(pages) == 1, "one page shows the table"
+    rows = families().splitlines()[2:]
+    assert len(rows) == len(FAMILIES)
+    for row, (name, family) in zip(rows, FAMILIES.items(), strict=True):
+        assert row.startswith(f"| {family.title} | `{name}` | ")
+        assert ("padded" in row) is (family.packing == "none")

@@ -1,0 +1,130 @@
+"""Write the reference as Markdown, from the code: settings, commands and the public Python names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+
+import typer
+
+import glassloop
+from glassloop.arguments import TrainingArguments
+from glassloop.cli import app
+from glassloop.models.families import FAMILIES
+from glassloop.settings import DataSettings
+
+SETTINGS = {"TrainingArguments": TrainingArguments, "DataSettings": DataSettings}
+PACKING = {
+    "layers": "packed, with rewritten layers",
+    "modules": "packed, in its own modules",
+    "none": "padded (`plain` on a CPU)",
+}
+# The public names by what a reader looks for; a public name that is missing here is listed under "Other".
+GROUPS = {
+    "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
+    "Predict": "Predictor decide",
+    "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
+    "Batches": "Batches Batch PaddingCollator epoch_order plan_epoch padding_waste",
+    "Models": "load_model load_tokenizer",
+    "Metrics": "load_metric metrics_for",
+    "The loop": "fit train_step Plan State make_loss run_over Evaluation AdamW make_optimizer make_scheduler seed_all",
+    "Backends": "PlainBackend AccelerateBackend",
+    "Errors": "GlassloopError",
+}
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [[*head]]
+    lines += [["---"] * len(lines[0]), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def default_of(value: object) -> str:
+    """Return a default value as code, or an empty cell for None."""
+    return "" if value is None else f"`{value}`"
+
+
+def settings(name: str) -> str:
+    """Return a table of every field of a settings class: type, default and help."""
+    rows = [
+        (f"`{entry.name}`", f"`{type_of(entry)}`", default_of(entry.default), entry.metadata["help"])
+        for entry in dataclasses.fields(SETTINGS[name])
+    ]
+    return table(("Setting", "Type", "Default", "Description"), rows)
+
+
+def type_of(entry: dataclasses.Field[object]) -> str:
+    """Return the type of a field. None is not part of it: the default of such a setting is empty."""
+    return str(entry.type).removesuffix(" | None")
+
+
+def commands() -> str:
+    """Return a section for each verb: usage, description, arguments and options."""
+    parts = []
+    for verb, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        arguments = [entry for entry in command.params if entry.param_type_name == "argument"]
+        options = [entry for entry in command.params if entry.param_type_name == "option"]
+        kinds = [kind for kind, of in SETTINGS.items() if settings_of(of) <= {entry.name for entry in options}]
+        from_settings = {name for kind in kinds for name in settings_of(SETTINGS[kind])}
+        words = [f"[{entry.name.upper()}]" if not entry.required else entry.name.upper() for entry in arguments]
+        words += ["[OPTIONS]"] if options else []
+        parts.append(
+            f"## {verb}\n\n```text\nglassloop {' '.join([verb, *words])}\n```\n\n{inspect.cleandoc(command.help or '')}\n"
+        )
+        own = [entry for entry in options if entry.name not in from_settings]
+        rows = [(f"`{entry.name.upper()}`", default_of(entry.default), entry.help or "") for entry in arguments]
+        rows += [(f"`{', '.join(entry.opts)}`", option_default(entry), entry.help or "") for entry in own]
+        if rows:
+            parts.append(table(("Argument or option", "Default", "Description"), rows))
+        if kinds:
+            links = " and ".join(f"[{kind}](settings.md#{kind.lower()})" for kind in kinds)
+            parts.append(f"`{verb}` also accepts every setting of {links} as an option with the same name.\n")
+    return "\n".join(parts)
+
+
+def option_default(entry: object) -> str:
+    """Return the default of an option, or an empty cell for an option that is off."""
+    default = entry.default  # type: ignore[attr-defined]
+    return "" if default is False else default_of(default)
+
+
+def settings_of(kind: type) -> set[str]:
+    """Return the names of the settings of a class."""
+    return {entry.name for entry in dataclasses.fields(kind)}
+
+
+def families() -> str:
+    """Return a table of the model families and how the fast backends run them."""
+    rows = [(family.title, f"`{name}`", PACKING[family.packing]) for name, family in FAMILIES.items()]
+    return table(("Family", "`model_type`", "Fast backends"), rows)
+
+
+def python_names() -> str:
+    """Return a section for each group of public names, which autodoc fills from the docstrings."""
+    rest = set(glassloop.PUBLIC)
+    parts = []
+    for title, names in [*GROUPS.items(), ("Other", " ".join(sorted(rest - set(" ".join(GROUPS.values()).split()))))]:
+        known = [name for name in names.split() if name in rest]
+        if known:
+            parts.append(f"## {title}\n\n```{{eval-rst}}\n.. currentmodule:: glassloop\n")
+            parts += [directive(name) for name in known]
+            parts.append("```\n")
+    return "\n".join(parts)
+
+
+def directive(name: str) -> str:
+    """Return the autodoc directive for one public name. Settings are listed on a page of their own."""
+    if not inspect.isclass(getattr(glassloop, name)):
+        return f".. autofunction:: glassloop.{name}\n"
+    members = "" if name in SETTINGS else "   :members:\n"
+    return f".. autoclass:: glassloop.{name}\n{members}"
+
+
+GENERATED: dict[str, Callable[..., str]] = {
+    "settings": settings,
+    "commands": commands,
+    "families": families,
+    "python": python_names,
+}

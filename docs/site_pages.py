@@ -1,0 +1,86 @@
+"""A Sphinx extension: generated parts of pages, documents of the root folder, and source files as pages.
+
+A line `<!-- generated: settings DataSettings -->` is replaced by what `generate_reference` writes, and
+`<!-- document: CHANGELOG.md -->` by that file. A link to a file outside `docs/` leads to a page that shows the file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from generate_reference import GENERATED
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+DOCUMENTS = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
+shown: set[str] = set()  # the source files that pages link to
+
+
+def fill_page(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Insert generated parts and documents, and rewrite links that lead out of `docs/`."""
+    here = (DOCS / docname).parent
+
+    def document(found: re.Match[str]) -> str:
+        return with_links((ROOT / found[1]).read_text(encoding="utf-8"), ROOT, here)
+
+    def generated(found: re.Match[str]) -> str:
+        name, *arguments = found[1].split()
+        return GENERATED[name](*arguments)
+
+    text = with_links(source[0], here, here)
+    text = re.sub(r"^<!-- document: (\S+) -->$", document, text, flags=re.MULTILINE)
+    source[0] = re.sub(r"^<!-- generated: (.+) -->$", generated, text, flags=re.MULTILINE)
+
+
+def with_links(text: str, base: Path, page: Path) -> str:
+    """Return Markdown with links that are relative to `base`, for a page in the folder `page`."""
+
+    def rewrite(found: re.Match[str]) -> str:
+        place, mark, anchor = found["target"].partition("#")
+        if not place or re.match(r"[a-z]+:", place):
+            return found[0]
+        path = Path(posixpath.normpath((base / place).as_posix()))
+        if path.parent == ROOT and path.name in DOCUMENTS:
+            path = DOCS / DOCUMENTS[path.name]
+        if path.is_relative_to(DOCS) and path.suffix != ".py":
+            return f"[{found['text']}]({posixpath.relpath(path, page)}{mark}{anchor})"
+        if not path.is_file():
+            return found[0]  # MyST reports it
+        name = path.relative_to(ROOT).as_posix()
+        shown.add(name)
+        return f'<a href="{posixpath.relpath(DOCS / "source" / name, page)}.html{mark}{anchor}">{found["text"]}</a>'
+
+    return LINK.sub(rewrite, text)
+
+
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Yield a highlighted page for each source file that a page links to."""
+    for name in sorted(shown):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        try:
+            lexer = get_lexer_for_filename(name)
+        except ClassNotFound:
+            lexer = get_lexer_for_filename("x.txt")
+        code = highlight(text, lexer, HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True))
+        code = re.sub(r'(id|name|href)="(#?)L-(\d+)"', r'\1="\2L\3"', code)
+        yield f"source/{name}", {"title": name, "body": f"<h1>{escape(name)}</h1>{code}"}, "page.html"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension."""
+    app.connect("source-read", fill_page)
+    app.connect("html-collect-pages", source_pages)
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
