@@ -17,6 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from families import BY_MODULES, FAST, rows_for, tiny_model, weights_hash
+from small_training import StopAt
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
@@ -25,15 +26,6 @@ from glassloop.backends.packed import PackedBackend
 from glassloop.errors import SettingsError
 
 CLOSE, RATE, STEPS = 1e-5, 3e-4, 100
-
-
-class StopAt(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == self.step:
-            state.asked_to_stop = 15
 
 
 @pytest.fixture

@@ -9,21 +9,13 @@ import pytest
 import torch
 from families import tiny_model, weights_hash
 from random_rows import Augmented, any_word
+from small_training import StopAt
 
-from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
+from glassloop import PaddingCollator, Trainer, TrainingArguments
 from glassloop.errors import ModelError
 
 GLOBAL = "they draw from the global generators, so a resumed run repeats them"
 OWN = "they draw from a generator of their own, which no checkpoint holds, so a resumed run draws others"
-
-
-class StopAt(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == self.step:
-            state.asked_to_stop = 15
 
 
 @pytest.fixture

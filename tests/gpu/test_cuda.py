@@ -9,22 +9,16 @@ import pytest
 import torch
 from datasets import Dataset
 from families import tiny_model
+from small_training import StopAt, small_rows
 
-from glassloop import Callback, Trainer, TrainingArguments
+from glassloop import Trainer, TrainingArguments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
-class StopAt(Callback):
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == 5:
-            state.asked_to_stop = 15
-
-
 @pytest.fixture(scope="module")
 def rows() -> Dataset:
-    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 9)), 3] for row in range(64)]
-    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(64)]})
+    return small_rows(64, lengths=9)
 
 
 def trained(folder: Path, rows: Any, tokenizer: Any, *, resume: Any = None, callbacks: Any = None, **settings: Any) -> Trainer:
@@ -84,6 +78,6 @@ def test_stopping_and_resuming_draws_the_same_dropout_masks(
 ) -> None:
     whole = trained(tmp_path / "whole", rows, tiny_tokenizer, precision=precision)
     with pytest.raises(SystemExit):
-        trained(tmp_path / "parts", rows, tiny_tokenizer, precision=precision, callbacks=[StopAt()])
+        trained(tmp_path / "parts", rows, tiny_tokenizer, precision=precision, callbacks=[StopAt(5)])
     parts = trained(tmp_path / "parts", rows, tiny_tokenizer, precision=precision, resume=True)
     torch.testing.assert_close(losses(parts), losses(whole), rtol=1e-4, atol=1e-5)

@@ -9,16 +9,11 @@ import pytest
 import torch
 from families import tiny_model, weights_hash
 from random_rows import Augmented
+from small_training import StopAt
 
-from glassloop import Callback, Trainer, TrainingArguments
+from glassloop import Trainer, TrainingArguments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-
-
-class StopAt(Callback):
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == 17:
-            state.asked_to_stop = 15
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def test_random_rows_are_resumed_exactly_and_saving_disturbs_nothing(train, prec
     often = train("graphs", "often", 0.1, precision=precision, save_steps=1)
     assert weights_hash(often.model) == weights_hash(whole.model)
     with pytest.raises(SystemExit):
-        train("graphs", "parts", 0.1, precision=precision, callbacks=[StopAt()])
+        train("graphs", "parts", 0.1, precision=precision, callbacks=[StopAt(17)])
     parts = train("graphs", "parts", 0.1, precision=precision, resume=True)
     assert weights_hash(parts.model) == weights_hash(whole.model)
     assert losses(parts) == losses(whole)

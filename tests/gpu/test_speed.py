@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset, concatenate_datasets
 from families import BY_MODULES, FAST, UNPACKED, rows_for, tiny_model
 from packs import packing_of, token_rows
+from small_training import StopAt
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments
@@ -322,12 +323,6 @@ def test_twenty_steps_have_the_bits_of_torchs_adamw(low: torch.dtype, decay: flo
 # --- whole trainings ---------------------------------------------------------------------------------------------
 
 
-class StopAt(Callback):
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == 17:
-            state.asked_to_stop = 15
-
-
 @pytest.fixture(scope="module")
 def rows() -> Dataset:
     source = np.random.default_rng(3)
@@ -477,7 +472,7 @@ def test_stopped_and_resumed_draws_the_same_masks(accumulate: int, precision: st
     given = {"max_steps": 40, "precision": precision, "gradient_accumulation_steps": accumulate}
     whole = trained("graphs", model=lively(dropout=0.1), output_dir="whole", **given)
     with pytest.raises(SystemExit):
-        trained("graphs", model=lively(dropout=0.1), output_dir="parts", callbacks=[StopAt()], **given)
+        trained("graphs", model=lively(dropout=0.1), output_dir="parts", callbacks=[StopAt(17)], **given)
     parts = trained("graphs", model=lively(dropout=0.1), output_dir="parts", resume=True, **given)
     same_losses(parts, whole, close=1e-4 if precision == "fp32" else 2e-2)
 
@@ -486,7 +481,7 @@ def test_stopped_and_resumed_draws_the_same_masks(accumulate: int, precision: st
 def test_either_backend_goes_on_where_the_other_stopped(first: str, second: str, trained) -> None:
     whole = trained("plain", output_dir="whole", max_steps=40)
     with pytest.raises(SystemExit):
-        trained(first, output_dir="parts", callbacks=[StopAt()], max_steps=40)
+        trained(first, output_dir="parts", callbacks=[StopAt(17)], max_steps=40)
     same_losses(trained(second, output_dir="parts", resume=True, max_steps=40), whole)
 
 

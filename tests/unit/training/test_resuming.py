@@ -8,27 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from families import tiny_model, weights_hash
 from sample_record import RECORD
+from small_training import StopAt, small_rows
 from torch.nn.functional import cross_entropy
 
-from glassloop import Callback, Trainer, TrainingArguments
+from glassloop import Trainer, TrainingArguments
 from glassloop.errors import ModelError, SettingsError
 from glassloop.run_folder.run_json import write_run
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
-
-
-class StopAt(Callback):
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == 3:
-            state.asked_to_stop = 15
-
-
-def made_rows(number: int) -> Dataset:
-    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 5)), 3] for row in range(number)]
-    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(number)]})
 
 
 def summed(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -69,8 +58,8 @@ class Attempt:
         if change:
             change(model)
         trainer = Trainer(
-            model, TrainingArguments(self.folder, **chosen), train_dataset=made_rows(21), eval_dataset=made_rows(validation),
-            processing_class=self.tokenizer, callbacks=[StopAt()] if resume is False else None,
+            model, TrainingArguments(self.folder, **chosen), train_dataset=small_rows(21), eval_dataset=small_rows(validation),
+            processing_class=self.tokenizer, callbacks=[StopAt(3)] if resume is False else None,
             optimizers=optimizer(model) if optimizer else (None, None), **parts,
         )  # fmt: skip
         trainer.quiet = True

@@ -11,37 +11,12 @@ import pytest
 from datasets import Dataset
 from families import tiny_model
 from random_rows import Augmented
+from small_training import trained
 from torch.nn.functional import cross_entropy
 
-from glassloop import Callback, Trainer, TrainingArguments
+from glassloop import Trainer, TrainingArguments
 from glassloop.errors import SettingsError
 from glassloop.training.started import StartedTraining
-
-
-class StopAt(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, state: Any, batches: list[Any]) -> None:
-        if state.step == self.step:
-            state.asked_to_stop = 15
-
-
-@pytest.fixture(scope="module")
-def rows() -> Dataset:
-    ids = [[2, *(5 + (row * place) % 40 for place in range(3 + row % 5)), 3] for row in range(21)]
-    return Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(21)]})
-
-
-def trained(folder: Path, rows: Any, tokenizer: Any, resume: Any = None, callbacks: Any = None, **settings: Any) -> Trainer:
-    chosen = {"max_steps": 12, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 3, "logging_steps": 2}
-    args = TrainingArguments(folder, **(chosen | {"learning_rate": 1e-3, "device": "cpu", "precision": "fp32"} | settings))
-    trainer = Trainer(
-        tiny_model(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, callbacks=callbacks
-    )
-    trainer.quiet = True
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer
 
 
 def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
