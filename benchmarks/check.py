@@ -22,7 +22,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.backends.admission import proof_of
+from glassloop.backends.admission import known_difference
 
 SIZES = {
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
@@ -48,11 +48,11 @@ def measure(size: str, device: str, steps: int, batch_size: int) -> dict[str, An
     trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
     seconds = []
     for _ in range(3):
-        trainer.backend.proofs.clear()
+        trainer.backend.differences.clear()
         began = time.perf_counter()
         trainer.prove()
         seconds.append(time.perf_counter() - began)
-    proof = proof_of(trainer.backend, model)
+    proof = known_difference(trainer.backend, model)
     began = time.perf_counter()
     trainer.train()
     training = time.perf_counter() - began

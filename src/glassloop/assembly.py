@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import proof_of
-from glassloop.backends.plain import PlainBackend
+from glassloop.backends.admission import known_difference
 from glassloop.data.batches import padding_waste
 from glassloop.data.encoding import encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
@@ -16,6 +15,7 @@ from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.engine.history import versions
 from glassloop.engine.identity import weights_fingerprint
+from glassloop.engine.interfaces import Backend
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
 from glassloop.measures import refuse_unknown_metric
@@ -29,11 +29,11 @@ from glassloop.training.resuming import identity_of
 
 
 def assemble(
-    data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: PlainBackend
+    data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: Backend
 ) -> tuple[Trainer, TrainingParts, Examples, RunRecord]:
     """Everything a run needs, and its record before the first step."""
     config = load_config(model)
-    with backend.main_first():
+    with backend.processes.main_first():
         examples = load_examples(data, outputs=kept_labels(config, data_settings(data_given), new_head), **data_given)
         tokenizer = load_tokenizer(model)
         max_length = args.max_length or longest_input(tokenizer, config)
@@ -42,7 +42,7 @@ def assemble(
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
     network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
-    weights = weights_fingerprint(network) if backend.is_main else ""
+    weights = weights_fingerprint(network) if backend.processes.is_main else ""
     held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
@@ -69,9 +69,9 @@ def assemble(
         device=str(backend.device),
         precision=backend.precision,
         backend=trainer.backend.name,
-        savings=tuple(trainer.backend.saved_names(network, parts.data_sets, args.weight_decay)),
-        difference=proof_of(trainer.backend, network),
-        processes=backend.num_processes,
+        savings=tuple(trainer.backend.describe_savings(network, parts.use)),
+        difference=known_difference(trainer.backend, network),
+        processes=backend.processes.num_processes,
         metrics=trainer.measures.keys,
         positive_label=trainer.measures.positive,
         versions=versions(),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import proven, usable
+from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.labels import LabelSet
@@ -56,7 +56,7 @@ class Predictor:
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
         refuse_unknown_tokens(self.tokenizer, self.model)
-        self.backend = usable(self.backend, self.model)
+        self.backend = supported_backend(self.backend, self.model)
         config = self.model.config
         self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
         self.task, self.names = task_of(config), [*label_names(config)]
@@ -95,9 +95,9 @@ class Predictor:
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
-        self.backend = proven(self.backend, self.model, lambda: batches, say)
-        with self.backend.equipped(self.model):
-            logits = run_over(self.model, self.backend.batches(batches, rows), self.backend).logits
+        self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
+        with self.backend.evaluation_context(self.model):
+            logits = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend).logits
         if not (finite := np.isfinite(logits).all(axis=1)).all():
             problem = f"text {int(np.argmin(finite)) + 1:,}: the model's answer is not finite"
             raise ModelError(problem, "get the model again: its weights are damaged")

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import TrainingUse, proven, usable
+from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
-from glassloop.backends.plain import PlainBackend
 from glassloop.compatibility import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
 from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator, collator_of
 from glassloop.data.formats import known_columns, refuse_unreadable
@@ -23,6 +22,7 @@ from glassloop.data.row_labels import infer_task, refuse_labels
 from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, Interrupted, run_over
 from glassloop.engine.identity import identified
+from glassloop.engine.interfaces import Backend, TrainingUse
 from glassloop.engine.losses import LossSum, class_weights_of, loss_of
 from glassloop.engine.plan import make_plan
 from glassloop.engine.state import State
@@ -89,7 +89,7 @@ class Trainer:
         loss: LossSum | None = None,
         on_gradients: Callable[[Any], None] | None = None,
         accelerator: Any = None,
-        backend: PlainBackend | None = None,
+        backend: Backend | None = None,
         measures: Measures | None = None,
         **unsupported: Any,
     ) -> None:
@@ -141,13 +141,13 @@ class Trainer:
         own = own if tuple(self.optimizers) == (None, None) else "the optimizer is your own"
         if self.on_gradients is not None and self.args.backend == "auto":
             own = own or "on_gradients may do anything with gradients"
-        self.backend = usable(self.backend, self.model, self.say_once, own)
+        self.backend = supported_backend(self.backend, self.model, self.say_once, own)
 
     def batches(self, rows: Any, *, training: bool) -> Batches:
         """The batches of a data set: shuffled by seed and epoch for training, else by length."""
         refuse_unreadable(rows, f"{'train' if training else 'eval'}_dataset")
         made_by_us = isinstance(self.collate, PaddingCollator)  # another collator may make labels of anything
-        args, processes = self.args, self.backend.num_processes
+        args, processes = self.args, self.backend.processes.num_processes
         seed = args.data_seed if args.data_seed is not None else args.seed
         size = (args.per_device_train_batch_size * processes) if training else args.per_device_eval_batch_size
         batches = Batches(
@@ -157,7 +157,7 @@ class Trainer:
             seed=seed if training else None,
             group_by_length=args.group_by_length if training else made_by_us,
             drop_last=args.dataloader_drop_last and training,
-            rank=self.backend.rank,
+            rank=self.backend.processes.rank,
             num_processes=processes,
         )
         infer_task(self.model.config, batches, self.say_once)
@@ -178,7 +178,7 @@ class Trainer:
 
     def say(self, line: str) -> None:
         """One line for a person, from the main process only."""
-        if self.backend.is_main and not self.quiet:
+        if self.backend.processes.is_main and not self.quiet:
             say(line)
 
     @property
@@ -191,10 +191,15 @@ class Trainer:
         """The metrics of an evaluation, where compute_metrics is not given."""
         return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
 
-    @property
-    def known_rows(self) -> list[Any]:
-        """The data sets a training goes over."""
-        return [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None]
+    def training_use(self) -> TrainingUse:
+        """Return how the model will be trained, as far as a backend has to know it."""
+        return TrainingUse(
+            [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
+            self.args.weight_decay,
+            reads_gradients=self.on_gradients is not None,
+            adds_gradients=self.args.gradient_accumulation_steps > 1,
+            reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
+        )
 
     def loss_sum(self) -> LossSum:
         """The sum of the rows' losses, as the settings say."""
@@ -217,10 +222,9 @@ class Trainer:
         `rows`: those of an evaluation; None: a training is checked, gradients too.
         """
         chosen, training, args = self.train_dataset if rows is None else rows, rows is None, self.args
-        adds = args.gradient_accumulation_steps > 1
-        use = TrainingUse(self.known_rows, args.weight_decay, self.on_gradients is not None, adds) if training else None
+        use = self.training_use() if training else None
         parts = partial(self.batches, chosen, training=training)
-        self.backend = proven(self.backend, self.model, parts, self.say_once, use, by_name=args.backend != "auto")
+        self.backend = verified_backend(self.backend, self.model, parts, self.say_once, use, by_name=args.backend != "auto")
 
     # The verbs
 
@@ -259,7 +263,6 @@ class Trainer:
         self.choose_usable()  # weights may have been frozen since, parts assigned
         self.prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
-        self.backend.watched = any(getattr(callback, "reads_weights", True) for callback in self.callbacks)
         batches = self.batches(self.train_dataset, training=True)
         own, ours = self.compute_metrics, self.measures if self.compute_metrics is None else None
         self.state = State()
@@ -267,6 +270,7 @@ class Trainer:
             model=self.model,
             args=self.args,
             backend=self.backend,
+            use=self.training_use(),
             plan=self.make_plan(batches),
             state=self.state,
             folder=self.folder,
@@ -293,8 +297,8 @@ class Trainer:
     def run(self, model: Any, rows: Any, prefix: str) -> Evaluation:
         """One pass over `rows`: logits, labels and metrics named with `prefix`."""
         self.prove(rows)
-        with self.backend.equipped(model):
-            batches = self.backend.batches(self.batches(rows, training=False), rows)
+        with self.backend.evaluation_context(model):
+            batches = self.backend.adapt_batches(self.batches(rows, training=False), rows)
             found = run_over(model, batches, self.backend, self.loss_sum(), self.should_stop)
         metrics: dict[str, float] = {}
         if found.labels is not None:
@@ -331,7 +335,7 @@ class Trainer:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
-        self.should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.num_processes == 1
+        self.should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.processes.num_processes == 1
         try:
             yield
         finally:
@@ -349,9 +353,9 @@ class Trainer:
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """The model, its config and its tokenizer as any Hugging Face user expects them: safetensors, full names."""
-        if self.backend.is_main:
+        if self.backend.processes.is_main:
             self.write_model(user_path(output_dir) if output_dir else self.folder)
-        self.backend.wait()
+        self.backend.processes.wait()
 
     def write_model(self, folder: Path, weights: dict[str, Any] | None = None) -> None:
         """Write the model (with other `weights` where given), its config and its tokenizer."""

@@ -40,8 +40,6 @@ TESTED_ELSEWHERE = {
     "outcomes": "unit/show/test_results.py",
     "commands.predict": "unit/commands/test_evaluate.py",
     "settings_file": "unit/commands/test_init.py",
-    "backends.accelerate": "unit/backends/test_plain.py",
-    "backends.graphs": "unit/backends/test_packed.py",
     "data.row_labels": "unit/training/test_planning.py",
     "engine.plan": "unit/training/test_planning.py",
     **dict.fromkeys(

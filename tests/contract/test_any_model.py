@@ -132,7 +132,7 @@ def test_every_known_family_passes_and_the_difference_is_stated(family: str, tra
     trainer = trainer_of(model, family=family)
     trainer.train()
     assert trainer.backend.name == "packed"
-    proof = trainer.backend.proofs[model]
+    proof = trainer.backend.differences[model]
     assert 0 < proof.logits < 1e-5
     assert 0 < proof.gradients < 2e-4
     assert proof.rows == 4
@@ -172,7 +172,7 @@ def test_rows_of_one_length_and_a_single_row(trainer_of) -> None:
     one = Dataset.from_list([trainer.train_dataset[0]])
     assert trainer.predict(one).predictions.shape == (1, 2)
     assert trainer.backend.name == "packed"
-    assert trainer.backend.proofs[trainer.model].rows == 1
+    assert trainer.backend.differences[trainer.model].rows == 1
 
 
 def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, tmp_path: Path, monkeypatch) -> None:
@@ -182,7 +182,7 @@ def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, 
     predictor = Predictor(tmp_path / "model", device="cpu")
     usual = predictor.predict("the film was good")[0].logits
     assert predictor.backend.name == "packed"
-    assert predictor.backend.proofs[predictor.model].logits < 1e-5
+    assert predictor.backend.differences[predictor.model].logits < 1e-5
     monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: embed(self, *args, **given) * 1.1)
     other = Predictor(tmp_path / "model", device="cpu")
     assert other.predict("the film was good")[0].logits == pytest.approx(usual, abs=1e-5)

@@ -117,8 +117,8 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ("fsdp-1", "FSDP of version 1 is not supported"),
-        ("cpu", "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"),
+        ("fsdp-1", "FSDP version 1 is not supported"),
+        ("cpu", "accelerate launch was asked for several processes but started one: on a CPU it needs mpirun"),
     ],
 )
 def test_a_config_that_would_not_do_what_it_says_is_refused(place: Path, config: str, problem: str) -> None:

@@ -74,7 +74,7 @@ def same_tensors(found: Path, expected: Path) -> None:
 def test_losses_norms_evaluations_and_predictions_are_those_of_one_process(split, plain, number: int) -> None:
     """Accumulated batches, clipping, a batch with fewer rows than processes, evaluations with fewer batches."""
     for found in split[number][1]:
-        assert found["kind"] == ["SplitBackend", "BertForSequenceClassification", "fp32"]
+        assert found["kind"] == ["FSDPBackend", "BertForSequenceClassification", "fp32"]
         assert len(found["still"]["steps"]) == 12
         assert [rows for _, rows in found["still"]["evaluations"]] == [13] * 4
         same(found["still"], plain[1]["still"])
@@ -161,7 +161,7 @@ def test_what_cannot_work_is_refused(split, number: int) -> None:
     for found in split[number][1]:
         again, gradients = found["refused"]
         assert "the optimizer holds no parameter of the model" in again
-        assert "on_gradients would take for the whole" in gradients
+        assert "on_gradients needs complete gradients" in gradients
 
 
 @NUMBERS

@@ -20,6 +20,7 @@ from trials import FORWARD, KILL, STEP, Hook
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples
 from glassloop.backends.plain import PlainBackend
+from glassloop.backends.process_group import SingleProcess
 from glassloop.engine.loop import groups_of, train_step
 from glassloop.metrics import metrics_for
 
@@ -114,7 +115,7 @@ def test_21_every_row_is_counted_once(rows408: Any, tiny_tokenizer: Any, tmp_pat
     whole = trainer.evaluation()
     shares: list[Any] = []
 
-    class Share(PlainBackend):
+    class Share(SingleProcess):
         num_processes = processes
 
         def gather_objects(self, mine: list[Any]) -> list[Any]:
@@ -122,8 +123,9 @@ def test_21_every_row_is_counted_once(rows408: Any, tiny_tokenizer: Any, tmp_pat
             return list(shares)
 
     for rank in range(processes):
-        backend = Share()
-        backend.rank = rank
+        backend = PlainBackend()
+        backend.processes = Share()
+        backend.processes.rank = rank
         found = run_over(trainer.model, trainer.batches(rows, training=False), backend, trainer.loss_sum())
     numbers = np.concatenate([part for share in shares for part in share[0]])
     assert sorted(numbers.tolist()) == list(range(408))

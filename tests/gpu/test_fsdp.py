@@ -46,7 +46,7 @@ def test_a_split_process_trains_as_a_plain_one(precision: str, tolerance: float,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
     found = json.loads((tmp_path / "found-0.json").read_text())
-    assert found["kind"] == ["SplitBackend", "BertForSequenceClassification", precision]
+    assert found["kind"] == ["FSDPBackend", "BertForSequenceClassification", precision]
     assert found["plain"] == ["Parameter"]
     close(found["still"], expected, tolerance)
     close(found["from plain"], expected, tolerance)

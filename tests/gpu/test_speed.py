@@ -415,14 +415,14 @@ def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evalu
 
 def test_an_evaluation_waits_for_the_last_work_of_a_training(trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy GPU does the last work of a training late: here it sleeps half a second before it."""
-    close = GraphsBackend.close
+    end_training = GraphsBackend.end_training
 
     def late(self: GraphsBackend) -> None:
         if self.savings is not None and self.savings.storage.trains:
             torch.cuda._sleep(1_000_000_000)
-        close(self)
+        end_training(self)
 
-    monkeypatch.setattr(GraphsBackend, "close", late)
+    monkeypatch.setattr(GraphsBackend, "end_training", late)
     trainer = trained("graphs", max_steps=20)
     early = trainer.predict(trainer.eval_dataset).predictions
     torch.cuda.synchronize()

@@ -1,82 +1,102 @@
-"""The backend that hands each verb to an `accelerate.Accelerator`: several processes, and the precision of its config."""
+"""The backend that uses an `accelerate.Accelerator`: several processes, and the mixed precision of its config."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from glassloop.backends.plain import PlainBackend
+from glassloop.backends.process_group import process_group
+from glassloop.engine.interfaces import LRScheduler, Optimizer
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 
 class AccelerateBackend(PlainBackend):
-    """The same verbs, handed to an `accelerate.Accelerator`: several processes, mixed precision of its config."""
+    """The same verbs, carried out by an `accelerate.Accelerator`.
+
+    Args:
+        accelerator: The accelerator. Its device, processes and mixed precision are used.
+    """
 
     name = "accelerate"
 
-    def __init__(self, accelerator: Any) -> None:
+    def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator, self.device = accelerator, accelerator.device
         self.precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
-        self.rank, self.num_processes = accelerator.process_index, accelerator.num_processes
+        self.processes = process_group(accelerator)
         self.scaler = getattr(accelerator, "scaler", None) or torch.amp.GradScaler("cpu", enabled=False)
 
-    def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
-        # The schedule counts our steps, not Accelerate's: it would step once a process.
+    def prepare(
+        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
+    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+        """Wrap model and optimizer. The schedule stays as it is: Accelerate's would advance once per process.
+
+        Args:
+            model: The user's model.
+            optimizer: Its optimizer.
+            scheduler: The learning rate schedule.
+        """
         model, optimizer = self.accelerator.prepare(model, optimizer)
         return model, optimizer, scheduler
 
-    def unwrap(self, model: Any) -> Any:
-        return self.accelerator.unwrap_model(model)
+    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the user's model behind a wrapped one.
+
+        Args:
+            model: A model that `prepare` returned, or the user's own.
+        """
+        unwrapped: torch.nn.Module = self.accelerator.unwrap_model(model)
+        return unwrapped
 
     @contextmanager
-    def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
+    def forward(self, model: torch.nn.Module, is_last: bool = True) -> Iterator[None]:
+        """Run a forward pass with autocast. Processes exchange gradients after the last backward pass of a step only.
+
+        Args:
+            model: The model of the forward pass.
+            is_last: Whether the backward pass of this forward pass completes the gradients of the step.
+        """
         with nullcontext() if is_last else self.accelerator.no_sync(model), self.accelerator.autocast():
             yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        # Processes average their gradients; the loss is already divided by the examples of all of them.
-        self.accelerator.backward(loss * self.num_processes)
+        """Add the gradients of a loss.
 
-    def unscale(self, optimizer: Any) -> None:
+        Args:
+            loss: The loss of one batch, divided by the examples of the whole step on all processes.
+        """
+        # Processes average their gradients, but the loss is already divided by the examples of all of them.
+        self.accelerator.backward(loss * self.processes.num_processes)
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Divide gradients by the factor that fp16 multiplied losses with.
+
+        Args:
+            optimizer: The optimizer that holds the weights.
+        """
         self.accelerator.unscale_gradients(optimizer)
 
-    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to `max_norm`, and return the norm they had.
+
+        Args:
+            model: The model whose gradients are scaled.
+            max_norm: The largest norm; 0 disables clipping.
+        """
         if self.accelerator.distributed_type.name in ("NO", "MULTI_CPU", "MULTI_GPU"):
             return super().clip(model, max_norm)
         norm = self.accelerator.clip_grad_norm_(model.parameters(), max_norm or float("inf"))
         return torch.as_tensor(norm, device=self.device)
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: Optimizer) -> None:
+        """Update the weights.
+
+        Args:
+            optimizer: The optimizer that `prepare` returned, which knows the scaler.
+        """
         optimizer.step()
-
-    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
-        if self.num_processes == 1:
-            return figures
-        losses = self.accelerator.reduce(figures[:, 0].contiguous(), reduction="sum")
-        return torch.stack([losses, figures[:, 1]], dim=1)
-
-    def gather_objects(self, rows: list[Any]) -> list[Any]:
-        from accelerate.utils import gather_object
-
-        return list(gather_object(rows)) if self.num_processes > 1 else rows
-
-    def agree(self, signal: int) -> int:
-        if self.num_processes == 1:
-            return signal
-        return int(self.accelerator.gather(torch.tensor([signal], device=self.device)).max().item())
-
-    def wait(self) -> None:
-        if self.num_processes > 1 and self.device.type == "cpu":
-            torch.distributed.barrier()  # Accelerate's own asks for a GPU a process wherever there is one GPU
-        elif self.num_processes > 1:
-            self.accelerator.wait_for_everyone()
-
-    @contextmanager
-    def main_first(self) -> Iterator[None]:
-        if not self.is_main:
-            self.wait()
-        yield
-        if self.is_main:
-            self.wait()

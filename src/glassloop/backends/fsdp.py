@@ -1,12 +1,12 @@
-"""FSDP: weights, gradients and the optimizer's state split over processes while a training runs, whole before and after it."""
+"""FSDP: weights, gradients and optimizer state are split over processes during a training, and whole before and after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed
@@ -16,38 +16,55 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.engine.checkpoint import Tensors, optimizer_of
+from glassloop.engine.checkpoint import optimizer_of
+from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
 from glassloop.errors import SettingsError, counted
+from glassloop.models.interfaces import Model
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from accelerate.utils import FullyShardedDataParallelPlugin
 
 
-class SplitBackend(AccelerateBackend):
-    """Trains a copy of the model that Accelerate has split. The model itself waits in main memory, whole: evaluations,
-    checkpoints and callbacks see that one, brought up to date by all processes together."""
+class FSDPBackend(AccelerateBackend):
+    """Trains a copy of the model that Accelerate has split over the processes.
 
-    def __init__(self, accelerator: Any) -> None:
+    The model itself stays whole, in main memory. Evaluations, checkpoints and callbacks read that one, after all processes
+    together have copied the trained weights into it.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.plugin = accelerator.state.fsdp_plugin
-        self.whole: Any = None
-        self.split: Any = None
-        self.optimizer: Any = None
+        self.whole: Model = None
+        self.split: Model = None
+        self.optimizer: Optimizer | None = None
+        self.reads_weights = False
         refuse_options(self.plugin, accelerator, self.precision)
         if self.device.type == "cpu":
-            self.plugin.cpu_offload = OffloadPolicy()  # they are there already
+            self.plugin.cpu_offload = OffloadPolicy()  # everything is in main memory already
 
-    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
-        return [f"weights, gradients and optimizer split over {counted(self.num_processes, 'process', 'processes')} (FSDP)"]
+    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
+        """Return a short description of what is split."""
+        processes = counted(self.processes.num_processes, "process", "processes")
+        return [f"weights, gradients and optimizer split over {processes} (FSDP)"]
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
-        if shown:
-            problem = "with FSDP a process has a part of each gradient, which on_gradients would take for the whole"
-            raise SettingsError(problem, "leave on_gradients away, or use distributed_type MULTI_GPU")
-        self.watched = bool(self.agree(int(self.watched)))  # callbacks of one process make all of them gather
-        if self.num_processes > 1:
+    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+        """Give all processes the weights of the main process; raise `SettingsError` if gradients are to be read."""
+        if use.reads_gradients:
+            problem = "with FSDP each process holds a part of each gradient, but on_gradients needs complete gradients"
+            raise SettingsError(problem, "omit on_gradients, or use distributed_type MULTI_GPU")
+        # If a callback of any process reads weights, all processes have to gather them.
+        self.reads_weights = bool(self.processes.agree(int(use.reads_weights)))
+        if self.processes.num_processes > 1:
             for tensor in tensors_of(model):
-                torch.distributed.broadcast(tensor, 0)  # as DDP does: a new head may be another in each process
-        return super().open(model, data_sets, weight_decay, shown=shown, adds=adds)
+                torch.distributed.broadcast(tensor, 0)  # as DDP does: each process may have drawn a different new head
+        return super().start_training(model, use)
 
-    def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
+    def prepare(
+        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
+    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+        """Split a copy of the model, and let the optimizer hold the weights of the copy."""
         self.whole = model.to("cpu")
         copied = deepcopy(self.whole).to(self.device)
         twins = dict(zip(model.parameters(), copied.parameters(), strict=True))
@@ -58,29 +75,34 @@ class SplitBackend(AccelerateBackend):
             group["params"] = [twins[parameter] for parameter in group["params"]]
         del twins
         choose_layers(self.plugin, copied)
-        self.plugin.mixed_precision_policy = policy_of(self.precision, self.device)
-        self.split, self.optimizer = self.accelerator.prepare(copied, optimizer)
-        return self.split, self.optimizer, scheduler
+        self.plugin.mixed_precision_policy = precision_policy(self.precision, self.device)
+        self.split, prepared = self.accelerator.prepare(copied, optimizer)
+        self.optimizer = prepared
+        return self.split, prepared, scheduler
 
-    def unwrap(self, model: Any) -> Any:
+    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the whole model behind the split one."""
         return self.whole if self.split is not None and model is self.split else model
 
     @contextmanager
-    def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
-        with self.accelerator.autocast():  # gradients are shared out after every batch: whole ones would have to be kept
+    def forward(self, model: torch.nn.Module, is_last: bool = True) -> Iterator[None]:
+        """Run a forward pass with autocast. Gradients are split after every batch: whole ones would have to be stored."""
+        with self.accelerator.autocast():
             yield
 
-    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to `max_norm` (0: never), and return the norm they had over all processes."""
         return self.gathered(PlainBackend.clip(self, model, max_norm))
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: Optimizer) -> None:
+        """Update the weights, and the whole model too if a callback reads it."""
         super().step(optimizer)
-        if self.watched:
-            self.settle()
+        if self.reads_weights:
+            self.sync_to_model()
 
     @contextmanager
-    def equipped(self, model: Any) -> Iterator[None]:
-        """The whole model on the device for as long as a pass lasts."""
+    def evaluation_context(self, model: torch.nn.Module) -> Iterator[None]:
+        """Keep the whole model on the device during a pass."""
         if self.split is None or model is not self.whole:
             yield
             return
@@ -91,72 +113,77 @@ class SplitBackend(AccelerateBackend):
             model.to("cpu")
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def sync_to_model(self) -> None:
+        """Copy the trained weights into the whole model; all processes take part."""
         if self.split is not None:
             for mine, part in zip(tensors_of(self.whole), tensors_of(self.split), strict=True):
                 mine.copy_(self.gathered(part))
 
     @torch.no_grad()
-    def reload(self) -> None:
-        """Take the whole model's weights, and what an optimizer keeps of them, which were just loaded."""
+    def sync_from_model(self) -> None:
+        """Take over the weights of the whole model and their optimizer state, which were just loaded."""
         if self.split is None:
             return
         for mine, part in zip(tensors_of(self.whole), tensors_of(self.split), strict=True):
-            put_share(mine, part)
+            copy_share(mine, part)
         inner = optimizer_of(self.optimizer)
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             for key, value in inner.state.pop(mine, {}).items():
-                where = part.device if inner.defaults.get("fused") else value.device  # AdamW's step is picky
-                kept = put_share(value, torch.empty_like(part, dtype=value.dtype)) if value.dim() else value.to(where)
+                where = part.device if inner.defaults.get("fused") else value.device  # where AdamW wants its step counter
+                kept = copy_share(value, torch.empty_like(part, dtype=value.dtype)) if value.dim() else value.to(where)
                 inner.state[part][key] = kept
 
-    def optimizer_state(self, optimizer: Any) -> dict[Any, Tensors]:
-        """What the optimizer keeps of each parameter, whole, in the main process."""
-        state, found = optimizer_of(optimizer).state, {}
+    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState:
+        """Return the whole optimizer state in the main process, and nothing in the others."""
+        state, found = optimizer_of(optimizer).state, dict[torch.nn.Parameter, Tensors]()
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             whole = {key: self.gathered(torch.as_tensor(value)).cpu() for key, value in state.get(part, {}).items()}
-            if self.is_main and whole:
+            if self.processes.is_main and whole:
                 found[mine] = whole
         return found
 
     def gathered(self, part: torch.Tensor) -> torch.Tensor:
-        """The whole of a tensor that each process may have a part of, on the device."""
+        """Return the whole of a tensor that may be split over the processes, on the device."""
         moved = part.to(self.device)
         return moved.full_tensor() if isinstance(moved, DTensor) else moved
 
-    def close(self) -> None:
+    def end_training(self) -> None:
+        """Drop the split copy; the whole model returns to the device."""
         if self.whole is not None:
             self.whole.to(self.device)
             self.whole, self.split, self.optimizer = None, None, None
             self.accelerator.free_memory()
 
 
-def tensors_of(model: Any) -> Iterator[torch.Tensor]:
-    """Weights and buffers, in an order that splitting does not change."""
+def tensors_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Return weights and buffers, in an order that splitting does not change."""
     return (tensor.detach() for tensor in chain(model.parameters(), model.buffers()))
 
 
-def put_share(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """Fill `part` with this process's share of a tensor that every process has."""
+def copy_share(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """Copy this process's share of a tensor, which every process holds, into `part`."""
     if isinstance(part, DTensor):
         whole = distribute_tensor(whole, part.device_mesh, part.placements, src_data_rank=None)
     return part.copy_(whole)
 
 
-def policy_of(precision: str, device: torch.device) -> Any:
-    """bf16 on a GPU: weights travel in bf16 and gradients are summed in fp32; what autocast leaves in fp32 stays there."""
+def precision_policy(precision: str, device: torch.device) -> MixedPrecisionPolicy | None:
+    """Return the policy of bf16 on a GPU: exchange weights in bf16, sum gradients in fp32, leave inputs to autocast."""
     if precision == "fp32" or device.type == "cpu":
         return None
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
 
 
-def choose_layers(plugin: Any, model: Any) -> None:
-    """Split by layers: those the config names, else the model; else what stands in lists. None of them there: as one part."""
+def choose_layers(plugin: FullyShardedDataParallelPlugin, model: Model) -> None:
+    """Choose the layers to split by: those that the config names, or the model, or the members of its module lists.
+
+    A model without any of them is split as one part.
+    """
     if plugin.auto_wrap_policy is None:
         return
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     there = {type(module).__name__ for module in model.modules()}
-    there -= {type(module).__name__ for module in model.modules() if words in module.modules()}  # split on their own
+    there -= {type(module).__name__ for module in model.modules() if words in module.modules()}  # split separately
     lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
     kinds = (plugin.transformer_cls_names_to_wrap, getattr(model, "_no_split_modules", None),
              [type(layer).__name__ for layers in lists for layer in layers])  # fmt: skip
@@ -165,14 +192,14 @@ def choose_layers(plugin: Any, model: Any) -> None:
     plugin.auto_wrap_policy = transformer_auto_wrap_policy if found else None  # by size: fully_shard refuses lists
 
 
-def refuse_options(plugin: Any, accelerator: Any, precision: str) -> None:
-    """Raise for what Accelerate would do in silence, with other numbers than those of one process."""
+def refuse_options(plugin: FullyShardedDataParallelPlugin, accelerator: Accelerator, precision: str) -> None:
+    """Raise `SettingsError` for options with which Accelerate would silently compute other numbers than one process."""
     if precision == "fp16":
         raise SettingsError("FSDP is not supported in fp16", "use mixed_precision bf16 or no")
     if plugin.activation_checkpointing:
-        problem = "fsdp_activation_checkpointing draws other dropout masks in the backward pass than in the forward pass"
+        problem = "fsdp_activation_checkpointing uses different dropout masks in the forward and the backward pass"
         raise SettingsError(problem, "set it to false, and call model.gradient_checkpointing_enable()")
     if plugin.ignored_modules is not None:
-        raise SettingsError("fsdp_ignored_modules are trained by each process alone", "leave them away")
+        raise SettingsError("with fsdp_ignored_modules each process would train these modules separately", "omit them")
     if getattr(accelerator, "parallelism_config", None) is not None:
-        raise SettingsError("a parallelism_config beside FSDP is not supported", "leave it away")
+        raise SettingsError("FSDP together with a parallelism_config is not supported", "omit parallelism_config")

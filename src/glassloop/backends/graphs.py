@@ -1,16 +1,18 @@
-"""The packed backend on a GPU, with each step captured as a CUDA graph."""
+"""The packed backend on a GPU, with each step run as a captured CUDA graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from glassloop.backends.packed import PackedBackend
+from glassloop.data.batches import Batch
+from glassloop.engine.interfaces import LRScheduler, Optimizer, Say, StepFunction, TrainingUse
+from glassloop.models.interfaces import Model
 from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
 from glassloop.speed.capture.precompile import compile_instead_of_running
 from glassloop.speed.encoders.parts import layers_of
@@ -21,7 +23,7 @@ from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, join
 
 
 class GraphsBackend(PackedBackend):
-    """The same on a GPU, each step a CUDA graph."""
+    """The packed backend with captured steps, for one GPU."""
 
     name = "graphs"
 
@@ -29,41 +31,50 @@ class GraphsBackend(PackedBackend):
         super().__init__(device, precision)
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
+    def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
+        """Return a short description of each saving that a training uses."""
         fused = ["fused kernels"] if layers_of(model) else []
-        return ["steps as CUDA graphs", *fused, *super().saved_names(model, data_sets, weight_decay)]
+        return ["steps as CUDA graphs", *fused, *super().describe_savings(model, use)]
 
-    def why_not(self, model: Any) -> str | None:
-        """A model that cannot be packed is run padded and its steps captured, if it is exactly what transformers builds."""
+    def why_not(self, model: Model) -> str | None:
+        """Return why this backend cannot run a model; None if it can.
+
+        A model that cannot be packed is run padded and its steps are captured, if it is exactly what transformers builds.
+        """
         return "fp16 needs a scaler" if self.precision == "fp16" else why_not_flat(model) or why_not_unmodified(model)
 
     @contextmanager
-    def stage(self) -> Iterator[None]:
-        """All work of a training in one stream, so that any of it can be captured; each side waits for what the other did."""
+    def training_context(self) -> Iterator[None]:
+        """Run all work of a training in one stream, so that any of it can be captured; the streams wait for each other."""
         outer = torch.cuda.current_stream()
         self.stream.wait_stream(outer)
         try:
             with torch.cuda.stream(self.stream):
                 yield
         finally:
-            outer.wait_stream(self.stream)  # else an evaluation may read weights before they are in their place
+            outer.wait_stream(self.stream)  # else an evaluation could read weights before they are copied
 
-    def runner(
-        self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
-    ) -> Callable[[list[Any]], torch.Tensor]:
-        if self.shown:  # on_gradients is to be called in every step, not only in those that are captured
-            return super().runner(step, optimizer, scheduler, say)
+    def wrap_step(
+        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
+    ) -> StepFunction:
+        """Return the function that captures a step for each new shape and replays it afterwards."""
+        if self.use.reads_gradients:  # on_gradients must be called in every step, not only while a step is captured
+            return super().wrap_step(step, optimizer, scheduler, say)
         captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), optimizer, scheduler, say)
         if not isinstance(self.savings, ReplacedLayers):
             return captured(own_modules=True)
-        self.compile_kernels(self.savings, optimizer)
+        self.compile_kernels(self.savings, self.optimizer)
         return captured()
 
-    def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
-        """Modules of a model's own are captured with `other` and replayed with `group`: what the graph holds fast shows."""
+    def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
+        """Return what a step without an update computes for `group`.
+
+        A model's own modules are captured with `other` and replayed with `group`, which reveals values that a captured
+        graph would wrongly reuse.
+        """
         if isinstance(self.savings, ReplacedLayers):
             self.compile_kernels(self.savings, None)
-        if self.shown or isinstance(self.savings, ReplacedLayers):
+        if self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
             return step(group)
         run = GraphStep(step, IdleOptimizer(), IdleScheduler(), lambda line: None, own_modules=True)
         run(other)
@@ -76,8 +87,8 @@ class GraphsBackend(PackedBackend):
         steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
         nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
         inputs = pack(nothing, nothing[0], savings.first_position, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
-        launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
         inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
+        launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
         with torch.random.fork_rng([torch.cuda.current_device()]), compile_instead_of_running(*launchers):
             self.backward(model(**inputs).logits.float().sum())
             if optimizer is not None:

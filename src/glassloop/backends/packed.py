@@ -1,20 +1,22 @@
-"""Backends that save work: packed batches on any device, and whole steps as CUDA graphs on a GPU."""
+"""The backend that trains on packed batches, without padding, and updates all weights in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from math import lcm
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.stability import Repeats, rows_repeat
+from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.engine.optimizer import decay_groups
+from glassloop.errors import ModelError
+from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Difference
 from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.own_layers import OwnLayers
@@ -22,9 +24,12 @@ from glassloop.speed.encoders.parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
+from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
 from glassloop.speed.packing.layout import LENGTH_MULTIPLE
 from glassloop.speed.packing.packed_batches import PackedBatches
+
+NO_TRAINING = TrainingUse((), 0.0)
 
 
 class PackedBackend(PlainBackend):
@@ -35,133 +40,151 @@ class PackedBackend(PlainBackend):
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
         self.savings: ReplacedLayers | OwnLayers | None = None
-        self.known: list[Any] = []  # the data sets whose words the savings know
         self.optimizer: FlatAdamW | None = None
-        self.shown = False  # whether somebody looks at gradients, and may change them
-        self.proofs: WeakKeyDictionary[Any, Difference] = WeakKeyDictionary()  # of each model, how far it is from plain
+        self.use = NO_TRAINING
+        # How far each model's results on this backend are from those of the plain backend.
+        self.differences: WeakKeyDictionary[torch.nn.Module, Difference] = WeakKeyDictionary()
 
-    def why_not(self, model: Any) -> str | None:
-        """Why this backend cannot run a model; None where it can."""
+    def why_not(self, model: Model) -> str | None:
+        """Return why this backend cannot run a model; None if it can."""
         if self.precision == "fp16":
             return "fp16 needs a scaler"
         return why_not_packed(model) or why_not_flat(model)
 
     @property
-    def low(self) -> torch.dtype:
-        return self.kind or torch.float32
+    def compute_dtype(self) -> torch.dtype:
+        """Return the type that matrix multiplications are computed in."""
+        return self.autocast_dtype or torch.float32
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
-        """Put the savings of a training in place. Gradients that somebody looks at are whole and in full precision."""
-        groups = decay_groups(model, weight_decay)
-        spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-        self.known = list(data_sets)
+    @property
+    def storage(self) -> FlatStorage:
+        """Return the flat storage of the weights in training; raise `ModelError` if no training was started."""
+        if self.savings is None:
+            raise ModelError(f"backend {self.name}: no training was started", "call start_training first")
+        return self.savings.storage
+
+    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+        """Put the savings of a training in place. Gradients that `on_gradients` reads are complete and in full precision."""
+        groups = decay_groups(model, use.weight_decay)
+        no_decay = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
+        low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"
+        self.use = use
         self.savings = make_fast_model(
             model,
-            self.low,
-            no_decay=spared,
-            vocabulary=None if shown else self.vocabulary_of(model, data_sets, weight_decay),
-            low_precision_gradients=self.low is not torch.float32 and self.device.type == "cuda" and not (shown or adds),
+            self.compute_dtype,
+            no_decay=no_decay,
+            vocabulary=None if use.reads_gradients else self.vocabulary_of(model, use),
+            low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
         )
         self.savings.open_for_training()
-        self.shown = shown
         return self.make_optimizer
 
     def make_optimizer(
-        self, model: Any, learning_rate: float, *, weight_decay: float, betas: Any, epsilon: float, fused: bool
+        self,
+        model: torch.nn.Module,
+        learning_rate: float,
+        *,
+        weight_decay: float,
+        betas: tuple[float, float],
+        epsilon: float,
+        fused: bool,
     ) -> FlatAdamW:
-        """AdamW over the storage of the savings, which are in place."""
-        storage = self.savings.storage  # type: ignore[union-attr]
+        """Return AdamW over the flat storage of a started training."""
         groups, fused = decay_groups(model, weight_decay), fused or self.device.type == "cuda"
-        self.optimizer = FlatAdamW(groups, storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None)
+        self.optimizer = FlatAdamW(groups, self.storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None)
         return self.optimizer
 
-    def close(self) -> None:
-        """Take the savings away; the model has its trained weights."""
+    def end_training(self) -> None:
+        """Remove the savings from the model, which keeps its trained weights."""
         if self.savings is not None:
             self.savings.remove()
-        self.savings, self.optimizer, self.known = None, None, []
+        self.savings, self.optimizer, self.use = None, None, NO_TRAINING
 
     @contextmanager
-    def equipped(self, model: Any) -> Iterator[None]:
-        """The savings in place for one pass, where no training has put them there."""
+    def evaluation_context(self, model: torch.nn.Module) -> Iterator[None]:
+        """Put the savings in place for one pass, unless a training has put them there."""
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = make_fast_model(model, self.low, trains=False)
+        self.savings = make_fast_model(model, self.compute_dtype, trains=False)
         try:
             yield
         finally:
-            self.close()
+            self.end_training()
 
-    def tried(self, step: Callable[[list[Any]], torch.Tensor], group: list[Any], other: list[Any]) -> torch.Tensor:
-        """What a step without an update gives for `group`, run as the steps of a training are; `other` has the same shape."""
+    def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
+        """Return what a step without an update computes for `group`, run in the same way as the steps of a training.
+
+        `other` has the same shapes: a backend that captures steps captures that one.
+        """
         return step(group)
 
-    def batches(self, batches: Batches, rows: Any) -> Any:
-        """The batches packed; as they are where they hold words that the savings do not know."""
+    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
+        """Return the batches packed, or as they are if `rows` may hold words whose vectors are not trained."""
         savings = self.savings
         if savings is None:
             return batches
         if not savings.packs:
             return with_few_shapes(batches)
-        if savings.vocabulary is not None and not any(rows is known for known in self.known):
+        if savings.vocabulary is not None and not any(rows is known for known in self.use.data_sets):
             savings.sync_to_model()
             return batches
         numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
-        flash = self.low is not torch.float32
+        flash = self.compute_dtype is not torch.float32
         return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits, flash=flash)
 
-    def settle(self) -> None:
+    def sync_to_model(self) -> None:
+        """Copy trained word vectors into the model: only those that occur in the data are trained."""
         if self.savings is not None:
             self.savings.sync_to_model()
 
-    def reload(self) -> None:
+    def sync_from_model(self) -> None:
+        """Take over weights that were just loaded into the model."""
         if self.savings is not None:
             self.savings.sync_from_model()
 
-    def move(self, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: self.move(value) for name, value in data.items()}
-        return data.to(self.device, non_blocking=True) if isinstance(data, torch.Tensor) else data
-
     def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a loss to the flat storage."""
         super().backward(loss)
         if self.savings is not None:
             self.savings.after_backward()
 
-    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
-        """The norm of all gradients; the optimizer scales them while it reads them."""
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+        """Return the norm of all gradients; the optimizer scales them while it reads them."""
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
-        if self.shown:
+        if self.use.reads_gradients:
             self.savings.storage.adopt_gradients()
         return self.optimizer.clip(max_norm)
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: Optimizer) -> None:
+        """Update the weights, and the model's word vectors too if a callback reads them."""
         super().step(optimizer)
-        if self.watched:
-            self.settle()
+        if self.use.reads_weights:
+            self.sync_to_model()
 
-    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
+    def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
+        """Return a short description of each saving that a training uses."""
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
         if layers_of(model):
             names.insert(1, "last layer for first tokens only")
-            if (words := self.vocabulary_of(model, data_sets, weight_decay)) is not None:
+            if (words := self.vocabulary_of(model, use)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.numbers):,} word vectors")
-            if self.low is not torch.float32:
+            if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
         return names
 
-    def vocabulary_of(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> ReducedVocabulary | None:
-        """The word vectors that are trained: those that occur in the data; None for all of them, as random rows need."""
-        if any(rows_repeat(rows) is not Repeats.SAME for rows in data_sets):
+    def vocabulary_of(self, model: Model, use: TrainingUse) -> ReducedVocabulary | None:
+        """Return the word vectors that occur in the data; None to train all of them, as rows that change need."""
+        if any(rows_repeat(rows) is not Repeats.SAME for rows in use.data_sets):
             return None
         embedding = model.get_input_embeddings()
-        return choose_vocabulary(model, used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0), weight_decay)
+        used = used_ids(use.data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
+        return choose_vocabulary(model, used, use.weight_decay)
 
 
 def with_few_shapes(batches: Batches) -> Batches:
-    """The same batches, padded to few widths: each shape is a graph of its own."""
+    """Return the same batches, padded to fewer different widths: each shape needs a CUDA graph of its own."""
     found = copy(batches)
     if isinstance(batches.collate, PaddingCollator):
         collate = found.collate = copy(batches.collate)

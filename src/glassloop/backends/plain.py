@@ -1,133 +1,208 @@
-"""How a step is run: the few verbs the loop needs, said in plain torch and said to Accelerate."""
+"""The backend of plain PyTorch: one process, one device. The other backends change parts of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 
+from glassloop.backends.process_group import SingleProcess
+from glassloop.data.batches import Batches
+from glassloop.engine.interfaces import (
+    LRScheduler,
+    Optimizer,
+    OptimizerFactory,
+    OptimizerState,
+    ProcessGroup,
+    RowBatches,
+    Say,
+    StepFunction,
+    TrainingUse,
+)
 from glassloop.engine.optimizer import make_optimizer
 
-AUTOCAST_KINDS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+DataT = TypeVar("DataT")
+ValueT = TypeVar("ValueT")
 
 
 class PlainBackend:
-    """One process, one device, plain PyTorch."""
+    """One process, one device, plain PyTorch.
+
+    Args:
+        device: The device to train on, such as "cpu" or "cuda".
+        precision: "fp32", "bf16" or "fp16"; the last two use autocast.
+    """
 
     name = "plain"
-    rank = 0
-    num_processes = 1
-    watched = False  # whether somebody may look at weights between steps
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         self.device, self.precision = torch.device(device), precision
-        self.kind = AUTOCAST_KINDS[precision]
+        self.processes: ProcessGroup = SingleProcess()
+        self.autocast_dtype = AUTOCAST_DTYPES[precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
 
-    def prepare(self, model: Any, optimizer: Any, scheduler: Any) -> tuple[Any, Any, Any]:
-        return model, optimizer, scheduler
-
-    def unwrap(self, model: Any) -> Any:
-        return model
-
-    def move(self, data: Any) -> Any:
-        """Tensors on the device of this process."""
-        if isinstance(data, dict):
-            return {name: self.move(value) for name, value in data.items()}
-        return data.to(self.device, non_blocking=True)
+    # The verbs of a step
 
     @contextmanager
-    def forward(self, model: Any, is_last: bool = True) -> Iterator[None]:
-        """The precision of a forward pass. `is_last`: gradients are complete after its backward pass."""
-        with torch.autocast(self.device.type, self.kind, enabled=self.kind is not None):
+    def forward(self, model: torch.nn.Module, is_last: bool = True) -> Iterator[None]:
+        """Run a forward pass in the precision of this backend.
+
+        Args:
+            model: The model of the forward pass.
+            is_last: Whether the backward pass of this forward pass completes the gradients of the step.
+        """
+        with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             yield
 
+    @overload
+    def move(self, data: dict[str, ValueT]) -> dict[str, ValueT]: ...
+    @overload
+    def move(self, data: DataT) -> DataT: ...
+    def move(self, data: object) -> object:
+        """Return a tensor, or all tensors in a dict, on the device of this process.
+
+        Args:
+            data: A tensor or a dict; values that cannot be moved stay as they are.
+        """
+        if isinstance(data, dict):
+            return {name: self.move(value) for name, value in data.items()}
+        return data.to(self.device, non_blocking=True) if hasattr(data, "to") else data
+
     def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a loss.
+
+        Args:
+            loss: The loss of one batch, divided by the examples of the whole step.
+        """
         scaled: Any = self.scaler.scale(loss)
         scaled.backward()
 
-    def unscale(self, optimizer: Any) -> None:
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Divide gradients by the factor that fp16 multiplied losses with.
+
+        Args:
+            optimizer: The optimizer that holds the weights.
+        """
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
 
-    def clip(self, model: Any, max_norm: float) -> torch.Tensor:
-        """Scale gradients down to `max_norm` (0: never); return the norm they had."""
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to `max_norm`, and return the norm they had.
+
+        Args:
+            model: The model whose gradients are scaled.
+            max_norm: The largest norm; 0 disables clipping.
+        """
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in parameters if weight.grad is not None])
         if max_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-        # fp16's scaler tries larger scales until gradients overflow, then leaves that step out: no sign of divergence.
+        # fp16's scaler raises its factor until gradients overflow, and skips that step: this is not divergence.
         return torch.where(norm.isfinite(), norm, 0.0) if self.precision == "fp16" else norm
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: Optimizer) -> None:
+        """Update the weights.
+
+        Args:
+            optimizer: The optimizer that holds the weights.
+        """
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
             self.scaler.update()
         else:
             optimizer.step()
 
-    def saved_names(self, model: Any, data_sets: Sequence[Any], weight_decay: float) -> list[str]:
-        """The savings of a training, in words."""
+    # The lifecycle of a training
+
+    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
+        """Return a short description of each saving that a training uses.
+
+        Args:
+            model: The model to train.
+            use: How it will be trained.
+        """
         return []
 
-    def stage(self) -> Any:
-        """Where a training runs."""
+    def training_context(self) -> AbstractContextManager[None]:
+        """Return the context that all work of a training runs in."""
         return nullcontext()
 
-    def runner(
-        self, step: Callable[..., torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None]
-    ) -> Callable[[list[Any]], torch.Tensor]:
-        """How a step is run: here, as it is written."""
-        return partial(step, scheduler=scheduler)
+    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+        """Put the savings of a training in place, and return what makes its optimizer.
 
-    def open(self, model: Any, data_sets: Sequence[Any], weight_decay: float, *, shown: bool, adds: bool) -> Callable[..., Any]:
-        """Make ready for a training; returns what makes its optimizer. `shown`: gradients are looked at, `adds`: added up."""
+        Args:
+            model: The model to train.
+            use: How it will be trained.
+        """
         return make_optimizer
 
-    def equipped(self, model: Any) -> Any:
-        """What a pass over a split needs."""
-        return nullcontext()
+    def prepare(
+        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
+    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+        """Return model, optimizer and schedule as the steps use them.
 
-    def batches(self, batches: Any, rows: Any) -> Any:
-        """Batches as this backend takes them."""
+        Args:
+            model: The user's model.
+            optimizer: Its optimizer.
+            scheduler: The learning rate schedule.
+        """
+        return model, optimizer, scheduler
+
+    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the user's model behind a prepared one.
+
+        Args:
+            model: A model that `prepare` returned, or the user's own.
+        """
+        return model
+
+    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
+        """Return batches in the form this backend trains on.
+
+        Args:
+            batches: The padded batches.
+            rows: The data set they are made of.
+        """
         return batches
 
-    def settle(self) -> None:
-        """Bring the module's weights up to date, where they are trained elsewhere."""
+    def wrap_step(
+        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
+    ) -> StepFunction:
+        """Return the function that runs one step.
 
-    def reload(self) -> None:
-        """Take the module's weights, which were just loaded."""
+        Args:
+            step: `train_step` with all its arguments except the batches and the schedule.
+            optimizer: The optimizer of the training.
+            scheduler: Its learning rate schedule.
+            say: Shows a line to the user.
+        """
+        return partial(step, scheduler=scheduler)
 
-    def optimizer_state(self, optimizer: Any) -> Any:
-        """What the optimizer keeps of each parameter, where it has to be gathered from all processes."""
+    def evaluation_context(self, model: torch.nn.Module) -> AbstractContextManager[None]:
+        """Return the context that a pass over a split runs in.
+
+        Args:
+            model: The model to evaluate.
+        """
+        return nullcontext()
+
+    def sync_to_model(self) -> None:
+        """Copy trained weights into the model, if they are stored elsewhere during training."""
+
+    def sync_from_model(self) -> None:
+        """Take over weights that were just loaded into the model."""
+
+    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None:
+        """Return the optimizer's state gathered from all processes; None if the optimizer holds all of it.
+
+        Args:
+            optimizer: The optimizer of the training.
+        """
         return None
 
-    def close(self) -> None:
-        """After a training."""
-
-    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
-        """Losses and norms of some steps, over all processes."""
-        return figures
-
-    def gather_objects(self, rows: list[Any]) -> list[Any]:
-        """The lists of all processes, one after the other."""
-        return rows
-
-    def agree(self, signal: int) -> int:
-        """The signal that any process was asked to stop by; all act on it after the same step."""
-        return signal
-
-    def wait(self) -> None:
-        """Wait until all processes are here."""
-
-    @contextmanager
-    def main_first(self) -> Iterator[None]:
-        """Let the main process do something first, so that the others find it in the cache."""
-        yield
-
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
+    def end_training(self) -> None:
+        """Remove the savings from the model, which keeps its trained weights."""

@@ -72,14 +72,14 @@ def train_run(
     backend = choose_backend(args)
     with ExitStack() as held:
         if stored is None:
-            chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.is_main else ""
-            folder = Path(backend.gather_objects([chosen])[0])  # the main process decides
+            chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.processes.is_main else ""
+            folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
                 held.callback(remove_if_empty, folder)
             args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder), "overwrite_output_dir": False})
         data, model = absolute_name(data or "quickstart"), absolute_name(model or "quickstart")
         trainer, parts, examples, record = assemble(data, model, args, data_given, new_head, backend)
-        if backend.is_main:
+        if backend.processes.is_main:
             held.enter_context(locked(folder, trainer.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
@@ -102,7 +102,7 @@ def run_to_end(
 ) -> None:
     """Train, save the model, evaluate it, and write everything down. A signal stops this anywhere and loses nothing."""
     backend, folder = trainer.backend, trainer.folder
-    console = Console(stderr=True, quiet=not backend.is_main)
+    console = Console(stderr=True, quiet=not backend.processes.is_main)
     console.print(banner(record, examples, folder))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
@@ -113,16 +113,16 @@ def run_to_end(
             record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
         for outcome in outcomes:
             show_outcome(console, outcome, outcome.split)
-            if backend.is_main:
+            if backend.processes.is_main:
                 with resume_named(folder):
                     write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
-        stop_if_asked(trainer.state, trainer.backend, trainer.say)
+        stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
-        if backend.is_main:
+        if backend.processes.is_main:
             with resume_named(folder):
                 write_run(folder, record)
             (folder / TRAINED_NAME).unlink(missing_ok=True)
-        backend.wait()
+        backend.processes.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
 
 
@@ -132,7 +132,7 @@ def evaluated(trainer: Trainer, examples: Examples, max_length: int) -> list[Out
         with trainer.interruptible():
             return final_outcomes(trainer, examples, max_length)
     except Interrupted:
-        stop_if_asked(trainer.state, trainer.backend, trainer.say)
+        stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
         raise
 
 

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from glassloop.engine.identity import differences
+from glassloop.engine.interfaces import Tensors
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
@@ -28,7 +29,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS_NAME = "model.safetensors"
 OTHER_CHECKPOINT = "resume from another checkpoint"
-Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)

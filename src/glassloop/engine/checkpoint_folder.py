@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from glassloop.engine.checkpoint import Checkpoint, Snapshot, Tensors, open_checkpoint, write_checkpoint
+from glassloop.engine.checkpoint import Checkpoint, Snapshot, open_checkpoint, write_checkpoint
+from glassloop.engine.interfaces import Tensors
 from glassloop.errors import ModelError, counted
 from glassloop.files import fault_point, set_aside
 from glassloop.run_folder.layout import checkpoint_name, checkpoints_in

@@ -48,7 +48,7 @@ def run_over(
     waiting: list[torch.Tensor] = []  # logits on the device: reading them one by one would wait for each batch
     try:
         with torch.inference_mode():
-            for batch in batches.whole(backend.rank, backend.num_processes):
+            for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
                 with backend.forward(model):
                     found = model(**backend.move(batch.inputs)).logits.float()
                 if batch.labels is not None and loss_sum is not None:
@@ -66,7 +66,7 @@ def run_over(
     finally:
         model.train(was_training)
     known_labels = [torch.cat(labels).cpu().numpy()] if labels else []
-    shares = backend.gather_objects([(numbers, logits, known_labels, float(cost))])
+    shares = backend.processes.gather_objects([(numbers, logits, known_labels, float(cost))])
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
     found_logits = np.concatenate([part for share in shares for part in share[1]])[places]

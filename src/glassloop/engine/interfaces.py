@@ -16,6 +16,7 @@ from torch.optim import Optimizer as Optimizer
 from torch.optim.lr_scheduler import LRScheduler as LRScheduler
 
 from glassloop.data.batches import Batch, Batches
+from glassloop.data.interfaces import Rows
 from glassloop.engine.loop import BatchSource as BatchSource
 from glassloop.engine.loop import Scheduler as Scheduler
 from glassloop.engine.loop import StepBackend as StepBackend
@@ -36,7 +37,7 @@ class RowBatches(BatchSource[Batch], Protocol):
 
     def __len__(self) -> int: ...
 
-    def order(self, epoch: int = 0) -> list[np.ndarray]:
+    def plan(self, epoch: int = 0) -> list[np.ndarray]:
         """Return which rows each batch of an epoch holds."""
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
@@ -94,22 +95,26 @@ class ProcessGroup(Protocol):
 class TrainingUse:
     """How a model will be trained, as far as a backend has to know it before the first step."""
 
-    data_sets: Sequence[Any]  # the rows of training and evaluation
+    data_sets: Sequence[Rows]  # the rows of training and evaluation
     weight_decay: float
     reads_gradients: bool = False  # `on_gradients` is given: gradients must be complete and in full precision
     adds_gradients: bool = False  # gradients of several batches are added up in one step
     reads_weights: bool = False  # a callback may read the model's weights after each step
 
 
-class Backend(StepBackend, Protocol):
+class EvaluationBackend(StepBackend, Protocol):
+    """What a pass over a split needs: the verbs of a forward pass, and the processes that share the batches."""
+
+    @property
+    def processes(self) -> ProcessGroup: ...
+
+
+class Backend(EvaluationBackend, Protocol):
     """The lifecycle of a training, around the verbs of its steps."""
 
     name: str
     precision: str
     scaler: torch.amp.GradScaler
-
-    @property
-    def processes(self) -> ProcessGroup: ...
 
     def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
         """Return a short description of each saving that a training uses."""

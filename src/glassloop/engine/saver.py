@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.checkpoint import Snapshot, Tensors
+from glassloop.engine.checkpoint import Snapshot
 from glassloop.engine.checkpoint_folder import Shelf
+from glassloop.engine.interfaces import Tensors
 from glassloop.engine.state import State
 from glassloop.errors import ResourceError, resource_error
 

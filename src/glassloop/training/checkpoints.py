@@ -30,10 +30,10 @@ def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
         behind: Write in a thread while the training continues.
     """
     parts, backend, bare = training.parts, training.parts.backend, training.bare
-    randoms = backend.gather_objects([random_tensors(backend.device)])  # in the order of the processes
-    backend.settle()
-    gathered = backend.optimizer_state(training.optimizer)
-    if not backend.is_main:
+    randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
+    backend.sync_to_model()
+    gathered = backend.gather_optimizer_state(training.optimizer)
+    if not backend.processes.is_main:
         return
     weights = {name: value.detach().to("cpu", copy=True) for name, value in bare.state_dict().items()}
     refuse_not_finite_weights(weights, parts.state.step)
@@ -43,9 +43,9 @@ def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
         "state": parts.state.to_dict(),
         "optimizer": plain_optimizer,
         "scheduler": scheduler,
-        "scaler": backend.scaler.state_dict() if hasattr(backend, "scaler") else {},
+        "scaler": backend.scaler.state_dict(),
         "random": [plain_random for _, plain_random in randoms],
-        "processes": backend.num_processes,
+        "processes": backend.processes.num_processes,
         "versions": versions(),
     }
     tensors = [found for found, _ in randoms]
@@ -78,7 +78,7 @@ def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
     refuse_other_tensors(bare.state_dict(), weights, f"{checkpoint.path.name}/model")
     bare.load_state_dict(weights)
     restore_optimizer(bare, training.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
-    backend.reload()
+    backend.sync_from_model()
     scheduler = training.scheduler
     scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": scheduler.state_dict().get("lr_lambdas")})
     if plain["scaler"]:
@@ -86,7 +86,7 @@ def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
     for name, value in plain["state"].items():
         setattr(parts.state, name, value)
     training.best.weights = checkpoint.tensors("best")
-    rank, then, now = backend.rank, plain["processes"], backend.num_processes
+    rank, then, now = backend.processes.rank, plain["processes"], backend.processes.num_processes
     if rank < len(plain["random"]) and then == now:
         restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
     else:

@@ -31,22 +31,22 @@ from glassloop.training.started import StartedTraining
 def disk_space_reserved(training: StartedTraining) -> Iterator[None]:
     """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs."""
     parts, backend = training.parts, training.parts.backend
-    if not backend.is_main:
-        backend.wait()
+    if not backend.processes.is_main:
+        backend.processes.wait()
         yield
         return
     if names := remove_leftovers(parts.folder) + remove_leftovers(training.shelf.folder):
         parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
     refuse_full_disk(training)
     with reserved(parts.folder / RESERVE_NAME, with_slack(training.num_bytes)) if parts.in_run else nullcontext():
-        backend.wait()
+        backend.processes.wait()
         yield
 
 
 def save_final_model(training: StartedTraining, metrics: dict[str, float]) -> None:
     """Write the trained model, and everything needed to resume the run after its last step."""
     parts, folder = training.parts, training.parts.folder
-    if parts.backend.is_main:
+    if parts.backend.processes.is_main:
         (folder / RESERVE_NAME).unlink(missing_ok=True)
         try:
             with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
@@ -63,7 +63,7 @@ def save_final_model(training: StartedTraining, metrics: dict[str, float]) -> No
                 write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
         except Exception as error:
             raise not_saved(training, error) or error from error
-    parts.backend.wait()
+    parts.backend.processes.wait()
 
 
 def not_saved(training: StartedTraining, error: Exception) -> ResourceError | None:
@@ -96,7 +96,7 @@ def restore_final_model(training: StartedTraining, skipped: list[str]) -> dict[s
     weights = load_file(folder / MODEL_NAME / WEIGHTS_NAME)
     refuse_other_tensors(training.bare.state_dict(), weights, f"{folder}/{MODEL_NAME}")
     training.bare.load_state_dict(weights)
-    parts.backend.reload()
+    parts.backend.sync_from_model()
     for name, value in manifest["state"].items():
         setattr(parts.state, name, value)
     parts.say(f"resuming after the last step, {parts.state.step:,} ({folder / MODEL_NAME})")

@@ -10,11 +10,10 @@ from typing import Protocol
 import torch
 
 from glassloop.arguments import TrainingArguments
-from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Rows
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.interfaces import LossSum, LRScheduler, Optimizer, Say, Tensors
+from glassloop.engine.interfaces import Backend, LossSum, LRScheduler, Optimizer, Say, Tensors, TrainingUse
 from glassloop.engine.state import State
 from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Plan
@@ -34,7 +33,8 @@ class TrainingParts:
 
     model: Model
     args: TrainingArguments
-    backend: PlainBackend
+    backend: Backend
+    use: TrainingUse
     plan: Plan
     state: State
     folder: Path
@@ -59,8 +59,3 @@ class TrainingParts:
     say: Say
     say_once: Say
     quiet: bool  # no progress bar
-
-    @property
-    def data_sets(self) -> list[Rows]:
-        """The rows of training and evaluation."""
-        return [rows for rows in (self.train_rows, self.eval_rows) if rows is not None]

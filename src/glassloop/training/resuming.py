@@ -92,7 +92,7 @@ def identity_of(parts: TrainingParts) -> Identity:
     evaluation["validation"] = None  # the rows are hashed only if they are needed
     return {
         **{name: value for name, value in args.to_dict().items() if name not in FREE},
-        "batch_size": args.per_device_train_batch_size * backend.num_processes,
+        "batch_size": args.per_device_train_batch_size * backend.processes.num_processes,
         "max_steps": parts.plan.max_steps,
         "device": backend.device.type,
         "precision": backend.precision,

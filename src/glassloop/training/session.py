@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from glassloop.backends.plain import PlainBackend
 from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.history import History
-from glassloop.engine.interfaces import Say
+from glassloop.engine.interfaces import ProcessGroup, Say
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.saver import full_disk
 from glassloop.engine.signals import leave, listening
@@ -44,10 +43,12 @@ def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: 
     began = time.perf_counter()
     backend = parts.backend
     with ExitStack() as held:
-        with backend.stage():
+        with backend.training_context():
             try:
                 training = StartedTraining(parts)
-                held.enter_context(nullcontext() if parts.in_run or not backend.is_main else locked(parts.folder, parts.say))
+                held.enter_context(
+                    nullcontext() if parts.in_run or not backend.processes.is_main else locked(parts.folder, parts.say)
+                )
                 held.enter_context(listening(parts.state))
                 held.enter_context(disk_space_reserved(training))
                 skipped: list[str] = []
@@ -58,14 +59,14 @@ def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: 
                 saved = restore_final_model(training, skipped) if resume is True and not restart else None
                 metrics = run(training, resume, skipped, began) if saved is None else saved
             finally:
-                backend.close()
+                backend.end_training()
         if parts.in_run and saved is None:
             save_final_model(training, metrics)
-        if backend.is_main:
+        if backend.processes.is_main:
             with resume_named(parts.folder) if parts.in_run else nullcontext():
                 write_history(parts.folder, parts.state.history)  # lines may be missing if the disk was full
         if parts.in_run:
-            stop_if_asked(parts.state, backend, parts.say)
+            stop_if_asked(parts.state, backend.processes, parts.say)
         yield metrics
 
 
@@ -78,12 +79,12 @@ def resume_named(folder: Path) -> Iterator[None]:
         raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
 
 
-def stop_if_asked(state: State, backend: PlainBackend, say: Say) -> None:
+def stop_if_asked(state: State, processes: ProcessGroup, say: Say) -> None:
     """End the process after the last step of a run if a signal has asked for it; the trained model is saved."""
-    if number := backend.agree(state.asked_to_stop):
+    if number := processes.agree(state.asked_to_stop):
         name = signal.Signals(number).name
         say(f"stopped by {name} after the last step; the model is saved, finish the run with --resume")
-        backend.wait()
+        processes.wait()
         leave(number)
 
 
@@ -91,11 +92,11 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
     """Restore the checkpoint to resume from, run the loop, and return loss and timings."""
     parts = training.parts
     args, backend, plan, state = parts.args, parts.backend, parts.plan, parts.state
-    history = History(parts.folder if backend.is_main else None, partial(next_rate, training), plan.batches_per_epoch)
+    history = History(parts.folder if backend.processes.is_main else None, partial(next_rate, training), plan.batches_per_epoch)
     checkpoint = find_checkpoint(training, resume or False, skipped)
     training.model.train()
     training.optimizer.zero_grad(set_to_none=True)  # gradients of the user's own backward pass
-    seed_all(args.seed + backend.rank)
+    seed_all(args.seed + backend.processes.rank)
     if checkpoint is not None:
         restore(training, checkpoint)
     first = state.step
@@ -110,20 +111,20 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
     )
     try:
         fit(
-            backend.runner(step, training.optimizer, training.scheduler, parts.say),
+            backend.wrap_step(step, training.optimizer, training.scheduler, parts.say),
             training.batches,
             plan,
             state,
             callbacks=training.callbacks(history),
             evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
             save=partial(save_checkpoint, training),
-            gather=backend.gather_figures,
-            agree=backend.agree,
+            gather=backend.processes.gather_figures,
+            agree=backend.processes.agree,
         )
-        backend.settle()
+        backend.sync_to_model()
         refuse_not_finite_weights(training.bare.state_dict(), state.step)
         if not (state.signal or parts.in_run):  # a run saves its model first
-            state.signal = backend.agree(state.asked_to_stop)
+            state.signal = backend.processes.agree(state.asked_to_stop)
             if state.signal:
                 save_checkpoint(training)
     except NotFiniteError as error:
@@ -134,11 +135,11 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         training.saver.wait()
     if state.signal:
         parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
-        backend.wait()
+        backend.processes.wait()
         leave(state.signal)
     if args.load_best_model_at_end and training.best.weights:
         training.bare.load_state_dict(training.best.weights)
-        backend.reload()
+        backend.sync_from_model()
     seconds = time.perf_counter() - began
     return {
         "train_loss": state.mean_loss,
@@ -163,10 +164,10 @@ def refuse_earlier(training: StartedTraining) -> None:
 
 def move_earlier_aside(training: StartedTraining) -> None:
     """Move everything aside that a run could resume from."""
-    if training.parts.backend.is_main:
+    if training.parts.backend.processes.is_main:
         (training.parts.folder / TRAINED_NAME).unlink(missing_ok=True)
         training.shelf.restart()
-    training.parts.backend.wait()
+    training.parts.backend.processes.wait()
 
 
 def next_rate(training: StartedTraining) -> float:

@@ -42,11 +42,8 @@ class StartedTraining:
             refuse_other_loss(parts.model, next(parts.batches.epoch()), parts.task, backend, parts.say_once)
         self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
         self.report_random_rows()
-        reads_gradients, adds_gradients = parts.on_gradients is not None, plan.accumulate > 1
-        make_optimizer = backend.open(
-            parts.model, parts.data_sets, parts.args.weight_decay, shown=reads_gradients, adds=adds_gradients
-        )
-        self.batches = backend.batches(parts.batches, parts.train_rows)
+        make_optimizer = backend.start_training(parts.model, parts.use)
+        self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
         if parts.custom_loss is not None:
             check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
         optimizer, scheduler = make_optimizers(parts.args, parts.model, plan, parts.optimizers, make_optimizer)
@@ -71,7 +68,7 @@ class StartedTraining:
             if "validation" in self.fixed:
                 self.fixed["validation"] = rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
         if batches.repeats is Repeats.OWN and parts.args.group_by_length:
-            if parts.backend.num_processes > 1:
+            if parts.backend.processes.num_processes > 1:
                 problem = "group_by_length orders rows by lengths that differ in each process"
                 raise SettingsError(problem, "set group_by_length to false, or draw from the global generators")
             say("group_by_length: the order of these rows may change as well after a resume")
@@ -91,7 +88,7 @@ class StartedTraining:
 
     def evaluate(self) -> dict[str, float] | None:
         """Return the metrics between two steps; None if a signal interrupts the evaluation."""
-        self.parts.backend.settle()
+        self.parts.backend.sync_to_model()
         with random_states_kept():  # evaluation rows may draw random numbers as well
             return self.parts.evaluate()  # with the bare model: a wrapped one waits for processes with no batch left
 
@@ -99,10 +96,10 @@ class StartedTraining:
         """Return the callbacks of Glassloop followed by those of the user."""
         parts, args = self.parts, self.parts.args
         found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
-        if parts.backend.is_main and args.trackers:
+        if parts.backend.processes.is_main and args.trackers:
             name = args.run_name or parts.folder.name
             found.append(Trackers(args.trackers, parts.folder, name, args.to_dict(), history))
-        if parts.backend.is_main and not parts.quiet:
+        if parts.backend.processes.is_main and not parts.quiet:
             found.append(progress_for(parts.plan, args.disable_tqdm, history, parts.metric_title))
         return [*found, *parts.callbacks]
 

@@ -10,10 +10,11 @@ from families import tiny_model, tiny_tokenizer, weights_hash
 from packs import token_rows
 
 from glassloop.backends import admission
-from glassloop.backends.admission import TrainingUse, proof_of, proven, usable
+from glassloop.backends.admission import known_difference, supported_backend, verified_backend
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.engine.interfaces import TrainingUse
 from glassloop.errors import ModelError
 from glassloop.run_folder.record import Difference
 
@@ -21,8 +22,8 @@ from glassloop.run_folder.record import Difference
 def test_a_backend_that_understands_the_model_is_kept() -> None:
     said: list[str] = []
     backend, plain = PackedBackend(), PlainBackend()
-    assert usable(backend, tiny_model(), said.append) is backend
-    assert usable(plain, tiny_model("deberta-v2"), said.append) is plain
+    assert supported_backend(backend, tiny_model(), said.append) is backend
+    assert supported_backend(plain, tiny_model("deberta-v2"), said.append) is plain
     assert said == []
 
 
@@ -49,7 +50,7 @@ def frozen() -> Any:
 )
 def test_the_plain_one_takes_its_place_with_one_line(make: Any, backend: Any, reason: str | None, line: str) -> None:
     said: list[str] = []
-    found = usable(backend, make(), said.append, reason)
+    found = supported_backend(backend, make(), said.append, reason)
     assert type(found) is PlainBackend
     assert (found.device, found.precision) == (backend.device, backend.precision)
     assert len(said) == 1
@@ -64,17 +65,17 @@ def batches() -> Batches:
 
 
 def use_of(batches: Batches) -> TrainingUse:
-    return TrainingUse([batches.rows], 0.0, shown=False, adds=False)
+    return TrainingUse([batches.rows], 0.0)
 
 
 def test_a_backend_that_is_equal_is_kept_and_its_difference_known(batches: Batches) -> None:
     backend, model = PackedBackend(), tiny_model()
-    assert proof_of(backend, model) is None
-    assert proven(backend, model, lambda: batches) is backend
-    assert proof_of(backend, model).gradients is None
-    assert proven(backend, model, lambda: batches, use=use_of(batches)) is backend
-    assert proof_of(backend, model).gradients < 1e-3
-    assert proof_of(PlainBackend(), model) is None
+    assert known_difference(backend, model) is None
+    assert verified_backend(backend, model, lambda: batches) is backend
+    assert known_difference(backend, model).gradients is None
+    assert verified_backend(backend, model, lambda: batches, use=use_of(batches)) is backend
+    assert known_difference(backend, model).gradients < 1e-3
+    assert known_difference(PlainBackend(), model) is None
 
 
 def test_weights_gradients_and_mode_stay_as_they_are(batches: Batches) -> None:
@@ -82,8 +83,8 @@ def test_weights_gradients_and_mode_stay_as_they_are(batches: Batches) -> None:
     before, grads = weights_hash(model), {}
     for name, weight in model.named_parameters():
         weight.grad = grads[name] = weight.detach().clone()
-    proven(backend, model, lambda: batches, use=use_of(batches))
-    assert proof_of(backend, model).gradients < 1e-3, "what was left there is not added"
+    verified_backend(backend, model, lambda: batches, use=use_of(batches))
+    assert known_difference(backend, model).gradients < 1e-3, "what was left there is not added"
     assert all(weight.grad is grads[name] for name, weight in model.named_parameters())
     assert weights_hash(model) == before
     assert model.training
@@ -97,7 +98,7 @@ def test_a_difference_is_plain_or_an_error(use: bool, batches: Batches, monkeypa
     said: list[str] = []
     backend, model = PackedBackend(), tiny_model()
     given = {"use": use_of(batches) if use else None}
-    assert type(proven(backend, model, lambda: batches, said.append, **given)) is PlainBackend
+    assert type(verified_backend(backend, model, lambda: batches, said.append, **given)) is PlainBackend
     gradients = (", gradients by 1.0e-01", ", gradients 1e-03") if use else ("", "")
     assert said == [
         "backend plain instead of packed: logits differ from the plain model by 5.0e-01"
@@ -105,11 +106,11 @@ def test_a_difference_is_plain_or_an_error(use: bool, batches: Batches, monkeypa
     ]
     for _ in range(2):
         with pytest.raises(ModelError, match="backend packed: logits differ"):
-            proven(backend, model, lambda: batches, by_name=True, **given)
+            verified_backend(backend, model, lambda: batches, by_name=True, **given)
 
 
 def test_nothing_is_compared_where_there_is_nothing_to_compare(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "compare", None)
     plain, packed = PlainBackend(), PackedBackend()
-    assert proven(plain, tiny_model(), lambda: batches) is plain
-    assert proven(packed, frozen(), lambda: batches) is packed, "its passes are plain anyway"
+    assert verified_backend(plain, tiny_model(), lambda: batches) is plain
+    assert verified_backend(packed, frozen(), lambda: batches) is packed, "its passes are plain anyway"

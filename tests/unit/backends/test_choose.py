@@ -49,7 +49,7 @@ def test_auto_takes_the_first_that_is_there(there, seen: tuple[str, ...], chosen
 
 @pytest.mark.parametrize("wanted", ["cuda", "mps"])
 def test_a_device_that_is_not_there(there, says, wanted: str) -> None:
-    with says(f"device is {wanted}, but torch sees none here", "use device auto; glassloop doctor says more"):
+    with says(f"device is {wanted}, but torch does not find it", "use device auto; glassloop doctor shows details"):
         choose_backend(TrainingArguments(device=wanted))
 
 
@@ -119,7 +119,7 @@ def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for() -> None:
     backend = chosen(backend="accelerate")
     assert type(backend) is AccelerateBackend
     assert (backend.name, backend.device.type, backend.precision) == ("accelerate", "cpu", "fp32")
-    assert (backend.rank, backend.num_processes, backend.is_main) == (0, 1, True)
+    assert (backend.processes.rank, backend.processes.num_processes, backend.processes.is_main) == (0, 1, True)
 
 
 def test_an_accelerator_of_the_users_own_is_used() -> None:
@@ -177,14 +177,14 @@ def test_processes_on_a_cpu_wait_a_moment_at_their_end(made: list[Any], monkeypa
     for known in (False, True):
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda known=known: known)
         devices.wait_for_threads()
-        assert waited == [devices.MOMENT] * known
+        assert waited == [devices.EXIT_DELAY] * known
 
 
 @pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"])
 def test_processes_that_accelerate_does_not_know_of_are_refused(says, made: list[Any], monkeypatch, name: str) -> None:
     """Each would train a model of its own."""
     monkeypatch.setenv(name, "2")
-    with says("2 processes were launched, but Accelerate knows of 1", "start them with torchrun"):
+    with says("2 processes were launched, but Accelerate found 1", "start them with torchrun"):
         chosen()
 
 
@@ -216,7 +216,7 @@ def test_one_process_of_accelerates_launcher_is_accelerates(made: list[dict[str,
 def test_one_process_where_accelerates_launcher_was_asked_for_several_is_refused(says, monkeypatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     monkeypatch.setenv("MASTER_PORT", "29500")
-    problem = "accelerate launch was asked for several processes, but has started one: on a CPU it needs mpirun"
+    problem = "accelerate launch was asked for several processes but started one: on a CPU it needs mpirun"
     with says(problem, "use torchrun, or --processes"):
         chosen()
     assert chosen(backend="plain").name == "plain"
@@ -245,11 +245,11 @@ def fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fsdp_of_version_1_is_refused(says, fsdp, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
     """It is what accelerate takes where a config names none."""
     monkeypatch.setenv("FSDP_VERSION", version) if version else monkeypatch.delenv("FSDP_VERSION")
-    with says("FSDP of version 1 is not supported", "set fsdp_version: 2 in accelerate's fsdp_config"):
+    with says("FSDP version 1 is not supported", "set fsdp_version: 2 in accelerate's fsdp_config"):
         chosen()
     for plugin in (SimpleNamespace(fsdp_version=1), None):
         own = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"), state=SimpleNamespace(fsdp_plugin=plugin))
-        with says("FSDP of version 1 is not supported"):
+        with says("FSDP version 1 is not supported"):
             choose_backend(TrainingArguments(), own)
 
 
@@ -269,7 +269,7 @@ def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.Monkey
     """Accelerate passes over it there without a word. Every process loads the model, whatever the config says."""
     accelerator = splittable(monkeypatch)
     backend = choose_backend(TrainingArguments(), accelerator)
-    assert type(backend).__name__ == "SplitBackend"
+    assert type(backend).__name__ == "FSDPBackend"
     assert accelerator.state.distributed_type == "FSDP"
     assert accelerator.state.fsdp_plugin.fsdp_version == 2
     assert not accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
@@ -278,12 +278,12 @@ def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.Monkey
 
 def test_one_process_whose_config_asks_for_fsdp_is_accelerates(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: splittable(monkeypatch))
-    assert type(chosen()).__name__ == "SplitBackend"
+    assert type(chosen()).__name__ == "FSDPBackend"
     assert chosen(backend="plain").name == "plain"
 
 
 def test_fsdp_where_it_cannot_be(says, fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
-    with says("FSDP needs processes that know of each other", "start even one with accelerate launch or torchrun"):
+    with says("FSDP needs a process group", "start with accelerate launch or torchrun, even a single process"):
         choose_backend(TrainingArguments(), splittable(monkeypatch, known=False))
-    with says("FSDP on a CPU beside a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):
+    with says("FSDP on the CPU of a machine with a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):
         choose_backend(TrainingArguments(), splittable(monkeypatch, gpu=True))

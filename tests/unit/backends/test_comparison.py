@@ -7,7 +7,7 @@ import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
 
-from glassloop.backends.comparison import ROWS, Figures, compare, distance, plain_figures, sample_of
+from glassloop.backends.comparison import COMPARED_ROWS, Figures, compare, distance, plain_figures, sample_batches
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.run_folder.record import Difference
@@ -19,10 +19,10 @@ def batches_of(lengths: list[int]) -> Batches:
 
 
 def test_the_sample_holds_short_and_long_rows_in_two_orders() -> None:
-    sample = sample_of(batches_of([5, 9, 3, 7, 30, 4, 8, 6]))
+    sample = sample_batches(batches_of([5, 9, 3, 7, 30, 4, 8, 6]))
     first, second = sample.epoch()
     lengths = first.inputs["attention_mask"].sum(1).tolist()
-    assert len(lengths) == ROWS
+    assert len(lengths) == COMPARED_ROWS
     assert {3, 30} <= {*lengths}
     assert torch.equal(first.inputs["input_ids"].flip(0), second.inputs["input_ids"])
 
@@ -35,13 +35,13 @@ def test_a_large_data_set_is_not_read_whole() -> None:
             Rows.read += 1
             return super().__getitem__(number)
 
-    sample_of(Batches(Rows(batches_of([4] * 500).rows), PaddingCollator(tiny_tokenizer()), 2))
+    sample_batches(Batches(Rows(batches_of([4] * 500).rows), PaddingCollator(tiny_tokenizer()), 2))
     assert Rows.read <= 16
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_few_rows_are_enough(number: int) -> None:
-    first, second = sample_of(batches_of([4, 6, 5][:number])).epoch()
+    first, second = sample_batches(batches_of([4, 6, 5][:number])).epoch()
     assert len(first.numbers) == len(second.numbers) == number
 
 
@@ -79,10 +79,10 @@ def test_what_is_rounding(proof: Difference, holds: bool) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_padding_that_counts_is_found_out(precision: str) -> None:
-    """A batch that is padded further must give the same answers, whatever bf16 would hide."""
-    model, sample = tiny_model("convbert", dropout=0.0, initializer_range=0.2).eval(), sample_of(batches_of([5, 9, 3, 7]))
-    wide = sample_of(batches_of([5, 9, 3, 7]))
+def test_a_model_whose_logits_depend_on_padding_is_detected(precision: str) -> None:
+    """A batch that is padded further must give the same logits, even if bf16 would hide a difference."""
+    model, sample = tiny_model("convbert", dropout=0.0, initializer_range=0.2).eval(), sample_batches(batches_of([5, 9, 3, 7]))
+    wide = sample_batches(batches_of([5, 9, 3, 7]))
     wide.collate.multiple = 16
     batch, backend = next(iter(wide.epoch())), PlainBackend("cpu", "fp32")
     backend.precision = precision  # a CPU need not compute in it

@@ -10,7 +10,7 @@ import torch
 from families import FAMILIES, tiny_model
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 
-from glassloop.backends.fsdp import choose_layers, policy_of, refuse_options, tensors_of
+from glassloop.backends.fsdp import choose_layers, precision_policy, refuse_options, tensors_of
 
 LAYERS = {
     "bert": ["BertLayer"],
@@ -21,7 +21,7 @@ LAYERS = {
     "distilbert": ["TransformerBlock"],
     "modernbert": ["ModernBertEncoderLayer"],
 }
-MASKS = "fsdp_activation_checkpointing draws other dropout masks in the backward pass than in the forward pass"
+MASKS = "fsdp_activation_checkpointing uses different dropout masks in the forward and the backward pass"
 
 
 def plugin(*named: str, **options: Any) -> SimpleNamespace:
@@ -66,8 +66,8 @@ def test_by_size_is_by_layers_too_and_a_strange_model_is_one_part() -> None:
 
 def test_weights_travel_in_bf16_on_a_gpu_alone() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [policy_of("fp32", gpu), policy_of("fp32", cpu), policy_of("bf16", cpu)] == [None] * 3
-    policy = policy_of("bf16", gpu)
+    assert [precision_policy("fp32", gpu), precision_policy("fp32", cpu), precision_policy("bf16", cpu)] == [None] * 3
+    policy = precision_policy("bf16", gpu)
     assert (policy.param_dtype, policy.reduce_dtype, policy.cast_forward_inputs) == (torch.bfloat16, torch.float32, False)
 
 
@@ -76,8 +76,13 @@ def test_weights_travel_in_bf16_on_a_gpu_alone() -> None:
     [
         ({}, "fp16", None, "FSDP is not supported in fp16"),
         ({"activation_checkpointing": True}, "fp32", None, MASKS),
-        ({"ignored_modules": "pooler"}, "fp32", None, "fsdp_ignored_modules are trained by each process alone"),
-        ({}, "fp32", SimpleNamespace(tp_size=2), "a parallelism_config beside FSDP is not supported"),
+        (
+            {"ignored_modules": "pooler"},
+            "fp32",
+            None,
+            "with fsdp_ignored_modules each process would train these modules separately",
+        ),
+        ({}, "fp32", SimpleNamespace(tp_size=2), "FSDP together with a parallelism_config is not supported"),
     ],
 )
 def test_what_would_change_numbers_in_silence_is_refused(says, options, precision: str, beside: Any, problem: str) -> None:

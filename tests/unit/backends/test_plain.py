@@ -1,8 +1,7 @@
-"""Backends: the same few verbs said in plain torch and said to Accelerate, with the same numbers."""
+"""The verbs of a step and the lifecycle of a training in plain torch; with one process Accelerate computes the same."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from accelerate import Accelerator
 
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.plain import PlainBackend
-
-VERBS = [name for name, value in vars(PlainBackend).items() if inspect.isfunction(value) and not name.startswith("_")]
+from glassloop.backends.process_group import SingleProcess
 
 
 @pytest.fixture(params=["plain", "accelerate"])
@@ -53,7 +51,7 @@ def by_hand(max_norm: float) -> tuple[torch.Tensor, float]:
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.5, 1e6])
 def test_a_step_is_that_of_torch(backend: PlainBackend, max_norm: float) -> None:
-    """Clipped where asked for, and the norm told is that before clipping; 0 never clips."""
+    """Gradients are clipped unless max_norm is 0, and the returned norm is that before clipping."""
     weights, norm = one_step(backend, max_norm)
     expected, expected_norm = by_hand(max_norm)
     assert torch.equal(weights, expected)
@@ -69,17 +67,15 @@ def test_a_parameter_without_a_gradient_is_left_out_of_the_norm(backend: PlainBa
     torch.testing.assert_close(backend.clip(model, 0.0), torch.stack(norms).norm())
 
 
-def test_what_one_process_is(backend: PlainBackend) -> None:
-    assert (backend.rank, backend.num_processes, backend.is_main) == (0, 1, True)
-    assert backend.device.type == "cpu"
-    assert backend.precision == "fp32"
-    figures = torch.tensor([[1.0, 2.0]])
-    assert backend.gather_figures(figures) is figures
-    rows = [("a", 1)]
-    assert backend.gather_objects(rows) == rows
-    backend.wait()
-    with backend.main_first():
-        pass
+def test_one_process_on_a_cpu_in_fp32(backend: PlainBackend) -> None:
+    assert (backend.device.type, backend.precision) == ("cpu", "fp32")
+    assert isinstance(backend.processes, SingleProcess)
+
+
+def test_values_that_are_no_tensors_are_not_moved(backend: PlainBackend) -> None:
+    moved = backend.move({"packed": torch.ones(2), "rows": 3, "filled": False})
+    assert (moved["rows"], moved["filled"]) == (3, False)
+    assert torch.equal(moved["packed"], torch.ones(2))
 
 
 def test_tensors_are_moved_one_by_one_or_by_name(backend: PlainBackend) -> None:
@@ -100,7 +96,7 @@ def test_the_precision_is_that_of_the_forward_pass_alone(precision: str, kind: t
     assert not backend.scaler.is_enabled()
 
 
-def test_a_step_that_fp16s_scaler_leaves_out_is_no_divergence() -> None:
+def test_a_step_that_the_fp16_scaler_skips_is_not_divergence() -> None:
     """Every 2,000 steps it doubles its scale until something overflows: in a long run that is certain to happen."""
     backend, model = PlainBackend("cpu", "fp16"), torch.nn.Linear(1, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -119,7 +115,7 @@ def test_a_step_that_fp16s_scaler_leaves_out_is_no_divergence() -> None:
     assert model.weight.item() == pytest.approx(before - 0.5, abs=1e-5)
 
 
-def test_in_other_precisions_an_infinite_norm_is_told(backend: PlainBackend) -> None:
+def test_in_other_precisions_an_infinite_norm_is_returned(backend: PlainBackend) -> None:
     model = torch.nn.Linear(1, 1, bias=False)
     model.weight.grad = torch.tensor([[float("inf")]])
     assert backend.clip(model, 1.0).item() == float("inf")
@@ -128,36 +124,3 @@ def test_in_other_precisions_an_infinite_norm_is_told(backend: PlainBackend) -> 
 def test_an_unknown_precision_is_our_own_fault() -> None:
     with pytest.raises(KeyError):
         PlainBackend("cpu", "fp8")
-
-
-def test_every_verb_of_one_is_a_verb_of_the_other() -> None:
-    for name in VERBS:
-        ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (PlainBackend, AccelerateBackend))
-        assert [*ours.parameters] == [*theirs.parameters], name
-
-
-class Several:
-    """An accelerator of two processes, of which this is the second, as far as the backend asks it."""
-
-    device, mixed_precision, process_index, num_processes = torch.device("cpu"), "no", 1, 2
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.unsynced = 0
-
-    def backward(self, loss: torch.Tensor) -> None:
-        self.losses.append(loss.item())
-
-    def reduce(self, figures: torch.Tensor, reduction: str) -> torch.Tensor:
-        assert reduction == "sum"
-        return figures * 10
-
-
-def test_with_several_processes_gradients_are_sums_and_losses_are_added_up() -> None:
-    """Processes average gradients, so each loss, a share of the mean over all examples, is multiplied by their number."""
-    backend = AccelerateBackend(Several())
-    assert (backend.rank, backend.num_processes, backend.is_main) == (1, 2, False)
-    backend.backward(torch.tensor(0.25))
-    assert backend.accelerator.losses == [0.5]
-    figures = torch.tensor([[0.25, 7.0], [0.5, 8.0]])
-    assert backend.gather_figures(figures).tolist() == [[2.5, 7.0], [5.0, 8.0]]  # norms are of all processes already

@@ -12,6 +12,7 @@ import torch
 from families import tiny_model
 
 from glassloop.backends.plain import PlainBackend
+from glassloop.backends.process_group import SingleProcess
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.engine.evaluate import run_over
 from glassloop.engine.losses import make_loss
@@ -65,12 +66,12 @@ def test_the_loss_is_the_mean_over_rows_not_over_batches(model, few, tiny_tokeni
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny_tokenizer, number: int) -> None:
-    """What each process hands in is put together as if there were but one, to the last bit."""
+    """The shares of all processes, put together, are bit-identical to those of one process."""
     batches = Batches(few["train"], PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
     alone = run_over(model, batches, PlainBackend(), LOSS)
     shares: list[Any] = []
 
-    class Share(PlainBackend):
+    class Share(SingleProcess):
         num_processes = number
 
         def gather_objects(self, rows: list[Any]) -> list[Any]:
@@ -78,8 +79,9 @@ def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny
             return list(shares)
 
     for rank in range(number):
-        backend = Share()
-        backend.rank = rank
+        backend = PlainBackend()
+        backend.processes = Share()
+        backend.processes.rank = rank
         found = run_over(model, batches, backend, LOSS)
     assert np.array_equal(found.logits, alone.logits)
     assert np.array_equal(found.labels, alone.labels)
@@ -91,14 +93,16 @@ def test_a_process_without_a_batch_hands_in_nothing(model, few, tiny_tokenizer) 
     batches = Batches(few["train"].select(range(3)), PaddingCollator(tiny_tokenizer), 4)
     handed: list[Any] = []
 
-    class Second(PlainBackend):
+    class Second(SingleProcess):
         rank, num_processes = 1, 2
 
         def gather_objects(self, rows: list[Any]) -> list[Any]:
             handed.extend(rows)
             return [*rows, ([np.array([0])], [np.zeros((1, 2))], [np.array([1])], 0.5)]
 
-    found = run_over(model, batches, Second(), LOSS)
+    backend = PlainBackend()
+    backend.processes = Second()
+    found = run_over(model, batches, backend, LOSS)
     assert handed == [([], [], [], 0.0)]
     assert (found.labels.tolist(), found.loss) == ([1], 0.5)
 
