@@ -28,7 +28,7 @@ def test_the_parts_are_those_of_the_trainer(trainer: Trainer, tmp_path: Path) ->
     assert parts.model is trainer.model
     assert parts.state is trainer.state
     assert (parts.folder, parts.plan.max_steps, len(parts.batches)) == (tmp_path, 2, 4)
-    assert [len(rows) for rows in parts.data_sets] == [8, 1]
+    assert [len(rows) for rows in parts.use.data_sets] == [8, 1]
     assert parts.metrics == "accuracy, f1 (LABEL_1)"
 
 
