@@ -89,6 +89,7 @@ def same_numbers(first: Trainer, second: Trainer, rate: float = RATE, steps: int
 # --- the same losses and weights ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(len([*FAST, *BY_MODULES]))
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("family", [*FAST, *BY_MODULES])
 def test_a_hundred_steps_of_every_family(family: str, accumulate: int, trained) -> None:
@@ -184,6 +185,7 @@ def half_precision() -> PackedBackend:
     return PackedBackend("cpu", "bf16")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("family", FAST)
 def test_half_precision_is_near(family: str, accumulate: int, half_precision, trained) -> None:
@@ -267,6 +269,7 @@ PAUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", PAUSED)
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_stopped_and_resumed_is_never_stopped_bit_for_bit(family: str, name: str, trained) -> None:
@@ -281,6 +284,7 @@ def test_stopped_and_resumed_is_never_stopped_bit_for_bit(family: str, name: str
     assert parts.state.best_step == whole.state.best_step
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("first", "second"), [("packed", "plain"), ("plain", "packed")])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_either_backend_goes_on_where_the_other_stopped(first: str, second: str, decay: float, trained) -> None:

@@ -1,15 +1,16 @@
-"""Trains every tiny family for two epochs and writes each step's loss and gradient norm; started under torchrun by a test."""
+"""Trains tiny models of some families for two epochs and writes each step's loss and gradient norm; a test starts it."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from families import FAMILIES, rows_for, tiny_model, tiny_tokenizer
+from families import rows_for, tiny_model, tiny_tokenizer
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples
 
@@ -17,7 +18,7 @@ BATCH = 6  # sixty-one rows: the last batch of an epoch holds one row, fewer tha
 LOW, HIGH = 1e-5, 1e-3  # at the high rate the weights of two runs drift apart by rounding alone: ModernBERT's norms show it
 
 
-def train_all(folder: Path, num_processes: int, families: tuple[str, ...] = FAMILIES) -> dict[str, list[list[float]]]:
+def train_all(folder: Path, num_processes: int, families: Sequence[str]) -> dict[str, list[list[float]]]:
     """Loss and norm of every step, then accuracy and F1, by "family rate"."""
     tokenizer = tiny_tokenizer()
     encoded = encode(load_examples("quickstart", rows=61, split_seed=3), tokenizer, 64)
@@ -44,6 +45,6 @@ def train_all(folder: Path, num_processes: int, families: tuple[str, ...] = FAMI
 if __name__ == "__main__":
     import os
 
-    found = train_all(Path(sys.argv[1]), int(os.environ["WORLD_SIZE"]))
+    found = train_all(Path(sys.argv[1]), int(os.environ["WORLD_SIZE"]), sys.argv[2:])
     if os.environ["RANK"] == "0":
         (Path(sys.argv[1]) / "figures.json").write_text(json.dumps(found), encoding="utf-8")

@@ -146,6 +146,7 @@ def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield path
 
 
+@pytest.mark.slow
 def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any]) -> None:
     """Every entry of run.json in turn is replaced by hostile text: it is refused, or it stays a literal."""
     described["class_weights"] = [0.5, 2.0]

@@ -33,6 +33,7 @@ def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
     return verify_module.Trial("quickstart", str(tiny_model_dir), {"rows": 60}, tmp_path)
 
 
+@pytest.mark.slow
 def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
     assert verify("quickstart", str(tiny_model_dir), {"rows": 60})
     out = capsys.readouterr().out
@@ -62,6 +63,7 @@ def test_differences_are_measured() -> None:
     assert Claim("x", 0.0, 0.0).holds
 
 
+@pytest.mark.slow
 def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
     codes, found, steps = [], [], []
@@ -83,6 +85,8 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
     assert [taken[-1] for taken in steps] == [3, 6]
 
 
+@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("line", "broken", "at_least"),
     [
@@ -121,6 +125,7 @@ def test_two_processes_that_do_not_run_are_an_error(trial: verify_module.Trial, 
         verify_module.two_processes(trial)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> None:
     one, _ = trial.train(dropout=False)
     assert (verify_module.two_processes(trial) - one[:, 0]).abs().max() < 1e-6

@@ -204,6 +204,7 @@ VECTORIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bags", ["one", "two", "two, overlap and lengths"])
 @pytest.mark.parametrize("kind", VECTORIZERS)
 def test_a_bag_of_words_stays_near_chance(kind: str, bags: str) -> None:

@@ -342,6 +342,7 @@ def wide_rows(number: int, size: int = 2) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_hang")
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_the_work_grows_with_the_columns_and_not_with_their_square(suffix, write):

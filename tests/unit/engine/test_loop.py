@@ -475,6 +475,7 @@ print("fine", loop.__file__)
 """
 
 
+@pytest.mark.slow
 def test_the_file_alone_trains_with_torch_alone(tmp_path: Path) -> None:
     """Copied into an empty folder, without glassloop on the path: -I leaves out PYTHONPATH and the folder started from."""
     shutil.copy(Path(str(loop.__file__)), tmp_path / "loop.py")

@@ -282,6 +282,7 @@ def test_an_adapter_is_refused_before_it_names_another_model_to_load(whole: bool
         )
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub_is_looked_at_like_a_folder(model_dir: Path, tmp_path: Path) -> None:
     """In a cache of the hub's own form: an index that names a pickle, an adapter, and a good model."""
     for name in ("good", "pickled", "adapter"):
