@@ -178,12 +178,12 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
 
 def batches_of(job: Job, num_rows: int) -> list[list[int]]:
     """The rows of each batch of the run, as Glassloop's own plan has them."""
-    from glassloop.data.batches import plan_epoch
+    from glassloop.data.order import epoch_order
 
     batches: list[list[int]] = []
     epoch = 0
     while len(batches) < job.total:
-        batches += [numbers.tolist() for numbers in plan_epoch(num_rows, job.batch_size, seed=SEED, epoch=epoch)]
+        batches += [numbers.tolist() for numbers in epoch_order(num_rows, job.batch_size, seed=SEED, epoch=epoch)]
         epoch += 1
     return [batch[::-1] if job.extra == "reversed" else batch for batch in batches[: job.total]]
 

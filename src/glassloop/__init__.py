@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.data.batches import Batch as Batch
     from glassloop.data.batches import Batches as Batches
-    from glassloop.data.batches import PaddingCollator as PaddingCollator
-    from glassloop.data.batches import padding_waste as padding_waste
-    from glassloop.data.batches import plan_epoch as plan_epoch
+    from glassloop.data.collator import PaddingCollator as PaddingCollator
     from glassloop.data.encoding import Encoding as Encoding
     from glassloop.data.encoding import encode as encode
     from glassloop.data.examples import Examples as Examples
     from glassloop.data.labels import LabelSet as LabelSet
+    from glassloop.data.order import epoch_order as epoch_order
+    from glassloop.data.order import padding_waste as padding_waste
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
     from glassloop.engine.callbacks import Callback as Callback
@@ -59,7 +59,7 @@ PUBLIC = {
     "Examples": "data.examples",
     "GlassloopError": "errors",
     "LabelSet": "data.labels",
-    "PaddingCollator": "data.batches",
+    "PaddingCollator": "data.collator",
     "PlainBackend": "backends.plain",
     "Plan": "run_folder.record",
     "Predictor": "predictor",
@@ -68,6 +68,7 @@ PUBLIC = {
     "TrainingArguments": "arguments",
     "decide": "metrics",
     "encode": "data.encoding",
+    "epoch_order": "data.order",
     "fit": "engine.loop",
     "load_dataset": "data.sources",
     "load_examples": "data.sources",
@@ -78,8 +79,7 @@ PUBLIC = {
     "make_optimizer": "engine.optimizer",
     "make_scheduler": "engine.optimizer",
     "metrics_for": "metrics",
-    "padding_waste": "data.batches",
-    "plan_epoch": "data.batches",
+    "padding_waste": "data.order",
     "run_over": "engine.evaluate",
     "seed_all": "seeding",
     "train_step": "engine.loop",

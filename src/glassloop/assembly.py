@@ -8,10 +8,10 @@ from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import known_difference
-from glassloop.data.batches import padding_waste
 from glassloop.data.encoding import encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
+from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.engine.history import versions
 from glassloop.engine.identity import weights_fingerprint
@@ -65,7 +65,7 @@ def assemble(
         max_length=max_length,
         class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
         plan=parts.plan,
-        padding=padding_waste(encoded["train"].lengths, parts.batches.plan(0), args.pad_to_multiple_of or 1),
+        padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),
         precision=backend.precision,
         backend=trainer.backend.name,

@@ -13,7 +13,8 @@ import pyarrow as pa
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.data.labels import LabelSet
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.soundness import refuse_half_character

@@ -16,9 +16,10 @@ from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
 from glassloop.compatibility import refuse_assignment, refuse_hooks, refuse_keys, refuse_unsupported
-from glassloop.data.batches import LABEL_KEYS, Batches, PaddingCollator, collator_of
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator, collator_of
 from glassloop.data.formats import known_columns, refuse_unreadable
-from glassloop.data.row_labels import infer_task, refuse_labels
+from glassloop.data.row_labels import LABEL_KEYS, infer_task, refuse_labels
 from glassloop.engine.callbacks import checked_callbacks
 from glassloop.engine.evaluate import Evaluation, Interrupted, run_over
 from glassloop.engine.identity import identified
@@ -160,7 +161,7 @@ class Trainer:
             rank=self.backend.processes.rank,
             num_processes=processes,
         )
-        infer_task(self.model.config, batches, self.say_once)
+        infer_task(self.model.config, batches.first_labels, self.say_once)
         refuse_labels(rows, self.task, int(self.model.config.num_labels), needed=training and made_by_us)
         return batches
 

@@ -40,8 +40,6 @@ TESTED_ELSEWHERE = {
     "outcomes": "unit/show/test_results.py",
     "commands.predict": "unit/commands/test_evaluate.py",
     "settings_file": "unit/commands/test_init.py",
-    "data.row_labels": "unit/training/test_planning.py",
-    "engine.plan": "unit/training/test_planning.py",
     **dict.fromkeys(
         (
             "speed.operations.triton_kernels",
@@ -305,9 +303,5 @@ def test_every_module_has_its_test_file() -> None:
 
 def test_every_test_file_has_its_module() -> None:
     wanted = {unit_test_of(module) for module in PATHS}
-    strays = [
-        str(path.relative_to(ROOT))
-        for path in UNIT.rglob("test_*.py")
-        if path not in wanted and path.name != "test_planning.py"
-    ]
+    strays = [str(path.relative_to(ROOT)) for path in UNIT.rglob("test_*.py") if path not in wanted]
     assert not strays, "these test no module of that name"

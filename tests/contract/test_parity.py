@@ -33,7 +33,7 @@ def ours(model: Any, rows: Any, tokenizer: Any, folder: Path, **settings: Any) -
 def in_our_order(rows: Any, tokenizer: Any, epochs: int, **options: Any) -> Any:
     """The rows of some epochs one after the other, as our loop sees them."""
     batches = Batches(rows, PaddingCollator(tokenizer), BATCH, seed=42, **options)
-    return rows.select(np.concatenate([part for epoch in range(epochs) for part in batches.plan(epoch)]))
+    return rows.select(np.concatenate([part for epoch in range(epochs) for part in batches.order(epoch)]))
 
 
 def theirs(model: Any, rows: Any, tokenizer: Any, folder: Path, **settings: Any) -> list[dict[str, float]]:

@@ -161,7 +161,7 @@ def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int,
     labels[5] = label
     rows = few["train"].remove_columns("labels").add_column("labels", labels)
     problem = f"row 5 (from 0) has the label {shown}; the model has 0 to 1"
-    remedy = "fix the labels, or remove their column where there are none to compare with"
+    remedy = "fix the labels, or remove the label column if the labels are unknown"
     with says(problem, remedy, DataError):
         trainer_of(train_dataset=rows).train()
     with says(problem, remedy, DataError):
@@ -170,7 +170,9 @@ def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int,
 
 def test_labels_that_are_fractions(says, trainer_of, few) -> None:
     rows = few["train"].remove_columns("labels").add_column("labels", [0.5] * 29)
-    with says("the labels are of the kind float32, not class numbers", "give whole numbers, or set problem_type", DataError):
+    with says(
+        "the labels have the type float32, but classes are whole numbers", "give whole numbers, or set problem_type", DataError
+    ):
         trainer_of(train_dataset=rows).train()
 
 
@@ -342,7 +344,7 @@ def test_one_number_for_each_label_is_multi_label_as_in_transformers(
     labels = [[kind(number % 2), kind(number % 3 == 0), kind(1)] for number in range(29)]
     rows = labelled(few["train"], labels)
     rows = rows.to_list() if as_list else rows
-    said = "the labels hold one number for each of 3 labels: trained as multi_label_classification"
+    said = "each row has one number for each of the 3 labels: training as multi_label_classification"
     models = [tiny_model(num_labels=3, problem_type=problem) for problem in ("multi_label_classification", None)]
     hashes = [trained(trainer_of(backend=backend, model=model, train_dataset=rows, eval_dataset=None)) for model in models]
     assert hashes[0] == hashes[1]
@@ -352,10 +354,10 @@ def test_one_number_for_each_label_is_multi_label_as_in_transformers(
 
 def test_one_number_for_each_label_needs_as_many_labels_and_no_single_label(trainer_of, few, says) -> None:
     rows = labelled(few["train"], [[0.0, 1.0, 0.0]] * 29).to_list()
-    with says("a row has 3 numbers as its label, but the model has 2 labels", None, DataError):
+    with says("the label of a row has 3 numbers, but the model has 2 labels", None, DataError):
         trainer_of(train_dataset=rows).train()
     model = tiny_model(num_labels=3, problem_type="single_label_classification")
-    with says("a row has 3 numbers as its label, but problem_type is single_label_classification", None, DataError):
+    with says("the label of a row has 3 numbers, but problem_type is single_label_classification", None, DataError):
         trainer_of(model=model, train_dataset=rows).train()
 
 
@@ -364,13 +366,15 @@ def test_a_score_is_one_number_and_no_list(trainer_of, few, says, number: int) -
     """A list of one was compared with the scores of all other rows of the batch."""
     rows = labelled(few["train"], [[0.5] * number] * 29)
     for form in (rows, rows.to_list()):
-        with says(f"a row has a list of {number} as its score", "give one number a row, not a list", DataError):
+        with says(f"the score of a row is a list of length {number}", "give one number per row, not a list", DataError):
             trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
 
 
 def test_fractions_are_no_class_numbers_in_a_list_either(trainer_of, few, says) -> None:
     rows = labelled(few["train"], [0.5] * 29).to_list()
-    with says("the labels are of the kind float32, not class numbers", "give whole numbers, or set problem_type", DataError):
+    with says(
+        "the labels have the type float32, but classes are whole numbers", "give whole numbers, or set problem_type", DataError
+    ):
         trainer_of(train_dataset=rows).train()
 
 
@@ -811,7 +815,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_found_before_training(trainer_
 @pytest.mark.parametrize("logging_steps", [1, 3, 50])
 def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
     trainer = trainer_of(learning_rate=1e25, logging_steps=logging_steps)
-    second = trainer.batches(trainer.train_dataset, training=True).plan(0)[1].tolist()
+    second = trainer.batches(trainer.train_dataset, training=True).order(0)[1].tolist()
     with pytest.raises(DivergedError) as caught:
         trainer.train()
     assert caught.value.exit_code == 5
@@ -825,10 +829,10 @@ def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
 
 def test_the_rows_are_those_of_all_batches_of_the_step(trainer_of) -> None:
     trainer = trainer_of(learning_rate=1e25, gradient_accumulation_steps=2, per_device_train_batch_size=2)
-    plan = trainer.batches(trainer.train_dataset, training=True).plan(0)
+    order = trainer.batches(trainer.train_dataset, training=True).order(0)
     with pytest.raises(DivergedError) as caught:
         trainer.train()
-    assert f"rows {', '.join(str(row) for rows in plan[2:4] for row in rows)} of" in caught.value.problem
+    assert f"rows {', '.join(str(row) for rows in order[2:4] for row in rows)} of" in caught.value.problem
 
 
 def test_a_model_that_has_diverged_is_not_scored(trainer_of) -> None:

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.batches import Batch, Batches, PaddingCollator
+from glassloop.data.batches import Batch, Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.engine.optimizer import decay_groups

@@ -49,7 +49,7 @@ def read_rows(path):
     return [{key: encoded[key][number] for key in encoded} | {"labels": row["label"]} for number, row in enumerate(rows)]
 
 
-def plan_epoch(rows, epoch):
+def epoch_order(rows, epoch):
     """Which rows go into which batch: a pure function of seed and epoch."""
     random = np.random.default_rng((DATA_SEED, epoch))
     order = random.permutation(len(rows))
@@ -94,7 +94,7 @@ torch.manual_seed(SEED)
 model.train()
 step = epoch = 0
 while step < MAX_STEPS:
-    batches = plan_epoch(train_rows, epoch)
+    batches = epoch_order(train_rows, epoch)
     for start in range(0, len(batches), ACCUMULATE):
         group = batches[start : start + ACCUMULATE]
         num_examples = sum(len(numbers) for numbers in group)

@@ -129,18 +129,19 @@ def certificate(data: Any, model: str, given: dict[str, Any]) -> list[Claim]:
 
 def hand_written(trial: Trial) -> Any:
     """The notes' loop in plain torch, with nothing of ours but the order of the rows and the start."""
-    from glassloop.data.batches import Batches, PaddingCollator
+    from glassloop.data.batches import Batches
+    from glassloop.data.collator import PaddingCollator
 
     network = trial.start()
     collate = PaddingCollator(trial.tokenizer)
-    plan = Batches(trial.rows, collate, BATCH, seed=42).plan
+    order = Batches(trial.rows, collate, BATCH, seed=42).order
     optimizer = torch.optim.AdamW(network.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, (STEPS - step) / STEPS))
     network.train()
     torch.manual_seed(42)
     step = epoch = 0
     while step < STEPS:
-        for numbers in plan(epoch):
+        for numbers in order(epoch):
             network(**collate([trial.rows[int(number)] for number in numbers])).loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 # The cells of one row by column name. A cell is a number, or a list, array or tensor of numbers: these have no common type.
 Row: TypeAlias = Mapping[str, Any]
 # The cells of several rows by column name.
-CellColumns: TypeAlias = Mapping[str, Sequence[Any]]
+CellColumns: TypeAlias = "Mapping[str, Sequence[Any] | np.ndarray]"
 # The texts to tokenize: one list with a text for each row, or two for pairs.
 Texts: TypeAlias = list[list[str]]
 # The tensors of a batch by the name under which a model takes them; "labels" among them where rows have labels.

@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from glassloop.data.batches import KIND_REMEDY, LABEL_KEYS, Batches, labels_among
 from glassloop.data.formats import arrow_rows
-from glassloop.errors import DataError, SettingsError, listed
+from glassloop.data.interfaces import Rows
+from glassloop.errors import DataError, SettingsError, listed, visible
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def labels_in(rows: Any) -> np.ndarray | None:
-    """Return the labels of all rows of a `Dataset` or of a list of dicts; None where they have none under a usual name."""
+    from glassloop.data.batches import Batches
+    from glassloop.models.interfaces import Config
+
+LABEL_KEYS = ("labels", "label", "label_ids")
+TYPE_REMEDY = "give whole numbers, or set problem_type"
+
+
+def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
+    """Return the labels of some rows in the type that a loss takes; None if there is no label column."""
+    found = {key: np.asarray(columns[key]) for key in LABEL_KEYS if key in columns}
+    if not found:
+        return None
+    (first, labels), *others = found.items()
+    for key, other in others:
+        if not np.array_equal(labels, other):
+            row = int(np.argmax([not np.array_equal(*pair) for pair in zip(labels, other, strict=True)]))
+            values = f"{labels[row]} and {other[row]}"
+            problem = f"{visible(first)} and {visible(key)} hold different values ({values})"
+            raise DataError(problem, "remove the column that is not the label")
+    if labels.dtype.kind not in "fiub":
+        raise DataError(f"the labels have the type {labels.dtype}, which is not a number", TYPE_REMEDY)
+    return labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+
+
+def labels_in(rows: Rows | None) -> np.ndarray | None:
+    """Return the labels of all rows; None if they have none under a usual name."""
     if rows is None:
         return None
     table = arrow_rows(rows)
     if table is None:
-        return labels_among(rows_to_columns(rows)) if isinstance(rows[0], Mapping) else None
+        return labels_among(label_columns(rows)) if isinstance(rows[0], Mapping) else None
     keys = [key for key in LABEL_KEYS if key in table.column_names]
     columns = table.select_columns(keys)[:] if keys else {}
     return labels_among({key: cells_of(columns[key].combine_chunks()) for key in keys})
 
 
-def rows_to_columns(rows: Any) -> dict[str, list[Any]]:
-    """Return the labels of rows that are read one by one, by their key; each row is read once."""
-    found: dict[str, list[Any]] = {}
+def label_columns(rows: Rows) -> dict[str, list[np.ndarray]]:
+    """Return the label cells of rows that are read one by one, by column; each row is read once."""
+    found: dict[str, list[np.ndarray]] = {}
     for number in range(len(rows)):
         row = rows[number]
         for key in LABEL_KEYS:
@@ -36,15 +63,16 @@ def rows_to_columns(rows: Any) -> dict[str, list[Any]]:
     return found
 
 
-def cells_of(cells: Any) -> Any:
-    """Return an Arrow column of numbers, or of lists of numbers, as an array."""
-    return cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+def cells_of(cells: pa.Array) -> ArrayLike:
+    """Return an Arrow column of numbers as an array, and one of lists of numbers as lists."""
+    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+    return numbers
 
 
-def infer_task(config: Any, batches: Batches, say: Callable[[str], None]) -> None:
-    """Set multi-label classification where a row has one number for each label, as transformers does for fractions.
+def infer_task(config: Config, batches: Batches, say: Callable[[str], None]) -> None:
+    """Set multi-label classification if a row has one number for each label, as transformers does for fractions.
 
-    Raises where the labels of the first row do not fit what the model's config says.
+    Raises `DataError` if the labels of the first row do not fit the model's config.
     """
     task, num_labels = config.problem_type, int(config.num_labels)
     if task == SEVERAL:
@@ -55,22 +83,24 @@ def infer_task(config: Any, batches: Batches, say: Callable[[str], None]) -> Non
         return
     if task == SCORE or num_labels == 1:
         if labels.ndim != 1:
-            raise DataError(f"a row has a list of {labels.shape[1]:,} as its score", "give one number a row, not a list")
+            raise DataError(
+                f"the score of a row is a list of length {labels.shape[1]:,}", "give one number per row, not a list"
+            )
         return
     if labels.ndim == 1 and labels.is_floating_point():
-        raise DataError(f"the labels are of the kind {str(labels.dtype)[6:]}, not class numbers", KIND_REMEDY)
+        raise DataError(f"the labels have the type {str(labels.dtype)[6:]}, but classes are whole numbers", TYPE_REMEDY)
     if labels.ndim == 2:
-        problem = f"a row has {labels.shape[1]:,} numbers as its label, but"
+        problem = f"the label of a row has {labels.shape[1]:,} numbers, but"
         if task == CLASSES:
-            raise DataError(f"{problem} problem_type is {task}", "give one class number a row, or set problem_type")
+            raise DataError(f"{problem} problem_type is {task}", "give one class number per row, or set problem_type")
         if labels.shape[1] != num_labels:
             raise DataError(f"{problem} the model has {num_labels:,} labels", "load the model with as many labels")
         config.problem_type = SEVERAL
-        say(f"the labels hold one number for each of {num_labels:,} labels: trained as {SEVERAL}")
+        say(f"each row has one number for each of the {num_labels:,} labels: training as {SEVERAL}")
 
 
-def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> None:
-    """Raise for a class number the model does not have: a loss would fail, on a GPU without saying where."""
+def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool) -> None:
+    """Raise if a row has a class number that the model does not have: on a GPU the loss would fail without saying where."""
     table = arrow_rows(rows)
     names = rows[0] if table is None else table.column_names
     if needed and not any(key in names for key in LABEL_KEYS):
@@ -78,10 +108,10 @@ def refuse_labels(rows: Any, task: str, num_labels: int, *, needed: bool) -> Non
     labels = labels_in(rows) if table is not None and task == CLASSES else None
     if labels is None:
         return
-    if labels.dtype.kind == "f":  # a missing label makes fractions of all of them
-        raise DataError(f"the labels are of the kind {labels.dtype}, not class numbers", KIND_REMEDY)
+    if labels.dtype.kind == "f":  # a missing label turns all of them into fractions
+        raise DataError(f"the labels have the type {labels.dtype}, but classes are whole numbers", TYPE_REMEDY)
     if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
         raise DataError(
             f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",
-            "fix the labels, or remove their column where there are none to compare with",
+            "fix the labels, or remove the label column if the labels are unknown",
         )

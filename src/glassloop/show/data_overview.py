@@ -11,10 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.data.batches import PaddingCollator, padding_waste, plan_epoch
+from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import Encoding, encode, notes_on
 from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS
+from glassloop.data.order import epoch_order, padding_waste
 from glassloop.errors import counted, printable
 from glassloop.run_folder.record import SplitFacts
 
@@ -167,8 +168,8 @@ def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -
         show_header=False,
         pad_edge=False,
     )
-    plain = plan_epoch(len(lengths), batch_size, seed=seed)
-    grouped = plan_epoch(len(lengths), batch_size, seed=seed, lengths=lengths)
+    plain = epoch_order(len(lengths), batch_size, seed=seed)
+    grouped = epoch_order(len(lengths), batch_size, seed=seed, lengths=lengths)
     longest = 1 - float(lengths.mean()) / float(lengths.max())
     wastes = {
         "all rows padded to the longest": longest,

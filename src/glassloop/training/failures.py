@@ -46,7 +46,7 @@ def diverged(training: StartedTraining, error: NotFiniteError) -> DivergedError:
     """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
     parts, (problem, step) = training.parts, error.args
     epoch, place = divmod(step - 1, parts.plan.steps_per_epoch)
-    group = training.batches.plan(epoch)[place * parts.plan.accumulate : (place + 1) * parts.plan.accumulate]
+    group = training.batches.order(epoch)[place * parts.plan.accumulate : (place + 1) * parts.plan.accumulate]
     rows = listed(np.concatenate(group).tolist(), 8)
     last = "none" if parts.state.last_loss is None else f"{parts.state.last_loss:.4g}"
     rate = optimizer_of(training.optimizer).param_groups[0].get("initial_lr", parts.args.learning_rate)

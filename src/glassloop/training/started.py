@@ -7,7 +7,7 @@ import json
 import numpy as np
 import torch
 
-from glassloop.data.batches import PaddingCollator
+from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, collator_repeats, rows_repeat
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint_folder import Shelf

@@ -13,7 +13,8 @@ from glassloop.backends import admission
 from glassloop.backends.admission import known_difference, supported_backend, verified_backend
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.engine.interfaces import TrainingUse
 from glassloop.errors import ModelError
 from glassloop.run_folder.record import Difference

@@ -12,7 +12,8 @@ from packs import token_rows
 
 from glassloop.backends.packed import PackedBackend, with_few_shapes
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.engine.interfaces import TrainingUse
 from glassloop.errors import ModelError
 from glassloop.speed.optimizer.adamw import FlatAdamW

@@ -13,7 +13,8 @@ from families import tiny_model
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.backends.process_group import SingleProcess
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.engine.evaluate import run_over
 from glassloop.engine.losses import make_loss
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.batches import plan_epoch
+from glassloop.data.order import epoch_order
 from glassloop.engine import loop
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.loop import due, fit, groups_of, train_step
@@ -32,15 +32,15 @@ class Numbers:
     def __init__(self, num_rows: int, batch_size: int) -> None:
         self.num_rows, self.batch_size = num_rows, batch_size
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        return [tuple(rows.tolist()) for rows in plan_epoch(self.num_rows, self.batch_size, seed=5, epoch=epoch)]
+    def order(self, epoch: int) -> list[tuple[int, ...]]:
+        return [tuple(rows.tolist()) for rows in epoch_order(self.num_rows, self.batch_size, seed=5, epoch=epoch)]
 
     def __len__(self) -> int:
         return math.ceil(self.num_rows / self.batch_size)
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[tuple[int, ...]]:
         assert epoch < 100, "a loop that never comes to its last step"
-        yield from self.plan(epoch)[skip:]
+        yield from self.order(epoch)[skip:]
 
 
 def plan_of(batches: Numbers, accumulate: int = 1, max_steps: int | None = None, epochs: int = 1, **intervals: int) -> Plan:
@@ -91,7 +91,7 @@ def test_every_batch_once_an_epoch_and_the_short_group_is_trained_on() -> None:
         assert (state.epoch, state.batch) == (3, 0)
         for epoch in range(3):
             mine = groups[epoch * per_epoch : (epoch + 1) * per_epoch]
-            assert [batch for group in mine for batch in group] == batches.plan(epoch)
+            assert [batch for group in mine for batch in group] == batches.order(epoch)
             assert all(len(group) == accumulate for group in mine[:-1])
             assert len(mine[-1]) == len(batches) - accumulate * (per_epoch - 1)
             assert sorted(row for group in mine for batch in group for row in batch) == [*range(num_rows)]

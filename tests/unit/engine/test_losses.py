@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from families import FAMILIES, tiny_model, weights_hash
 from torch.nn import functional
 
@@ -19,6 +20,7 @@ from glassloop.engine.losses import (
     OTHER_LOSS_REMEDY,
     balanced_weights,
     check_loss,
+    class_weights_of,
     make_loss,
     refuse_other_loss,
 )
@@ -257,3 +259,15 @@ def test_buffers_that_a_forward_updates_are_put_back() -> None:
     model.register_buffer("seen", torch.zeros(()))
     refuse_other_loss(model, batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
     assert model.seen.item() == 0
+
+
+def test_class_weights() -> None:
+    rows = Dataset.from_dict({"labels": [0, 0, 0, 1]})
+    assert class_weights_of(None, 2, rows) is None
+    assert class_weights_of("balanced", 2, rows) == [4 / 6, 2.0]
+    assert class_weights_of("1,2.5", 2, rows) == [1.0, 2.5]
+    for text, problem in (("1", "1 numbers for 2 labels"), ("a,b", '"a,b"'), ("1,-1", "2 numbers")):
+        with pytest.raises(SettingsError, match=problem):
+            class_weights_of(text, 2, rows)
+    with pytest.raises(SettingsError, match="no training row has the label 2"):
+        class_weights_of("balanced", 3, rows)

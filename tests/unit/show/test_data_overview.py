@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from glassloop.data import tokenizing
-from glassloop.data.batches import padding_waste, plan_epoch
 from glassloop.data.encoding import Encoding, Truncation, encode
+from glassloop.data.order import epoch_order, padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.show.data_overview import bar, blocks_of, example_table, histogram, padding_table, show_data
 
@@ -157,9 +157,9 @@ def test_the_padding_figures_are_those_of_padding_waste(show, write, tiny_tokeni
     everything = [np.arange(len(lengths))]
     wanted = {
         "all rows padded to the longest": padding_waste(lengths, everything),
-        "each batch to its longest row": padding_waste(lengths, plan_epoch(len(lengths), 5, seed=3)),
+        "each batch to its longest row": padding_waste(lengths, epoch_order(len(lengths), 5, seed=3)),
         "each batch to its longest row, grouped by length": padding_waste(
-            lengths, plan_epoch(len(lengths), 5, seed=3, lengths=lengths)
+            lengths, epoch_order(len(lengths), 5, seed=3, lengths=lengths)
         ),
     }
     shown = dict(re.split(r" {2,}", line) for line in section(output, "Padding in batches of 5 of train"))

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassloop.data.batches import LABEL_KEYS, Batch, Batches, labels_among, refuse_strange
+from glassloop.data.batches import Batch, Batches
+from glassloop.data.collator import refuse_other_columns
+from glassloop.data.row_labels import LABEL_KEYS, labels_among
 from glassloop.errors import DataError, SettingsError
 from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, Lists, counted, joined, pack
 
@@ -63,21 +65,21 @@ class PackedBatches:
     ) -> None:  # fmt: skip
         self.padded, self.device, self.first_position = batches, device, first_position
         self.steps = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
-        self.batch_size, self.plan, self.row_hashes = batches.batch_size, batches.plan, batches.row_hashes
+        self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None  # the new number of each token id
         self.limits = limits  # tokens of a row and words that the model has vectors for: kernels do not look
-        self.table = read_table(batches.rows) if batches.in_arrow else None
+        self.table = read_table(batches.table) if batches.table is not None else None
 
     def __len__(self) -> int:
         return len(self.padded)
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `skip` on."""
-        return self.sent(self.plan(epoch)[skip:], ordered=True)
+        return self.sent(self.order(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
         """Every `num_processes`-th batch from number `rank` on."""
-        plan, lengths = self.plan()[rank::num_processes], self.padded.lengths
+        plan, lengths = self.order()[rank::num_processes], self.padded.lengths
         if lengths is not None:
             most = min(EVALUATED_TOKENS.get(self.device.type, 1_024), LONG_ROW * self.batch_size)
             plan = regrouped(plan, lengths, most)
@@ -123,7 +125,7 @@ class PackedBatches:
             for name in rows[0]:
                 cells = [np.asarray(row[name]) for row in rows]
                 columns[name] = joined(cells) if name in TOKEN_KEYS else cells
-        refuse_strange(columns)
+        refuse_other_columns(columns)
         mask, lengths = columns.pop("attention_mask", (np.ones(0), None))
         if not mask.all():
             rows_of, mask = np.repeat(np.arange(len(lengths)), lengths), mask.astype(bool)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from datasets import Dataset
 
-from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
 from glassloop.errors import DataError
 from glassloop.speed.packing import layout as packing
 from glassloop.speed.packing import packed_batches
@@ -35,7 +36,7 @@ def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_token
     monkeypatch.setitem(packed_batches.EVALUATED_TOKENS, "cpu", most)
     batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
     found = [*PackedBatches(batches, CPU).whole()]
-    assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.plan()).tolist()
+    assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.order()).tolist()
     assert [row for batch in found for row in unpacked(batch)] == [row for batch in batches.whole() for row in unpadded(batch)]
     assert len(found) == {1: 23, 10_000: 1}.get(most, len(found))
 

@@ -1,14 +1,12 @@
-"""From settings to plain numbers: every interval, ratio and epoch, and the weights of classes."""
+"""The plan of a run: intervals, ratios and epochs as plain numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from glassloop.arguments import TrainingArguments
-from glassloop.engine.losses import class_weights_of
 from glassloop.engine.plan import make_plan
 from glassloop.errors import SettingsError
 
@@ -42,15 +40,3 @@ def test_impossible_plans_are_refused() -> None:
         make_plan(TrainingArguments("x"), 0, has_eval=True)
     with pytest.raises(SettingsError, match="no eval_dataset"):
         make_plan(TrainingArguments("x", eval_strategy="epoch"), 5, has_eval=False)
-
-
-def test_class_weights() -> None:
-    rows = Dataset.from_dict({"labels": [0, 0, 0, 1]})
-    assert class_weights_of(None, 2, rows) is None
-    assert class_weights_of("balanced", 2, rows) == [4 / 6, 2.0]
-    assert class_weights_of("1,2.5", 2, rows) == [1.0, 2.5]
-    for text, problem in (("1", "1 numbers for 2 labels"), ("a,b", '"a,b"'), ("1,-1", "2 numbers")):
-        with pytest.raises(SettingsError, match=problem):
-            class_weights_of(text, 2, rows)
-    with pytest.raises(SettingsError, match="no training row has the label 2"):
-        class_weights_of("balanced", 3, rows)

@@ -1,0 +1,99 @@
+"""From rows to the tensors of a batch: padded to the longest row, labels in the type that a loss takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glassloop.data.interfaces import CellColumns, Collator, Row
+from glassloop.data.order import padded_width
+from glassloop.data.row_labels import LABEL_KEYS, labels_among
+from glassloop.errors import ModelError, SettingsError, listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from glassloop.models.interfaces import Tokenizer
+
+
+class PaddingCollator:
+    """Pads rows to the longest of them, or up to the next multiple, and returns tensors.
+
+    Gives the same batches as transformers' `DataCollatorWithPadding`.
+
+    Args:
+        tokenizer: Says which id pads, and on which side.
+        pad_to_multiple_of: Pad to a multiple of this number. None pads to the longest row.
+
+    Raises:
+        ModelError: If the tokenizer has no padding token.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pad_to_multiple_of: int | None = None) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ModelError("the tokenizer has no padding token", "set one: tokenizer.pad_token = tokenizer.eos_token")
+        self.fills = {
+            "input_ids": tokenizer.pad_token_id,
+            "token_type_ids": tokenizer.pad_token_type_id,
+            "attention_mask": 0,
+        }
+        self.on_left = tokenizer.padding_side == "left"
+        self.multiple = pad_to_multiple_of or 1
+
+    def __call__(self, rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
+        """Return the padded batch.
+
+        Args:
+            rows: A list of rows, or a dict with a list of cells for each column.
+
+        Returns:
+            input_ids, attention_mask, and token_type_ids and labels where the rows have them.
+
+        Raises:
+            SettingsError: If the rows have a column that a batch cannot hold.
+            DataError: If the labels are not numbers, or two label columns differ.
+        """
+        import torch
+
+        columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
+        refuse_other_columns(columns)
+        ids = columns["input_ids"]
+        width = padded_width(max(len(row) for row in ids), self.multiple)
+        columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
+        batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
+        if (labels := labels_among(columns)) is not None:
+            batch["labels"] = torch.from_numpy(labels)
+        return batch
+
+    def pad(self, cells: Sequence[Sequence[int]] | np.ndarray, width: int, fill: int) -> Tensor:
+        """Return one column of rows as a tensor that is `width` wide."""
+        import torch
+
+        padded = np.full((len(cells), width), fill, dtype=np.int64)
+        for place, row in enumerate(cells):
+            if self.on_left:
+                padded[place, width - len(row) :] = row
+            else:
+                padded[place, : len(row)] = row
+        return torch.from_numpy(padded)
+
+
+def collator_of(given: Collator | None, tokenizer: Tokenizer | None, multiple: int | None) -> Collator:
+    """Return the user's collator, or a `PaddingCollator` if none is given or if it would give the same batches."""
+    if given is not None and type(given).__name__ != "DataCollatorWithPadding":
+        return given
+    tokenizer = getattr(given, "tokenizer", None) or tokenizer
+    if tokenizer is None:
+        raise SettingsError("Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator=")
+    if given is not None and getattr(given, "padding", True) not in (True, "longest"):
+        return given
+    return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or multiple)
+
+
+def refuse_other_columns(columns: Iterable[str]) -> None:
+    """Raise if rows have columns that a batch cannot hold."""
+    known = ("input_ids", "token_type_ids", "attention_mask", *LABEL_KEYS)
+    if others := [key for key in columns if key not in known]:
+        raise SettingsError(f"a batch cannot hold {listed(others)}", "remove these columns first: dataset.remove_columns([…])")

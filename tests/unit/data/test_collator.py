@@ -1,0 +1,70 @@
+"""Padding: bit-identical to transformers, on both sides, for every kind of label."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from encoded_rows import LABELS, random_rows, same
+from transformers import DataCollatorWithPadding
+
+from glassloop.data.collator import PaddingCollator, collator_of
+from glassloop.errors import ModelError, SettingsError
+
+
+@pytest.fixture
+def tokenizer(tiny_tokenizer) -> Any:
+    return copy.deepcopy(tiny_tokenizer)
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_padding_is_that_of_transformers_bit_for_bit(multiple, side, label, tokenizer):
+    tokenizer.padding_side = side
+    theirs, ours = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=multiple), PaddingCollator(tokenizer, multiple)
+    for seed, keys in enumerate(["input_ids", "input_ids token_type_ids", "attention_mask input_ids token_type_ids"]):
+        for size in (1, 2, 9):
+            rows = random_rows(seed, size, keys, LABELS[label])
+            wanted = theirs(copy.deepcopy(rows))
+            columns = {key: [row[key] for row in rows] for key in rows[0]}
+            assert same(ours(rows), wanted)
+            assert same(ours(columns), wanted)
+
+
+@pytest.mark.parametrize("tensors", ["np", "pt"])
+def test_padding_of_what_a_tokenizer_gives(tensors, tokenizer):
+    texts = ["the film is good", "a story was bad"]
+    columns = tokenizer(texts, return_tensors=tensors)
+    assert same(PaddingCollator(tokenizer)(columns), tokenizer(texts, return_tensors="pt"))
+    rows = [tokenizer(text) for text in [*texts, "very good"]]
+    assert same(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
+
+
+def test_other_padding_tokens_are_used(tokenizer):
+    tokenizer.pad_token = "[MASK]"
+    rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
+    assert PaddingCollator(tokenizer)(rows)["input_ids"].tolist() == [[5, 6, 7], [8, 4, 4]]
+
+
+def test_what_cannot_be_padded(tokenizer, refused):
+    with refused("a batch cannot hold text, idx", "remove these columns first: dataset.remove_columns([…])", SettingsError):
+        PaddingCollator(tokenizer)([{"input_ids": [1], "text": "a", "idx": 3}])
+    tokenizer.pad_token = None
+    remedy = "set one: tokenizer.pad_token = tokenizer.eos_token"
+    with refused("the tokenizer has no padding token", remedy, ModelError):
+        PaddingCollator(tokenizer)
+
+
+def test_only_a_collator_that_pads_otherwise_is_kept(tokenizer, refused):
+    """Padding to the longest row is done here; a fixed width and a collator of the user's own stay what they are."""
+    longest = collator_of(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16), None, 8)
+    assert (type(longest), longest.multiple) == (PaddingCollator, 16)
+    assert collator_of(None, tokenizer, 8).multiple == 8
+    fixed = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=9)
+    assert collator_of(fixed, tokenizer, None) is fixed
+    assert collator_of(dict, tokenizer, None) is dict
+    problem, remedy = "Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator="
+    with refused(problem, remedy, SettingsError):
+        collator_of(None, None, None)
