@@ -19,7 +19,9 @@ from glassloop.engine.interfaces import Backend
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
 from glassloop.measures import refuse_unknown_metric
-from glassloop.models.loading import carried_labels, load_config, load_model, load_tokenizer, longest_input
+from glassloop.models.inputs import longest_input
+from glassloop.models.loading import load_config, load_model, load_tokenizer
+from glassloop.models.outputs import carried_labels
 from glassloop.outcomes import validation_names
 from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings

@@ -140,7 +140,8 @@ def data_command(
 ) -> None:
     """Show a data set as the model will see it: splits, labels, lengths, padding, one row token by token."""
     from glassloop.data.sources import load_examples
-    from glassloop.models.loading import load_config, load_tokenizer, longest_input
+    from glassloop.models.inputs import longest_input
+    from glassloop.models.loading import load_config, load_tokenizer
     from glassloop.show.data_overview import show_data
 
     settings = data_settings(given_for(DataSettings, flags))

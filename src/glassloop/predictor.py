@@ -25,15 +25,9 @@ from glassloop.engine.evaluate import run_over
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.metrics import decide
-from glassloop.models.loading import (
-    carried_labels,
-    label_names,
-    load_model,
-    load_tokenizer,
-    longest_input,
-    refuse_unknown_tokens,
-    task_of,
-)
+from glassloop.models.inputs import longest_input, refuse_unknown_tokens
+from glassloop.models.loading import load_model, load_tokenizer
+from glassloop.models.outputs import carried_labels, label_names, task_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import model_of_run
@@ -101,7 +95,7 @@ class Predictor:
             logits = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend).logits
         if not (finite := np.isfinite(logits).all(axis=1)).all():
             problem = f"text {int(np.argmin(finite)) + 1:,}: the model's answer is not finite"
-            raise ModelError(problem, "get the model again: its weights are damaged")
+            raise ModelError(problem, "download the model again: its weights are damaged")
         return logits
 
     def described(self, logits: np.ndarray) -> Prediction:

@@ -32,14 +32,9 @@ from glassloop.files import share_files, user_path
 from glassloop.measures import Measures, checked_numbers, chosen_measures
 from glassloop.metrics import decide
 from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
-from glassloop.models.loading import (
-    accepted_inputs,
-    label_names,
-    quiet_transformers,
-    refuse_not_finite,
-    refuse_unknown_tokens,
-    task_of,
-)
+from glassloop.models.inputs import accepted_inputs, refuse_unknown_tokens
+from glassloop.models.loading import quiet_transformers, refuse_not_finite
+from glassloop.models.outputs import label_names, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained

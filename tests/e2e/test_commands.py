@@ -142,7 +142,7 @@ WRONG = {
     "no such model": (
         ["data", "TABLE", "--model", "/no/such/model"],
         4,
-        'model: "/no/such/model": there is no such folder\ntry:  name a folder, a hub model (owner/name), or quickstart\n',
+        'model: "/no/such/model": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
     ),
 }
 

@@ -199,7 +199,7 @@ REFUSED = {
     ),
     "no model": (
         4,
-        'model: "./gone": there is no such folder\ntry:  name a folder, a hub model (owner/name), or quickstart\n',
+        'model: "./gone": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
     ),
     "files of somebody else": (
         2,

@@ -45,7 +45,7 @@ def test_36_a_malicious_pickle_is_never_opened(name: str, folder: Path, tmp_path
     assert caught.value.exit_code == 4
     assert not marker.exists()
     if name == "pytorch_model.bin":
-        assert "pytorch_model.bin, a format that can run code when opened" in caught.value.problem
+        assert "pytorch_model.bin, a format that can run code when it is opened" in caught.value.problem
 
 
 def spoil(folder: Path, name: str) -> None:
@@ -109,5 +109,5 @@ def test_37_code_that_comes_with_a_model_is_refused_by_name(name: str, folder: P
         with pytest.raises(ModelError) as caught:
             load(folder)
         assert caught.value.exit_code == 4
-        assert f"{name}: the model wants to run code of its own (auto_map)" in caught.value.problem
+        assert f"{name}: the model needs its own code (auto_map)" in caught.value.problem
     assert not marker.exists()

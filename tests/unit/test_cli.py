@@ -214,7 +214,7 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
     assert run("data", str(file), "--model", str(tmp_path)) == (
         4,
         "",
-        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name a saved model's folder\n",
+        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  give the folder of a saved model\n",
     )
 
 

@@ -201,7 +201,7 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     weights["classifier.bias"][1] = np.nan
     save_file(weights, path, {"format": "pt"})
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
-    with says(problem, "the weights are damaged or their training diverged: get the model again", ModelError):
+    with says(problem, "the weights are damaged or their training diverged: download the model again", ModelError):
         Predictor(path.parent, device="cpu")
 
 
@@ -210,7 +210,7 @@ def test_an_answer_that_is_not_finite_is_no_answer(says, model_dir) -> None:
     predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
     with torch.no_grad():
         predictor.model.classifier.weight[1] = 3e38
-    with says("text 1: the model's answer is not finite", "get the model again: its weights are damaged", ModelError):
+    with says("text 1: the model's answer is not finite", "download the model again: its weights are damaged", ModelError):
         predictor.predict(["good", "bad"])
 
 

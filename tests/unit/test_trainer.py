@@ -794,7 +794,7 @@ def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(
     trainer = trainer_of(model=model)
     with says(
         "the model given to Trainer: the weight bert.encoder.layer.0.output.dense.bias is not finite (1 of its 32 numbers)",
-        "the weights are damaged or their training diverged: get the model again",
+        "the weights are damaged or their training diverged: download the model again",
         ModelError,
     ):
         trainer.train()

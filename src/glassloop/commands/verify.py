@@ -25,7 +25,8 @@ from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError, printable
 from glassloop.files import user_path
-from glassloop.models.loading import load_config, load_model, load_tokenizer, longest_input, quiet_transformers
+from glassloop.models.inputs import longest_input
+from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from glassloop.run_folder.history import read_history
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
 from glassloop.run_folder.run_json import read_run

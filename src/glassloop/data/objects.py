@@ -99,7 +99,7 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
     if reason and not cached.is_dir():
         local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
         raise DataError(
-            f"{name}: the hub cannot be reached ({reason}) and its cache holds no copy",
+            f"{name}: the hub cannot be reached ({reason}), and its cache has no copy",
             f"work offline with a local file or folder{local}, or with quickstart",
         )
     try:

@@ -56,7 +56,7 @@ def tokenized(tokenizer: Any, texts: list[list[str]], max_length: int) -> Any:
             raise
         raise ModelError(
             f"the tokenizer fails on the texts: {type(error).__name__}: {error}",
-            "get the model again: the files of its tokenizer are damaged or do not belong together",
+            "download the model again: its tokenizer files are damaged or do not belong together",
         ) from error
 
 

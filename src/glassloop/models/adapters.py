@@ -1,13 +1,14 @@
-"""Models wrapped by peft: the model inside, and its weights with the adapter merged into them, so that they load anywhere."""
+"""Models wrapped by peft: the model inside, and its weights with the adapter merged, so that they load anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from glassloop.errors import ModelError
+from glassloop.models.interfaces import Model
 
 if TYPE_CHECKING:
     import torch
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one
 
 
-def is_adapted(model: Any) -> bool:
-    """Whether peft wraps the model. Known by its methods, so that peft need not be installed."""
+def is_adapted(model: Model) -> bool:
+    """Return whether peft wraps the model. Recognise it by its methods, so that peft need not be installed."""
     return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
 
 
-def base_of(model: Any) -> Any:
-    """The model inside an adapted one; any other model is its own."""
+def base_of(model: Model) -> Model:
+    """Return the model inside an adapted one, and any other model as it is."""
     return model.get_base_model() if is_adapted(model) else model
 
 
-def merged(model: Any, weights: Mapping[str, torch.Tensor]) -> Any:
-    """A copy of an adapted model with these `weights` and without its adapter, which is merged into the layers it adapts."""
+def merged(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
+    """Return a copy of an adapted model with these `weights`, its adapter merged into the layers it adapts."""
     from torch.nn import Parameter
 
     own = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
@@ -39,10 +40,10 @@ def merged(model: Any, weights: Mapping[str, torch.Tensor]) -> Any:
     return copied.merge_and_unload()
 
 
-def save_whole(model: Any, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
-    """Save a model (with other `weights` where given) so that it loads like any model.
+def save_whole(model: Model, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+    """Save a model, with other `weights` if given, so that it loads like any model.
 
-    An adapter is merged into the model, and also written alone to a folder of its own.
+    An adapter is merged into the model, and also saved alone in a subfolder.
     """
     if is_adapted(model):
         weights = weights or model.state_dict()
@@ -51,11 +52,11 @@ def save_whole(model: Any, folder: Path, weights: dict[str, torch.Tensor] | None
     model.save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
 
 
-def refuse_unmergeable(model: Any) -> None:
-    """Raise before training where the trained model could not be saved as a whole. Merges once, to be sure."""
+def refuse_unmergeable(model: Model) -> None:
+    """Raise before training if the trained model could not be saved as a whole. Merge once to find out."""
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(
-            "the model holds an adapter that was added with add_adapter",
+            "the model contains an adapter that was added with add_adapter",
             "wrap the model instead: model = peft.get_peft_model(model, config)",
         )
     if is_adapted(model):
@@ -64,6 +65,6 @@ def refuse_unmergeable(model: Any) -> None:
         except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
             kinds = ", ".join(dict.fromkeys(str(config.peft_type.value) for config in model.peft_config.values()))
             raise ModelError(
-                f"the adapter ({kinds}) cannot be merged into its model, so the model could not be saved",
+                f"the adapter ({kinds}) cannot be merged into its model, so the trained model could not be saved",
                 "use an adapter that can be merged, such as LoRA",
             ) from error

@@ -1,4 +1,4 @@
-"""What a model's name means and what its folder holds: found by name, refused before anything of it is loaded."""
+"""Find a model by its name, and check its files before anything is loaded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Any
 
 from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 from glassloop.models.limits import refuse_oversized
+from glassloop.records import Json
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.run_json import model_of_run
 from glassloop.settings import name_problem
@@ -24,13 +24,13 @@ CONFIG_NAME, ADAPTER_NAME, INDEX_SUFFIX = "config.json", "adapter_config.json", 
 SETTINGS_NAMES = (CONFIG_NAME, "tokenizer_config.json", ADAPTER_NAME, f"model{INDEX_SUFFIX}")
 KNOWN_MODEL = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 SAVE_SAFELY = "save the model as safetensors where you trust it: model.save_pretrained(folder)"
-DAMAGED = "the file is damaged: get the model again"
+DAMAGED = "the file is damaged: download the model again"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model is loaded from, and how: a folder or a hub name, from the cache alone or not."""
+    """Where a model is loaded from: a folder or a hub name, and whether only the cache may be used."""
 
     name: str
     cache_only: bool = False
@@ -38,7 +38,7 @@ class Place:
 
 
 def packaged_model() -> Path:
-    """The folder of the packaged MiniLM, found without running its package, its weights checked against the official hash."""
+    """Return the folder of the packaged MiniLM, found without importing its package. Check its weights against their hash."""
     try:
         listing = files(PACKAGED) or []
     except PackageNotFoundError:
@@ -55,10 +55,10 @@ def packaged_model() -> Path:
 
 
 def find_model(name: str | Path) -> Place:
-    """What `name` means: quickstart, a folder, or a name on the hub. Raises before anything of the model is loaded."""
+    """Return what `name` means: quickstart, a folder, or a name on the hub. Raise if its files cannot be used."""
     text = str(name)
     if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
-        raise ModelError(problem, "name a folder, a hub model (owner/name), or quickstart")
+        raise ModelError(problem, "give a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
     folder = find_path(text)
@@ -69,41 +69,41 @@ def find_model(name: str | Path) -> Place:
     if not is_hub_name(text):
         near = did_you_mean(Path(text).name, names_beside(text))
         raise ModelError(
-            f"{visible(text)}: there is no such folder{near}", "name a folder, a hub model (owner/name), or quickstart"
+            f"{visible(text)}: there is no such folder{near}", "give a folder, a hub model (owner/name), or quickstart"
         )
     reason = hub_unreachable()
     return Place(text, cache_only=reason is not None, reason=reason)
 
 
 def model_folder(folder: Path) -> Path:
-    """Return the folder of a run's trained model, where `folder` is that of a run."""
+    """Return the folder of the trained model if `folder` is a run folder, else `folder`."""
     return folder if (folder / CONFIG_NAME).exists() or not is_run(folder) else model_of_run(folder)[0]
 
 
 def refuse_folder(folder: Path) -> None:
-    """Raise where a model folder is incomplete, holds only pickled weights, or could run code of its own."""
+    """Raise if a model folder is incomplete, has only pickled weights, or could run its own code."""
     refuse_settings(folder, str(folder))
     if not (folder / CONFIG_NAME).is_file():
         names = sorted(entry.name for entry in folder.iterdir())
         raise ModelError(
-            f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})", "name a saved model's folder"
+            f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})", "give the folder of a saved model"
         )
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         if pickles:
             raise ModelError(
-                f"{folder}: the weights are in {listed(pickles)}, a format that can run code when opened", SAVE_SAFELY
+                f"{folder}: the weights are in {listed(pickles)}, a format that can run code when it is opened", SAVE_SAFELY
             )
     for path in sorted(folder.glob("*.safetensors")):
-        if path.exists() and not os.access(path, os.R_OK):  # safetensors would say that there is no such file
-            raise ModelError(f"{path}: this user may not read the file", "check its owner and permissions")
+        if path.exists() and not os.access(path, os.R_OK):  # safetensors would report that there is no such file
+            raise ModelError(f"{path}: you do not have permission to read the file", "check its owner and permissions")
 
 
 def refuse_settings(folder: Path, name: str) -> None:
-    """Raise where the settings of the model `name` ask for foreign code, for pickles, or for files outside their folder."""
+    """Raise if the settings of the model `name` ask for its own code, for pickles, or for files outside their folder."""
     if (folder / ADAPTER_NAME).is_file():  # it may name any other model, which transformers would load unchecked
         raise ModelError(
-            f"{name}: the folder holds an adapter ({ADAPTER_NAME})",
+            f"{name}: the folder contains an adapter ({ADAPTER_NAME})",
             "merge it into its model and save that: "
             "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)",
         )
@@ -112,29 +112,26 @@ def refuse_settings(folder: Path, name: str) -> None:
         if path.name == CONFIG_NAME:
             refuse_oversized(path, settings)
         if "auto_map" in settings:
-            raise ModelError(f"{path}: the model wants to run code of its own (auto_map)", KNOWN_MODEL)
+            raise ModelError(f"{path}: the model needs its own code (auto_map)", KNOWN_MODEL)
         for key, value in settings.items():
             if key.endswith(("attn_implementation", "experts_implementation")) and "/" in str(value):
                 raise ModelError(f"{path}: the model asks for code from the hub ({key}: {value})", KNOWN_MODEL)
         if (weights := settings.get("transformers_weights")) is not None:
             refuse_weights_name(path, weights, (".safetensors", INDEX_SUFFIX))
     for path in sorted(folder.glob(f"*{INDEX_SUFFIX}")):
-        names = read_json_file(path).get("weight_map")
-        if not isinstance(names, dict) or not names:
-            raise ModelError(f"{path}: there is no weight_map", DAMAGED)
-        for weights in dict.fromkeys(map(str, names.values())):
-            refuse_weights_name(path, weights, (".safetensors",))
+        for file in dict.fromkeys(indexed_files(path).values()):
+            refuse_weights_name(path, file, (".safetensors",))
 
 
 def refuse_weights_name(path: Path, name: object, suffixes: tuple[str, ...]) -> None:
-    """Raise where the settings at `path` name anything but a safetensors file beside them."""
+    """Raise if the settings at `path` name anything but a safetensors file beside them."""
     plain = isinstance(name, str) and name.endswith(suffixes) and not name.startswith(".") and not {*name} & {"/", "\\", "\0"}
     if not plain:
         raise ModelError(f"{path}: {visible(name)} is not the name of a safetensors file in this folder", SAVE_SAFELY)
 
 
-def read_json_file(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; nothing where there is no file."""
+def read_json_file(path: Path) -> dict[str, Json]:
+    """Return the object in a JSON file; an empty one if there is no file."""
     if not path.is_file():
         return {}
     try:
@@ -142,17 +139,25 @@ def read_json_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}", DAMAGED) from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds no settings", DAMAGED)
+        raise ModelError(f"{path}: is not a JSON object", DAMAGED)
     return found
 
 
+def indexed_files(index: Path) -> dict[str, str]:
+    """Return the file name of each weight of a model that is saved in several files."""
+    names = read_json_file(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise ModelError(f"{index}: there is no weight_map", DAMAGED)
+    return {weight: str(name) for weight, name in names.items()}
+
+
 def weights_file(place: Place, *names: str) -> str:
-    """The file a weight is loaded from, by any of its names; the model's name where it comes from the hub."""
+    """Return the file a weight is loaded from, by any of its names; for a hub model, the name of the model."""
     folder = Path(place.name)
     if not folder.is_dir():
         return place.name
     for path in sorted(folder.glob(f"*{INDEX_SUFFIX}")):
-        shards = read_json_file(path)["weight_map"]
+        shards = indexed_files(path)
         for name in names:
             if name in shards:
                 return str(folder / shards[name])

@@ -1,11 +1,10 @@
-"""What a model's config.json may ask for: bounded before anything is built from it."""
+"""Limits on the sizes in a model's config.json, checked before anything is built from it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from glassloop.errors import ModelError, ResourceError
 
@@ -18,18 +17,18 @@ DEPTHS = ("num_hidden_groups", "num_hidden_layers", "n_layers", "num_layers", "n
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def refuse_oversized(path: Path, settings: dict[str, Any]) -> None:
-    """Raise where the config at `path` asks for more layers, labels or memory than can be meant or had.
+def refuse_oversized(path: Path, settings: Mapping[str, object]) -> None:
+    """Raise if the config at `path` asks for more layers or labels than any model has, or for more memory than there is.
 
-    transformers builds a module for each layer and a name for each label while it reads a config, so a wrong number hangs it.
+    transformers builds a module for each layer and a name for each label when it reads a config: a wrong number makes it hang.
     """
     for part in parts_of(settings):
         for name, value in part.items():
             limit = MOST_LABELS if name in LABEL_NAMES else MOST_LAYERS if any(word in name for word in LAYER_WORDS) else None
-            if limit is not None and number(value) > limit:
+            if limit is not None and (size := number(value)) > limit:
                 raise ModelError(
-                    f"{path}: {name} is {value:,}; at most {limit:,} are supported",
-                    "correct the config, or get the model again",
+                    f"{path}: {name} is {size:,}; at most {limit:,} are supported",
+                    "correct the config, or download the model again",
                 )
         needed, there = 4 * least_weights(part), memory_bytes()
         if needed > there:
@@ -39,7 +38,7 @@ def refuse_oversized(path: Path, settings: dict[str, Any]) -> None:
             )
 
 
-def parts_of(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def parts_of(settings: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Yield a config and the configs in it."""
     yield settings
     for value in settings.values():
@@ -47,8 +46,8 @@ def parts_of(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from parts_of(value)
 
 
-def least_weights(settings: dict[str, Any]) -> float:
-    """Return how many weights an encoder with these settings has at least: its tables, its layers and its head."""
+def least_weights(settings: Mapping[str, object]) -> float:
+    """Return a lower bound of the number of weights: embedding tables, layers and head."""
 
     def first(*names: str) -> float:
         return next((number(settings[name]) for name in names if name in settings), 0)
@@ -61,12 +60,12 @@ def least_weights(settings: dict[str, Any]) -> float:
 
 
 def number(value: object) -> float:
-    """Return a size in a config; 0 for what is no number, which transformers refuses itself."""
+    """Return a size in a config; 0 if it is not a number, which transformers refuses itself."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
 
 
 def memory_bytes() -> int:
-    """Return how much memory this machine, or the container around this process, has."""
+    """Return the memory of this machine, or of the container around this process."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         return min(there, int(CGROUP_LIMIT.read_text()))

@@ -20,7 +20,7 @@ from glassloop.engine.identity import (
 )
 from glassloop.errors import ModelError, SettingsError
 from glassloop.files import absolute_name
-from glassloop.models.loading import label_names
+from glassloop.models.outputs import label_names
 from glassloop.run_folder.record import RunRecord, split_changes
 from glassloop.settings import data_settings
 from glassloop.training.parts import TrainingParts

@@ -217,7 +217,7 @@ def test_a_split_of_which_nothing_is_left(prepared, refused):
         prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
 
 
-def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
+def test_more_values_than_are_reported_apart_are_never_guessed(prepared, refused, monkeypatch):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]

@@ -312,7 +312,7 @@ def test_files_that_are_not_there(task, wanted, original, tmp_path, refused):
 def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route")
-    problem = "nyu-mll/glue: the hub cannot be reached (no route) and its cache holds no copy"
+    problem = "nyu-mll/glue: the hub cannot be reached (no route), and its cache has no copy"
     remedy = (
         "work offline with a local file or folder or the original files with --data_dir (or GLASSLOOP_DATA), or with quickstart"
     )

@@ -156,7 +156,7 @@ def empty_hub_cache(tmp_path, monkeypatch) -> Path:
 def test_an_unreachable_hub_is_said_at_once(name, local, empty_hub_cache, monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
-    problem = f"{name}: the hub cannot be reached (no route to host) and its cache holds no copy"
+    problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"
     with refused(problem, f"work offline with a local file or folder{local}, or with quickstart"):
         hub_splits(name, None)
 
@@ -190,7 +190,7 @@ def test_what_the_hub_gives_is_returned(monkeypatch):
         RuntimeError("it is not there"),
     ],
 )
-def test_what_the_hub_refuses_is_told_in_a_line(error, monkeypatch, refused):
+def test_what_the_hub_refuses_is_reported_in_a_line(error, monkeypatch, refused):
     def fail(*_):
         raise error
 

@@ -503,7 +503,7 @@ def test_rows_are_generated_for_the_quickstart_only(write, refused):
 def test_the_hub_out_of_reach(name, monkeypatch, refused, tmp_path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no answer in time")
-    problem = f"{name}: the hub cannot be reached (no answer in time) and its cache holds no copy"
+    problem = f"{name}: the hub cannot be reached (no answer in time), and its cache has no copy"
     with refused(problem, "work offline with a local file or folder, or with quickstart"):
         load_examples(name)
 

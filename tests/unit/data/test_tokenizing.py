@@ -146,7 +146,7 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
         caught.value.problem
         == "the tokenizer fails on the texts: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
     )
-    assert caught.value.remedy == "get the model again: the files of its tokenizer are damaged or do not belong together"
+    assert caught.value.remedy == "download the model again: its tokenizer files are damaged or do not belong together"
 
 
 def test_too_little_memory_is_no_error_of_the_model() -> None:

@@ -146,7 +146,7 @@ def test_an_adapter_that_cannot_be_merged_is_refused_before_training(says, train
     config = peft.PromptTuningConfig(task_type=peft.TaskType.SEQ_CLS, num_virtual_tokens=4)
     trainer = trainer_of(peft.get_peft_model(tiny_model(), config))
     with says(
-        "the adapter (PROMPT_TUNING) cannot be merged into its model, so the model could not be saved",
+        "the adapter (PROMPT_TUNING) cannot be merged into its model, so the trained model could not be saved",
         "use an adapter that can be merged, such as LoRA",
         ModelError,
     ):
@@ -159,7 +159,7 @@ def test_an_adapter_inside_a_model_of_transformers_is_refused(says, trainer_of) 
     model = tiny_model()
     model.add_adapter(peft.LoraConfig(r=4, target_modules=["query"]))
     with says(
-        "the model holds an adapter that was added with add_adapter",
+        "the model contains an adapter that was added with add_adapter",
         "wrap the model instead: model = peft.get_peft_model(model, config)",
         ModelError,
     ):

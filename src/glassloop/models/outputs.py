@@ -1,0 +1,47 @@
+"""What the outputs of a model mean: its task, and its labels by name."""
+
+from __future__ import annotations
+
+import re
+
+from glassloop.errors import ModelError, listed, visible
+from glassloop.models.interfaces import Config
+from glassloop.settings import CLASSES, SCORE, repeated
+
+GENERIC_LABEL = re.compile(r"LABEL_\d+")
+
+
+def task_of(config: Config) -> str:
+    """Return the task of a model: what its config says, else regression for one output and classes for more."""
+    return str(config.problem_type or (SCORE if config.num_labels == 1 else CLASSES))
+
+
+def label_names(config: Config) -> tuple[str, ...]:
+    """Return the names of a model's outputs in their order. Raise `ModelError` if two have the same name."""
+    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    if twice := repeated(names):
+        raise ModelError(
+            f"the model has two outputs with the label {visible(twice[0])}",
+            "give each its own name in id2label and label2id of its config.json",
+        )
+    return names
+
+
+def carried_labels(config: Config) -> tuple[str, ...] | None:
+    """Return the label names a model carries in the order of their numbers; None if they are only LABEL_0, LABEL_1, …"""
+    names = label_names(config)
+    return None if all(GENERIC_LABEL.fullmatch(name) for name in names) else names
+
+
+def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Raise if a model's own labels are not those of the data, in the same order."""
+    if set(carried) == set(wanted) and carried != wanted:
+        raise ModelError(
+            f"{name}: the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}",
+            f"give the data the model's order: --labels {','.join(carried)}",
+        )
+    if carried != wanted:
+        raise ModelError(
+            f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
+            "rename the labels of the data with --labels, or ask for a fresh head with --new_head",
+        )
