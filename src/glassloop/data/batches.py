@@ -115,6 +115,11 @@ class Batches:
         labels = inputs.pop("labels", None)
         return Batch(inputs, labels, mine, len(numbers))
 
+    def first_labels(self) -> Tensor | None:
+        """Return the labels of a batch that holds the first row only; None if rows have none."""
+        first = np.zeros(1, dtype=np.int64)
+        return self.batch(first, first).labels
+
     def read(self, numbers: np.ndarray) -> list[Row]:
         """Return the chosen rows one by one."""
         if self.table is None:

@@ -15,8 +15,8 @@ from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from torch import Tensor
 
-    from glassloop.data.batches import Batches
     from glassloop.models.interfaces import Config
 
 LABEL_KEYS = ("labels", "label", "label_ids")
@@ -69,16 +69,15 @@ def cells_of(cells: pa.Array) -> ArrayLike:
     return numbers
 
 
-def infer_task(config: Config, batches: Batches, say: Callable[[str], None]) -> None:
+def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: Callable[[str], None]) -> None:
     """Set multi-label classification if a row has one number for each label, as transformers does for fractions.
 
-    Raises `DataError` if the labels of the first row do not fit the model's config.
+    `first_labels` reads the labels of the first row. Raise `DataError` if they do not fit the model's config.
     """
     task, num_labels = config.problem_type, int(config.num_labels)
     if task == SEVERAL:
         return
-    first = np.zeros(1, dtype=np.int64)
-    labels = batches.batch(first, first).labels
+    labels = first_labels()
     if labels is None:
         return
     if task == SCORE or num_labels == 1:

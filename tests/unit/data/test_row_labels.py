@@ -60,7 +60,7 @@ def batches_with(cells: list[Any], tokenizer: Any) -> Batches:
 
 def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
     config, said = config_with(3), []
-    infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer), said.append)
+    infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer).first_labels, said.append)
     assert config.problem_type == SEVERAL
     assert said == [f"each row has one number for each of the 3 labels: training as {SEVERAL}"]
 
@@ -68,7 +68,7 @@ def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
 @pytest.mark.parametrize(("num_labels", "task"), [(2, None), (2, CLASSES), (1, None), (1, SCORE), (2, SEVERAL)])
 def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, tiny_tokenizer) -> None:
     config, cells = config_with(num_labels, task), [1, 0] if num_labels > 1 else [0.5, 1.5]
-    infer_task(config, batches_with(cells, tiny_tokenizer), pytest.fail)
+    infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
     assert config.problem_type == task
 
 
@@ -86,7 +86,7 @@ def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, p
     from glassloop.errors import DataError
 
     with says(problem, None, DataError):
-        infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer), pytest.fail)
+        infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
 
 
 def test_a_class_that_the_model_does_not_have_is_named_with_its_row(refused) -> None:
