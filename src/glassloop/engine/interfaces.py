@@ -37,7 +37,7 @@ class RowBatches(BatchSource[Batch], Protocol):
 
     def __len__(self) -> int: ...
 
-    def plan(self, epoch: int = 0) -> list[np.ndarray]:
+    def order(self, epoch: int = 0) -> list[np.ndarray]:
         """Return which rows each batch of an epoch holds."""
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
