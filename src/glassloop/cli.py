@@ -144,8 +144,7 @@ def data_command(
     from glassloop.models.loading import load_config, load_tokenizer
     from glassloop.show.data_overview import show_data
 
-    settings = data_settings(given_for(DataSettings, flags))
-    examples = load_examples(data, **asdict(settings))
+    examples = load_examples(data, **asdict(data_settings(given_for(DataSettings, flags))))
     tokenizer = load_tokenizer(model)
     length = longest_input(tokenizer, load_config(model)) if max_length is None else max_length
     show_data(examples, tokenizer, length, batch_size, TrainingArguments.seed, (data, model))
