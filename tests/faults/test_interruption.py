@@ -257,7 +257,7 @@ def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
     runs.resumes_the_same(run, **settings)
 
 
-@pytest.mark.parametrize("target", ["glassloop.commands.train:write_predictions", "glassloop.commands.train:load_model"])
+@pytest.mark.parametrize("target", ["glassloop.commands.train:write_predictions", "glassloop.assembly:load_model"])
 @pytest.mark.parametrize("name", [TERM, INT])
 def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
     run = runs.new()
