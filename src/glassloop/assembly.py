@@ -13,9 +13,9 @@ from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
-from glassloop.engine.history import versions
 from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.interfaces import Backend
+from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
 from glassloop.measures import refuse_unknown_metric

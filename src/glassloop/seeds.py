@@ -18,8 +18,8 @@ from glassloop.backends.choose import choose_backend, choose_device, launched_pr
 from glassloop.backends.plain import PlainBackend
 from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.data.encoding import lengths_of
-from glassloop.engine.history import versions
 from glassloop.engine.signals import noted_signals
+from glassloop.engine.versions import versions
 from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
 from glassloop.files import absolute_name, user_path, write_text
 from glassloop.gpu_memory import memory_need, runs_at_once

@@ -20,7 +20,7 @@ from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
 from glassloop.arguments import SCHEDULES
 from glassloop.backends.plain import PlainBackend
 from glassloop.compatibility import UNSUPPORTED
-from glassloop.engine import history as recorder
+from glassloop.engine import trackers
 from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
@@ -984,7 +984,7 @@ def test_without_a_name_it_saves_into_its_folder(trainer_of) -> None:
 
 
 def test_a_tracker_that_is_not_installed(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "package_version", lambda name: None)
+    monkeypatch.setattr(trackers, "package_version", lambda name: None)
     with pytest.raises(SettingsError, match="report_to names wandb, which is not installed"):
         trainer_of(report_to="wandb").train()
 
@@ -1010,7 +1010,7 @@ def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.M
             told.append("finish")
 
     monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": Fake})
-    monkeypatch.setattr(recorder, "package_version", lambda name: "1.0")
+    monkeypatch.setattr(trackers, "package_version", lambda name: "1.0")
     trainer = trainer_of(report_to=["wandb"], run_name="my run", eval_strategy="epoch", logging_steps=3, num_train_epochs=2)
     trainer.train()
     name, settings, *logged, last = told

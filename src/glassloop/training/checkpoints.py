@@ -16,7 +16,7 @@ from glassloop.engine.checkpoint import (
     restore_optimizer,
     restore_random,
 )
-from glassloop.engine.history import versions
+from glassloop.engine.versions import versions
 from glassloop.seeding import seed_all
 from glassloop.training.failures import refuse_not_finite_weights
 from glassloop.training.started import StartedTraining

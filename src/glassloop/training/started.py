@@ -11,11 +11,12 @@ from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, collator_repeats, rows_repeat
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint_folder import Shelf
-from glassloop.engine.history import History, Trackers
+from glassloop.engine.history import History
 from glassloop.engine.identity import Identity, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.optimizer import make_optimizers
 from glassloop.engine.saver import BestWeights, Saver
+from glassloop.engine.trackers import Trackers
 from glassloop.errors import SettingsError
 from glassloop.run_folder.layout import CHECKPOINTS_NAME
 from glassloop.seeding import random_states_kept
@@ -98,7 +99,7 @@ class StartedTraining:
         found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
         if parts.backend.processes.is_main and args.trackers:
             name = args.run_name or parts.folder.name
-            found.append(Trackers(args.trackers, parts.folder, name, args.to_dict(), history))
+            found.append(Trackers(args.trackers, parts.folder, name, args.to_dict()))
         if parts.backend.processes.is_main and not parts.quiet:
             found.append(progress_for(parts.plan, args.disable_tqdm, history, parts.metric_title))
         return [*found, *parts.callbacks]

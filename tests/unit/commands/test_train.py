@@ -293,7 +293,7 @@ def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before
     """The same command must work once what was missing is installed."""
     if made_before:
         (tmp_path / "out").mkdir()
-    monkeypatch.setattr("glassloop.engine.history.package_version", lambda name: None)
+    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
     with pytest.raises(SettingsError, match="report_to names trackio, which is not installed"):
         start(report_to="trackio")
     assert [*tmp_path.glob("out/*")] == []

@@ -1,4 +1,4 @@
-"""What a run writes down: history line by line, its description, and everything logged told to the trackers."""
+"""The history of a run, in its state and line by line in its folder."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import accelerate.tracking
 import pytest
 
-from glassloop.engine import history as recorder
-from glassloop.engine.history import History, Trackers, package_version, versions
+from glassloop.engine.history import History
 from glassloop.engine.state import State
 from glassloop.run_folder.layout import HISTORY_NAME
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-# --- history -----------------------------------------------------------------------------------------------------
 
 
 def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
@@ -75,127 +70,3 @@ def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
     history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])
-
-
-# --- trackers ----------------------------------------------------------------------------------------------------
-
-
-class Tracker:
-    """What accelerate's trackers have in common; writes down what it is told."""
-
-    requires_logging_directory = False
-    made: list[Tracker] = []  # noqa: RUF012
-
-    def __init__(self, run_name: str, **options: Any) -> None:
-        self.run_name, self.options, self.told = run_name, options, []
-        Tracker.made.append(self)
-
-    def start(self) -> None:
-        accelerate.logging.get_logger(__name__).debug("as wandb's and trackio's do: an error where there is no state")
-        self.told.append("start")
-
-    def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.told.append(values)
-
-    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        self.told.append((step, values))
-
-    def finish(self) -> None:
-        self.told.append("finish")
-
-
-class InFolder(Tracker):
-    requires_logging_directory = True
-
-
-@pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    Tracker.made = []
-    monkeypatch.setattr(accelerate.PartialState, "_shared_state", {})  # a run on plain torch
-    monkeypatch.delenv("WANDB_DIR", raising=False)
-    classes = {"wandb": Tracker, "tensorboard": InFolder}
-    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", classes)
-    monkeypatch.setattr(recorder, "package_version", lambda name: "1.0")
-
-
-@pytest.mark.usefixtures("known")
-def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
-    history, state = History(None, lambda: 0.1, 4), State()
-    settings = {"learning_rate": 0.1, "seed": 3, "optim": "adamw", "fused": True, "max_length": None}
-    trackers = Trackers(("wandb", "tensorboard"), tmp_path, "my run", settings, history)
-    for listener in (history, trackers):
-        listener.on_fit_start(state)
-    for step in (2, 4):
-        state.step = state.batch = step
-        for listener in (history, trackers):
-            listener.on_log(state, [[1.0 / step, 2.0]])
-    for listener in (history, trackers):
-        listener.on_evaluate(state, {"eval_loss": 0.5})
-        listener.on_fit_end(state)
-    first, second = Tracker.made
-    assert (first.run_name, first.options) == ("my run", {"dir": str(tmp_path)})
-    assert (second.run_name, second.options) == ("my run", {"logging_dir": str(tmp_path)})
-    plain = {name: value for name, value in settings.items() if value is not None}
-    logged = [(entry["step"], {name: value for name, value in entry.items() if name != "step"}) for entry in state.history]
-    assert len(logged) == 3
-    for tracker in (first, second):
-        assert tracker.told == ["start", plain, *logged, "finish"]
-
-
-def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "package_version", lambda name: None)
-    for name in ("tensorboard", "wandb", "trackio"):
-        with says(f"report_to names {name}, which is not installed", f"pip install {name}"):
-            Trackers((name,), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
-
-
-@pytest.mark.usefixtures("known")
-def test_a_tracker_that_cannot_be_loaded(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: Tracker) -> None:
-        raise ModuleNotFoundError("No module named 'half_of_it'")
-
-    monkeypatch.setattr(Tracker, "start", start)
-    problem = "report_to names wandb, which cannot be loaded: No module named 'half_of_it'"
-    with says(problem, "pip install wandb"):
-        Trackers(("wandb",), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
-
-
-@pytest.mark.usefixtures("known")
-def test_wandbs_files_go_where_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_DIR", "elsewhere")
-    Trackers(("wandb",), tmp_path, "run", {}, History(None, lambda: 0.1, 1))
-    assert Tracker.made[0].options == {}
-
-
-def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:
-    from glassloop.arguments import TRACKERS
-
-    for name in TRACKERS:
-        assert name == "none" or name in accelerate.tracking.LOGGER_TYPE_TO_CLASS
-
-
-# --- versions ----------------------------------------------------------------------------------------------------
-
-
-def test_versions() -> None:
-    found = versions()
-    assert {"python", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy"} <= {*found}
-    assert package_version("torch") == found["torch"]
-    assert package_version("no-such-package-anywhere") is None
-
-
-def test_wandb_is_offline_unless_there_is_an_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
-
-    from glassloop.engine.history import History, Trackers
-
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("WANDB_MODE", "unset")
-    monkeypatch.delenv("WANDB_MODE")
-    Trackers((), tmp_path, "run", {}, History(None, lambda: 0.0, 1))
-    assert os.environ["WANDB_MODE"] == "offline"
-    monkeypatch.delenv("WANDB_MODE")
-    monkeypatch.setenv("WANDB_API_KEY", "x")
-    Trackers((), tmp_path, "run", {}, History(None, lambda: 0.0, 1))
-    assert "WANDB_MODE" not in os.environ

@@ -1,0 +1,61 @@
+"""Report the history of a run to experiment trackers, such as TensorBoard or wandb, through Accelerate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.state import State
+from glassloop.engine.versions import package_version
+from glassloop.errors import SettingsError
+
+
+class Trackers(Callback):
+    """Reports each new entry of `state.history`. Never asks for an account: wandb runs offline without one."""
+
+    def __init__(self, names: tuple[str, ...], folder: Path, run_name: str, settings: Mapping[str, object]) -> None:
+        from accelerate import PartialState
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        PartialState()  # Accelerate's trackers write to its log, which needs this
+        self.trackers = []
+        if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()):
+            os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
+        plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
+        for name in names:
+            kind = LOGGER_TYPE_TO_CLASS.get(name)
+            if kind is None or not package_version(name):
+                raise SettingsError(f"report_to names {name}, which is not installed", f"pip install {name}")
+            options = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
+            if name == "wandb" and "WANDB_DIR" not in os.environ:
+                options["dir"] = str(folder)  # else wandb writes to the current directory
+            try:
+                tracker = kind(run_name, **options)
+                tracker.start()
+            except ImportError as error:
+                raise SettingsError(
+                    f"report_to names {name}, which cannot be imported: {error}", f"pip install {name}"
+                ) from error
+            tracker.store_init_configuration(plain)
+            self.trackers.append(tracker)
+
+    def report(self, state: State) -> None:
+        """Report the latest entry of the history."""
+        figures = {name: value for name, value in state.history[-1].items() if name != "step"}
+        for tracker in self.trackers:
+            tracker.log(figures, step=state.step)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        """Report a logged step."""
+        self.report(state)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Report an evaluation."""
+        self.report(state)
+
+    def on_fit_end(self, state: State) -> None:
+        """Close the trackers."""
+        for tracker in self.trackers:
+            tracker.finish()
