@@ -1,4 +1,4 @@
-"""A loss of one's own, as an argument: focal loss, which looks harder at rows the model gets wrong.
+"""Train with a custom loss: focal loss, which gives more weight to the rows that the model gets wrong.
 
 python examples/custom_loss.py [steps]
 """
@@ -12,7 +12,7 @@ from glassloop import Trainer, TrainingArguments, encode, load_examples, load_mo
 
 
 def focal_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """One loss a row; Glassloop takes the mean over all rows of a step, whatever the batches and processes."""
+    """Return one loss per row. Glassloop takes the mean over all rows of a step, over all batches and processes."""
     losses = cross_entropy(logits, labels, reduction="none")
     return (1 - torch.exp(-losses)) ** 2 * losses
 

@@ -1,4 +1,4 @@
-"""Gradients in one's own hands: noise added before clipping, and a record of which layer learns how much.
+"""Change gradients before clipping: add noise, and record the gradient norm of each layer.
 
 python examples/gradients.py [steps]
 """
@@ -14,7 +14,7 @@ norms: Counter[str] = Counter()
 
 
 def noisy(model: torch.nn.Module) -> None:
-    """Called after the backward passes of a step and before clipping, once a step, whatever the accumulation."""
+    """Add noise. Glassloop calls this once per step, after all backward passes and before clipping."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             parameter.grad.add_(torch.randn_like(parameter.grad), alpha=1e-6)

@@ -1,4 +1,4 @@
-"""A learning rate for each layer: lower layers change less than the head. The loop is the same `fit`, put together by hand.
+"""Use a different learning rate for each layer, with the bare loop: `fit` and the parts around it.
 
 python examples/layer_rates.py [steps]
 """

@@ -1,4 +1,7 @@
-"""One batch alone: two texts, one step, and what it changed. python examples/one_batch.py"""
+"""Train on a single batch of two texts and print the loss before and after.
+
+python examples/one_batch.py
+"""
 
 import torch
 

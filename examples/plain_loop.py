@@ -1,4 +1,7 @@
-"""The shortest honest fine-tune: a plain `for` over batches, nothing hidden. python examples/plain_loop.py [rows]"""
+"""Fine-tune with a plain `for` loop over batches.
+
+python examples/plain_loop.py [rows]
+"""
 
 import sys
 
@@ -16,7 +19,7 @@ from glassloop import (
     make_scheduler,
 )
 
-# Data: texts -> ids -> batches
+# Data: from texts to token ids to batches
 examples = load_examples("quickstart", rows=int(sys.argv[1]) if len(sys.argv) > 1 else 2400)
 tokenizer = load_tokenizer("quickstart")
 encoded = encode(examples, tokenizer, max_length=128)
@@ -43,7 +46,7 @@ for epoch in range(num_epochs):
         if number % 10 == 0:
             print(f"epoch {epoch + 1}, batch {number}/{len(train)}: loss {loss.item():.4f}", flush=True)
 
-# Evaluation: every row once
+# Evaluation: every row counts once
 metric = load_metric("glue", "mrpc")
 model.eval()
 for batch in validation.epoch():
