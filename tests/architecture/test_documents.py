@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -199,6 +201,43 @@ def test_links_are_found() -> None:
     text = "[a](b.md) ![c](d.png 'e') <img src=\"f.png\">\n[g]: h.md\n`[i](j)`\n```\n[k](l)\n```\n[m](n.md#o)"
     assert sorted(links_of(text)) == ["b.md", "d.png", "f.png", "h.md", "n.md#o"]
     assert anchors_of("# One Two!\n## `code` & more\n# One two\n```\n# no\n```") == {"one-two", "code--more", "one-two-1"}
+
+
+# --- code, settings and names ------------------------------------------------------------------------------------
+
+
+def blocks_of(path: Path, language: str) -> list[str]:
+    """Return the code blocks of a document that are written in `language`."""
+    found = FENCE.finditer(path.read_text(encoding="utf-8"))
+    return [block["code"] for block in found if block["language"].strip() == language]
+
+
+def test_python_in_documents_imports_public_names() -> None:
+    for path in DOCUMENTS:
+        for code in blocks_of(path, "python"):
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.ImportFrom) and node.module == "glassloop":
+                    unknown = [alias.name for alias in node.names if alias.name not in PUBLIC]
+                    assert not unknown, f"{name_of(path)} imports {unknown} from glassloop"
+
+
+def test_settings_files_in_documents_are_valid() -> None:
+    for path in DOCUMENTS:
+        for code in blocks_of(path, "toml"):
+            found = tomllib.loads(code)
+            TrainingArguments(**found.get("training", {}))
+            DataSettings(**found.get("data", {}))
+
+
+def test_files_and_commands_of_the_project_that_documents_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    lost = []
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        files = re.findall(r"`(?:python )?((?:src|tests|benchmarks|tools|examples|docs)/[\w./-]+)", text)
+        lost += [f"{name_of(path)}: {name}" for name in files if not (ROOT / name).exists()]
+        lost += [f"{name_of(path)}: make {name}" for name in re.findall(r"`make ([a-z-]+)", text) if name not in targets]
+    assert not lost
 
 
 # --- the site ----------------------------------------------------------------------------------------------------
