@@ -1,4 +1,4 @@
-"""Everything Glassloop raises on purpose: what is wrong, where, what to do, and the exit code that says so."""
+"""The errors Glassloop raises on purpose: what is wrong, where, what to do, and the exit status."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ from typing import TextIO
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these in words only
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these as text only
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote worker", "remote process exited")
 
 
 class GlassloopError(Exception):
-    """Something a person can put right: `problem` says what is wrong and where, `remedy` what to do, on a line each."""
+    """An error the user can correct.
+
+    Args:
+        problem: What is wrong, and where.
+        remedy: What to do about it.
+
+    Attributes:
+        exit_code: The exit status of the command when this error ends it.
+    """
 
     area = "error"
     exit_code = 1
 
     def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem, remedy)  # the arguments, so that an error can travel between processes
+        super().__init__(problem, remedy)  # both arguments, so that the error can be pickled between processes
         self.problem = printable(problem)
         self.remedy = printable(remedy)
 
@@ -35,77 +43,78 @@ class GlassloopError(Exception):
 
 
 class SettingsError(GlassloopError):
-    """A setting, an argument or a combination of them that cannot be meant."""
+    """A setting, an argument or a combination of them is not allowed."""
 
     area = "settings"
     exit_code = 2
 
 
 class DataError(GlassloopError):
-    """Data that is refused."""
+    """The data cannot be used."""
 
     area = "data"
     exit_code = 3
 
 
 class ModelError(GlassloopError):
-    """A model, tokenizer or checkpoint that is refused."""
+    """A model, tokenizer or checkpoint cannot be used."""
 
     area = "model"
     exit_code = 4
 
 
 class DivergedError(GlassloopError):
-    """A loss, gradient or weight that is not finite."""
+    """A loss, gradient or weight is not finite."""
 
     area = "diverged"
     exit_code = 5
 
 
 class LockedError(GlassloopError):
-    """Another run holds the folder."""
+    """Another process is using the run folder."""
 
     area = "locked"
     exit_code = 7
 
 
 class ResourceError(GlassloopError):
-    """Disk, memory or permission that a run needs and does not have."""
+    """Disk space, memory or a permission is missing."""
 
     area = "resources"
     exit_code = 6
 
 
 class TooLargeError(ResourceError):
-    """A batch that the memory is not enough for: other settings are needed, not more room."""
+    """A batch does not fit into memory: the settings must change."""
 
 
 class LostProcessError(ResourceError):
-    """Another process of the same run has ended."""
+    """Another process of the same run ended first."""
 
 
 def no_memory(error: BaseException) -> bool:
-    """Whether memory was not enough, on whatever device."""
+    """Return whether an error means that a device ran out of memory."""
     return isinstance(error, MemoryError) or any(part in str(error) for part in ("out of memory", "can't allocate memory"))
 
 
 def resource_error(error: BaseException) -> ResourceError | None:
-    """A full disk, a missing permission, too little memory or a lost process, whoever found out; None for any other error."""
+    """Return a full disk, a missing permission, a lack of memory or a lost process as a `ResourceError`; else None."""
     text = str(error)
     if isinstance(error, OSError) and error.errno in FORBIDDEN:
         where = f"{error.filename}: " if error.filename else ""
         return ResourceError(where + str(error.strerror), "ask the owner for permission, or use another path")
     if getattr(error, "errno", None) in DISK or any(os.strerror(number) in text for number in DISK):
-        return ResourceError(text, "make room on the disk, or write to another one")
+        return ResourceError(text, "free some disk space, or write to another disk")
     if no_memory(error):
         return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
     if isinstance(error, RuntimeError) and any(part in text for part in LOST):
-        return LostProcessError("another process has ended, so this one ends too", "see its message, then resume with --resume")
+        problem = "another process of this run ended, so this one stops too"
+        return LostProcessError(problem, "see its message, then resume with --resume")
     return None
 
 
 def visible(value: object, limit: int = 80) -> str:
-    """`value` in double quotes on one line: control characters shown as escapes, long text cut with an ellipsis."""
+    """Return `value` in double quotes on one line, with control characters escaped and long text shortened."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -113,34 +122,46 @@ def visible(value: object, limit: int = 80) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with every control character (line ends, terminal escapes) or half a character written as a visible escape."""
+    """Return `text` with control characters (line breaks, terminal escapes) and lone surrogates written as escapes."""
     return UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def say(line: str) -> None:
-    """One line for a person on standard error. A terminal that is gone ends nothing."""
+    """Print one line on standard error. A closed terminal is ignored."""
     with suppress(OSError):
         show(f"glassloop: {line}", sys.stderr)
 
 
 def show(line: str, stream: TextIO | None = None) -> None:
-    """Print one line, by default on standard output; no character of it can control the terminal."""
+    """Print one line, by default on standard output, with control characters escaped."""
     print(printable(line), file=stream or sys.stdout, flush=True)
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:
-    """`a, b, c`, and how many more there are beyond `limit`."""
+    """Return `a, b, c`, and how many more names there are beyond `limit`."""
     every = [printable(str(name)) for name in names]
     rest = len(every) - limit
     return ", ".join(every[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def counted(number: int, one: str, several: str) -> str:
-    """`1 row is` or `2,000 rows are`."""
+    """Return `1 row` or `2,000 rows`: the number with the noun in its singular or plural."""
     return f"{number:,} {one if number == 1 else several}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "nearest"?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(islice(known, 1000)), n=1, cutoff=0.6)  # comparing takes long
-    return f"; did you mean {visible(near[0])}?" if near else ""
+    """Return `; did you mean "closest"?`, or nothing if no known name is similar."""
+    near = closest(name, known)
+    return f"; did you mean {visible(near)}?" if near else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name most similar to `name`, or None if none is similar."""
+    near = difflib.get_close_matches(name, list(islice(known, 1000)), n=1, cutoff=0.6)  # comparing is slow
+    return near[0] if near else None
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Return `a, b or c`."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
