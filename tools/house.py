@@ -23,7 +23,7 @@ WIDTH = 118
 FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
-        *("errors", "settings", "arguments", "settings_file", "files", "cache"),
+        *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
         *("hub", "lock", "claim", "records", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
@@ -45,7 +45,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "__main__", "__init__"),
+    "ROOF": ("cli", "options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glassloop.arguments import TrainingArguments as TrainingArguments
@@ -38,8 +38,13 @@ if TYPE_CHECKING:
     from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.predictor import Predictor as Predictor
     from glassloop.run_folder.record import Plan as Plan
+    from glassloop.run_folder.seeds_json import SeedRecord as SeedRecord
+    from glassloop.run_folder.seeds_json import SeedsRecord as SeedsRecord
     from glassloop.seeding import seed_all as seed_all
+    from glassloop.seeds import resume_seeds as resume_seeds
+    from glassloop.seeds import train_seeds as train_seeds
     from glassloop.settings import DataSettings as DataSettings
+    from glassloop.settings_file import RunSettings as RunSettings
     from glassloop.trainer import EvalPrediction as EvalPrediction
     from glassloop.trainer import Trainer as Trainer
 
@@ -63,6 +68,9 @@ PUBLIC = {
     "PlainBackend": "backends.plain",
     "Plan": "run_folder.record",
     "Predictor": "predictor",
+    "RunSettings": "settings_file",
+    "SeedRecord": "run_folder.seeds_json",
+    "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
     "Trainer": "trainer",
     "TrainingArguments": "arguments",
@@ -80,14 +88,16 @@ PUBLIC = {
     "make_scheduler": "engine.optimizer",
     "metrics_for": "metrics",
     "padding_waste": "data.order",
+    "resume_seeds": "seeds",
     "run_over": "engine.evaluate",
     "seed_all": "seeding",
+    "train_seeds": "seeds",
     "train_step": "engine.loop",
 }
 __all__ = ["__version__", *PUBLIC]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in PUBLIC:
         raise AttributeError(f"module 'glassloop' has no attribute {name!r}")
     return getattr(import_module(f"glassloop.{PUBLIC[name]}"), name)

@@ -1,21 +1,19 @@
-"""The command: outside words into calls, errors into exit codes. No logic, and nothing heavy imported before it is needed."""
+"""The command line: options into calls, errors into exit statuses. Heavy packages are imported when a command needs them."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
 from glassloop import __version__
 from glassloop.arguments import TrainingArguments
-from glassloop.errors import GlassloopError, SettingsError, printable, resource_error, show
-from glassloop.processes import launch, report
-from glassloop.settings import DataSettings, data_settings, refuse_invalid_bytes
+from glassloop.errors import GlassloopError, resource_error, show
+from glassloop.options import given_for, with_resume_value, with_settings
+from glassloop.processes import report
+from glassloop.settings import DataSettings, refuse_invalid_bytes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,19 +22,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+DATA_HELP = "Data to {}: a file, a folder, glue/mrpc, quickstart, or a hub name."
+MODEL_HELP = "Model: a folder, a hub name, or quickstart."
+DEVICE_HELP = "Device: cuda, mps, cpu, or auto."
 
 
 def main() -> None:
-    """Run the command; an error of ours is two lines on standard error and its exit code, without a traceback."""
+    """Run the command. An error prints two lines on standard error and sets the exit status, without a traceback."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    for place, argument in enumerate(arguments):
-        if argument == "--resume" and (place + 1 == len(arguments) or arguments[place + 1].startswith("--")):
-            arguments[place] = "--resume=newest"
+    debug = len(arguments) < len(sys.argv) - 1
     try:
         refuse_invalid_bytes(arguments)
-        app(args=arguments, prog_name="glassloop")
+        app(args=with_resume_value(arguments), prog_name="glassloop", obj=debug)
     except GlassloopError as error:
-        if len(arguments) < len(sys.argv) - 1:
+        if debug:
             traceback.print_exc()
         report(error)
         sys.exit(error.exit_code)
@@ -44,72 +43,14 @@ def main() -> None:
         sys.exit(130)
     except Exception as raised:
         found = resource_error(raised)
-        if found is None or len(arguments) < len(sys.argv) - 1:
+        if found is None or debug:
             raise
         report(found)
         sys.exit(found.exit_code)
 
 
-class NoNumber(str):
-    """What was given where a number is asked for."""
-
-
-def number_or_text(kind: type) -> Callable[[str], Any]:
-    """Reads a number; what is none stays text, so that the settings can say all that is wrong with them at once."""
-
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            return NoNumber(text)
-
-    return read
-
-
-NUMBERS: dict[Any, dict[str, Any]] = {
-    hint: {"parser": number_or_text(kind), "metavar": name}
-    for kind, name in ((int, "INTEGER"), (float, "FLOAT"))
-    for hint in (kind, kind | None)
-}
-
-
-NAMES = str | tuple[str, ...] | None  # from Python; a flag takes them as one text, with commas
-
-
-def with_settings(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a flag for every field of the dataclasses `kinds`: name, type, default and help are the field's.
-
-    The command gets only what was given on the command line, so that a file of settings can fill the rest.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        own = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
-        for kind in kinds:
-            hints = {name: str | None if hint == NAMES else hint for name, hint in get_type_hints(kind).items()}
-            for entry in fields(kind):
-                if all(entry.name != known.name for known in own):
-                    shown = False if entry.default is None else str(entry.default)
-                    both = f"/--no-{entry.name}" if hints[entry.name] in (bool, bool | None) else ""  # a file may say yes
-                    number: dict[str, Any] = NUMBERS.get(hints[entry.name], {})
-                    option = typer.Option(f"--{entry.name}{both}", help=entry.metadata["help"], show_default=shown, **number)
-                    annotation: Any = Annotated[(hints[entry.name] | None, option)]
-                    keyword = inspect.Parameter.KEYWORD_ONLY
-                    own.append(inspect.Parameter(entry.name, keyword, default=None, annotation=annotation))
-        command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-        command.__annotations__ = {entry.name: entry.annotation for entry in own}
-        return command
-
-    return decorate
-
-
-def given_for(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given and that belong to `kind`."""
-    names = [entry.name for entry in fields(kind)]
-    return {name: value for name, value in flags.items() if name in names and value is not None}
-
-
-def say_version(wanted: bool) -> None:
+def show_version(wanted: bool) -> None:
+    """Print the version and exit, if wanted."""
     if wanted:
         show(f"glassloop {__version__}")
         raise typer.Exit
@@ -118,183 +59,162 @@ def say_version(wanted: bool) -> None:
 @app.callback()
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=say_version, is_eager=True, help="Say the version and leave.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Fine-tune pretrained transformer encoders on texts and pairs of texts.
 
-    --debug, anywhere, shows the traceback of an error.
+    Add --debug anywhere to show the traceback of an error.
     """
 
 
 @app.command("data")
 @with_settings(DataSettings)
 def data_command(
-    data: Annotated[str, typer.Argument(help="quickstart, glue/mrpc, a file, a folder, or a hub name.")] = "quickstart",
-    model: Annotated[
-        str, typer.Option("--model", help="Whose tokenizer to use: quickstart, a folder, a hub name.")
-    ] = "quickstart",
-    max_length: Annotated[int | None, typer.Option("--max_length", help="Most tokens a row may have.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch_size", help="Rows in a batch, for the padding figures.")] = 8,
-    **flags: Any,
+    data: Annotated[str, typer.Argument(help=DATA_HELP.format("show"))] = "quickstart",
+    model: Annotated[str, typer.Option("--model", help="Model whose tokenizer to use.")] = "quickstart",
+    max_length: Annotated[int | None, typer.Option("--max_length", help="Maximum number of tokens per row.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size for the padding figures.")] = 8,
+    **options: object,
 ) -> None:
-    """Show a data set as the model will see it: splits, labels, lengths, padding, one row token by token."""
-    from glassloop.data.sources import load_examples
-    from glassloop.models.inputs import longest_input
-    from glassloop.models.loading import load_config, load_tokenizer
-    from glassloop.show.data_overview import show_data
+    """Show a data set as the model will see it: splits, labels, lengths, padding, and one row token by token."""
+    from glassloop.commands.data import describe_data
 
-    examples = load_examples(data, **asdict(data_settings(given_for(DataSettings, flags))))
-    tokenizer = load_tokenizer(model)
-    length = longest_input(tokenizer, load_config(model)) if max_length is None else max_length
-    show_data(examples, tokenizer, length, batch_size, TrainingArguments.seed, (data, model))
+    describe_data(data, model, max_length, batch_size, given_for(DataSettings, options))
 
 
 @app.command("train")
 @with_settings(TrainingArguments, DataSettings)
 def train_command(
-    data: Annotated[str | None, typer.Argument(help="quickstart, glue/mrpc, a file, a folder, or a hub name.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
-    config: Annotated[str | None, typer.Option("--config", help="A TOML file of settings; flags go before it.")] = None,
-    new_head: Annotated[bool, typer.Option("--new_head", help="A fresh head even where the model has one.")] = False,
-    resume: Annotated[str | None, typer.Option("--resume", help="Resume this run folder; no value: --output_dir.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="With --resume: start again; old checkpoints are kept.")] = False,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes to train with on this machine.")] = 1,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Number of random seeds, from --seed on.")] = None,
-    seeds_at_once: Annotated[int | None, typer.Option("--seeds_at_once", min=1, help="Seeds side by side.")] = None,
-    **flags: Any,
+    context: typer.Context,
+    data: Annotated[str | None, typer.Argument(help=DATA_HELP.format("train on"))] = None,
+    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", help="TOML file with settings. Command-line options override it.")
+    ] = None,
+    new_head: Annotated[
+        bool, typer.Option("--new_head", help="Replace the classification head of a model that has one.")
+    ] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Resume this run folder. Without a value, resume --output_dir.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="With --resume, start again from step 0. Old checkpoints are kept.")
+    ] = False,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Number of processes on this machine.")] = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            help="Number of random seeds to train with, starting at --seed. Reports mean and standard deviation.",
+        ),
+    ] = None,
+    seeds_at_once: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds_at_once", min=1, help="Number of seeds to train at the same time. Default: as many as fit on the GPU."
+        ),
+    ] = None,
+    **options: object,
 ) -> None:
-    """Fine-tune a model on a data set, evaluate it, and write everything to a run folder."""
-    from glassloop.commands.train import look_first
-    from glassloop.engine.signals import leave_on_signal
-    from glassloop.settings_file import check_settings, read_config
+    """Fine-tune a model on a data set, evaluate it, and write the results to a run folder."""
+    from glassloop.commands.train import train
+    from glassloop.settings_file import GivenSettings, read_settings
 
-    leave_on_signal()
-    written = read_config(config)
-    training = written["training"] | given_for(TrainingArguments, flags)
-    settings = written["data"] | given_for(DataSettings, flags)
-    if resume is None:
-        check_settings(training, settings)
-    elif unread := [f"{name} is {value!r}, not a number" for name, value in flags.items() if isinstance(value, NoNumber)]:
-        raise SettingsError("; ".join(unread), "glassloop train --help lists every setting")  # the rest goes with the run's own
-    source, name = data or written["source"], model or written["model"]
-    if seeds is not None or seeds_at_once is not None:
-        from glassloop.seeds import train_seeds
-
-        given = {"source": source, "model": name, "training": training, "data": settings, "new_head": new_head}
-        resumed: dict[str, Any] = {"resume": resume, "restart": restart}
-        train_seeds(given, count=seeds, at_once=seeds_at_once, processes=processes, config=config, **resumed)
-        return
-    if processes > 1:
-        if resume is None:
-            look_first(source or "quickstart", name or "quickstart", settings)
-        launch(processes)
-    from glassloop.commands.train import train_run
-
-    train_run(source, name, training, settings, new_head=new_head, resume=resume, restart=restart)
+    training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
+    given = read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head))
+    train(
+        given,
+        resume,
+        restart=restart,
+        processes=processes,
+        seeds=seeds,
+        seeds_at_once=seeds_at_once,
+        debug=bool(context.obj),
+    )
 
 
 @app.command("evaluate")
 @with_settings(DataSettings)
 def evaluate_command(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")],
-    data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
+    run: Annotated[str, typer.Argument(help="Folder of a run or of a model.")],
+    data: Annotated[str | None, typer.Argument(help="Data to evaluate on. Default: the data of the run.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Split to evaluate. Default: every validation split.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
-    batch_size: Annotated[int, typer.Option("--batch_size", min=1, help="Rows in a batch.")] = 64,
+    device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
+    batch_size: Annotated[int, typer.Option("--batch_size", min=1, help="Batch size.")] = 64,
     positive_label: Annotated[
         str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: that of the run.")
     ] = None,
-    **flags: Any,
+    **options: object,
 ) -> None:
-    """Score a trained model on a split, beside the majority baseline."""
+    """Evaluate a trained model on a split, next to a majority or mean baseline."""
     from glassloop.commands.evaluate import evaluate_run
 
-    evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, flags), positive_label)
+    evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, options), positive_label)
 
 
 @app.command("predict")
 def predict_command(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")],
-    text: Annotated[str | None, typer.Argument(help="A text.")] = None,
-    text_pair: Annotated[str | None, typer.Argument(help="The second text of a pair.")] = None,
-    file: Annotated[str | None, typer.Option("--file", help="Predict every row of a data file instead.")] = None,
-    out: Annotated[str | None, typer.Option("--out", help="Where to: .csv, .tsv or .jsonl.")] = None,
-    text_column: Annotated[str | None, typer.Option("--text", help="Column of the text; by default the run's.")] = None,
-    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column of the second text.")] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Sign between the columns of the file.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")] = "auto",
+    run: Annotated[str, typer.Argument(help="Folder of a run or of a model.")],
+    text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
+    text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
+    file: Annotated[str | None, typer.Option("--file", help="Data file to predict instead, row by row.")] = None,
+    out: Annotated[str | None, typer.Option("--out", help="Output file: .csv, .tsv or .jsonl.")] = None,
+    text_column: Annotated[str | None, typer.Option("--text", help="Column with the text. Default: that of the run.")] = None,
+    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Column delimiter.")] = None,
+    device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
 ) -> None:
-    """Predict one text or pair, or every row of a file."""
-    from glassloop.commands.predict import predict_file, predict_text
+    """Predict one text or pair of texts, or every row of a file."""
+    from glassloop.commands.predict import predict
 
-    if file is not None:
-        predict_file(run, file, out, text_column, pair_column, delimiter, device)
-    else:
-        predict_text(run, text, text_pair, device)
+    predict(run, text, text_pair, file, out, text_column, pair_column, delimiter, device)
 
 
 @app.command("init")
 @with_settings(DataSettings)
 def init_command(
-    data: Annotated[str, typer.Argument(help="The data to train on.")] = "quickstart",
-    model: Annotated[str, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = "quickstart",
-    out: Annotated[str, typer.Option("--out", help="The file to write.")] = "run.toml",
-    **flags: Any,
+    data: Annotated[str, typer.Argument(help=DATA_HELP.format("train on"))] = "quickstart",
+    model: Annotated[str, typer.Option("--model", help=MODEL_HELP)] = "quickstart",
+    out: Annotated[str, typer.Option("--out", help="File to write.")] = "run.toml",
+    **options: object,
 ) -> None:
-    """Look at the data and write a commented file of settings for glassloop train --config."""
-    from glassloop.commands.init import write_config
+    """Inspect the data and write a commented settings file for glassloop train --config."""
+    from glassloop.commands.init import write_template
 
-    write_config(data, model, out, given_for(DataSettings, flags))
+    write_template(data, model, out, given_for(DataSettings, options))
 
 
 @app.command("eject")
 def eject_command(
-    run: Annotated[str, typer.Argument(help="The folder of a run.")],
-    out: Annotated[str | None, typer.Option("--out", help="A new folder; by default RUN/ejected.")] = None,
+    run: Annotated[str, typer.Argument(help="Folder of a run.")],
+    out: Annotated[str | None, typer.Option("--out", help="New folder to write to. Default: RUN/ejected.")] = None,
 ) -> None:
-    """Write a run as one plain PyTorch file that ends in the same weights."""
-    from glassloop.commands.eject import eject_run
-    from glassloop.files import user_path
+    """Write a run as one plain PyTorch script that ends in the same weights."""
+    from glassloop.commands.eject import eject
 
-    folder = user_path(run)
-    script = eject_run(folder, user_path(out) if out else folder / "ejected")
-    show(f"wrote {script}; run it in its folder: python {script.name}")
+    eject(run, out)
 
 
 @app.command("verify")
 @with_settings(DataSettings)
 def verify_command(
-    what: Annotated[str, typer.Argument(help="The folder of a run, or data as for train.")] = "quickstart",
-    model: Annotated[str | None, typer.Option("--model", help="quickstart, a folder, or a hub name.")] = None,
-    **flags: Any,
+    what: Annotated[str, typer.Argument(help="Folder of a run, or data as for train.")] = "quickstart",
+    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    **options: object,
 ) -> None:
-    """Show, on your own model and data, that doors, accumulation, processes and resume agree."""
+    """Check that all backends, process counts and resume give equal results on your model and data."""
     from glassloop.commands.verify import verify
 
-    if not verify(what, model, given_for(DataSettings, flags)):
+    if not verify(what, model, given_for(DataSettings, options)):
         raise typer.Exit(1)
 
 
 @app.command()
 def doctor() -> None:
-    """Look at this machine: Python, torch, devices, bf16, packaged model, hub, disk; and what to do."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Check this machine (Python, torch, devices, bf16, packaged model, hub, disk) and suggest improvements."""
+    from glassloop.commands.doctor import check_machine
 
-    from glassloop.machine import BAD, examine
-
-    findings = examine()
-    styles = {"good": ("✓", "green"), "fair": ("!", "yellow"), "bad": ("✗", "red")}
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", "what", "found", "what to do"):
-        table.add_column(name, overflow="fold")
-    for finding in findings:
-        sign, style = styles[finding.state]
-        table.add_row(
-            Text(sign, style=style), finding.name, Text(printable(finding.found)), Text(printable(finding.remedy), style="dim")
-        )
-    Console().print(table)
-    if any(finding.state == BAD for finding in findings):
+    if not check_machine():
         raise typer.Exit(1)

@@ -1,297 +1,251 @@
-"""The same run with several seeds, each in a process of its own: side by side where a GPU has room, then mean and deviation."""
+"""One training repeated with several random seeds, each in a process of its own; on a GPU, several at a time."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from glassloop.arguments import TrainingArguments
 from glassloop.assembly import assemble
-from glassloop.backends.choose import choose_backend, choose_device, launched_processes
+from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.plain import PlainBackend
-from glassloop.claim import free_folder, refuse_taken, remove_if_empty, resumed_folder
+from glassloop.children import Child, Children
+from glassloop.claim import free_folder, refuse_taken, remove_if_empty
 from glassloop.data.encoding import lengths_of
-from glassloop.engine.signals import noted_signals
+from glassloop.engine.signals import leave, noted_signals
 from glassloop.engine.versions import versions
-from glassloop.errors import GlassloopError, ModelError, SettingsError, counted, show
-from glassloop.files import absolute_name, user_path, write_text
+from glassloop.errors import GlassloopError, SettingsError, counted, show
+from glassloop.files import absolute_name, user_path
 from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
-from glassloop.records import decoded, read_json
-from glassloop.run_folder.layout import CHECKPOINTS_NAME, SEEDS_CONFIG_NAME, SEEDS_NAME, is_run
+from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.run_json import read_run
-from glassloop.settings import DataSettings
-from glassloop.show.progress import Several
-from glassloop.show.seeds import measures_of, show_seeds, summary
+from glassloop.run_folder.seeds_json import (
+    FAILED,
+    STOPPED,
+    MeasuresRecord,
+    SeedRecord,
+    SeedsRecord,
+    is_seeds_folder,
+    read_seeds,
+    write_seeds,
+)
+from glassloop.settings_file import RunSettings, write_settings
+from glassloop.show.progress import SeedsProgress
+from glassloop.show.seeds import scores_line
 
-PROGRAM = [sys.executable, "-m", "glassloop"]
-OURS = ("--seeds", "--seeds_at_once", "--seed", "--output_dir", "--resume")  # what each child gets in its own way, or not
 POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class SeedsSettings:
-    """What every seed is trained with."""
-
-    source: str | None
-    model: str | None
-    training: TrainingArguments
-    data: DataSettings
-    new_head: bool
-
-
-@dataclass(frozen=True)
-class SeedsRecord:
-    """What seeds.json must hold for seeds to be resumed."""
-
-    words: tuple[str, ...]
-    directory: str  # where they were started: words may name relative paths
-    settings: SeedsSettings
-    seeds: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        if not self.seeds or not all(seed.isdecimal() for seed in self.seeds):
-            raise ValueError("seeds are missing, or are not numbers")
-
-
-@dataclass(frozen=True)
-class Child:
-    """One seed under way."""
-
-    seed: int
-    process: subprocess.Popen[bytes]
-    log_start: int  # where its words begin in the log
-
-
 def train_seeds(
-    given: dict[str, Any],
-    *,
-    count: int | None,
-    at_once: int | None,
-    processes: int,
-    config: str | None,
-    resume: str | None,
-    restart: bool = False,
-) -> None:
-    """Train with `count` seeds. `given` is what train_run is given: source, model, training, data, new_head."""
-    if count is None:
-        raise SettingsError("seeds_at_once is given without seeds", "say how many: --seeds 5")
-    if processes > 1 or launched_processes() > 1:
-        raise SettingsError("seeds and several processes cannot be combined", "omit --processes: each seed has its own")
-    if restart:
-        raise SettingsError(
-            "seeds and restart cannot be combined", "restart the run of one seed: --resume RUN/seed-1 --restart"
-        )
-    words = without(sys.argv[1:], OURS)
-    if resume is None:
-        folder, record = new_record(given, words, count)
-    else:
-        folder, record = stored_record(resume, given["training"], words, count)
-    settings, seeds = record["settings"], [int(seed) for seed in record["seeds"]]
-    todo = [seed for seed in seeds if record["seeds"][str(seed)]["status"] != "finished"]
-    for seed in seeds:
-        if seed not in todo:
-            say(f"seed {seed} is finished: {folder / f'seed-{seed}'}")
-    width, num_steps = 1, 0
-    if todo:
-        args = TrainingArguments(**{**settings["training"], "seed": todo[0]})
-        try:
-            need, num_steps = look_at_all(settings, args)
-        except BaseException:
-            if not given["training"].get("output_dir"):
-                remove_if_empty(folder)
-            raise
-        width = at_once or runs_at_once(choose_device(args.device), need)
-    with locked(folder, say), noted_signals() as got:
-        if resume is None:
-            refuse_taken(folder)  # by a run that held the lock until now
-        if config is not None and resume is None:  # as it is now: later seeds must not see it changed
-            write_text(folder / SEEDS_CONFIG_NAME, user_path(config).read_text(encoding="utf-8"))
-        write_record(folder, record, "running")
-        if len(todo) > 1:
-            say(f"{counted(len(todo), 'seed', 'seeds')}, {width} at a time → {folder}")
-        plain = bool(settings["training"]["disable_tqdm"])
-        codes, failed = run_children(folder, record, todo, width, num_steps, plain, got)
-        left = [seed for seed in seeds if record["seeds"][str(seed)]["status"] != "finished"]
-        write_record(folder, record, "stopped" if got and left else "failed" if failed else "finished")
-    if not got or not left:
-        show_seeds(record)
-    for seed, lines in failed.items():
-        say(f"seed {seed} failed with exit code {codes[seed]} ({folder / f'seed-{seed}.log'}):")
-        for line in lines:
-            say(f"  {line}")
-    if left:
-        how = f"go on with glassloop train --seeds {len(seeds)} --resume {shlex.quote(str(folder))}"
-        say(f"stopped by {signal.Signals(got[0]).name}; {how}" if got else how)
-        sys.exit(128 + got[0] if got else next(code for code in codes.values() if code))
+    settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None
+) -> SeedsRecord:
+    """Train the same run once for each random seed, and return the scores of all of them.
 
+    Each seed trains in a process of its own and ends in the weights of `glassloop train` with that seed alone. A failed seed
+    does not stop the others; its record contains the error.
 
-def without(words: list[str], flags: tuple[str, ...]) -> list[str]:
-    """A command without some of its flags and their values; `--resume` may have none."""
-    kept, queue = [], [*words]
-    while queue:
-        word = queue.pop(0)
-        if word.partition("=")[0] not in flags:
-            kept.append(word)
-        elif "=" not in word and queue and not (word == "--resume" and queue[0].startswith("--")):
-            queue.pop(0)
-    return kept
+    Args:
+        settings: What to train. Its `training.seed` is replaced by each of `seeds`.
+        seeds: The random seeds.
+        output_dir: New or empty folder for the runs. Default: `settings.training.output_dir`, else the next free
+            runs/run-001.
+        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
 
+    Returns:
+        The record of every seed, with mean and standard deviation. It is also stored as seeds.json.
 
-def new_record(given: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
-    """The folder of new seeds, and what will be written down about them."""
-    args = TrainingArguments(**given["training"])
-    TrainingArguments(seed=args.seed + count - 1)  # the last one must be possible too
-    if args.output_dir and (Path(args.output_dir) / SEEDS_NAME).is_file():
-        remedy = f"go on with them: --seeds {count} --resume {args.output_dir}; or choose another"
-        raise SettingsError(f"output_dir {args.output_dir} holds seeds already", remedy)
-    training = {name: value for name, value in args.to_dict().items() if name not in ("seed", "output_dir")}
-    seeds = {str(args.seed + number): {"status": "waiting"} for number in range(count)}
-    names = {name: given[name] and absolute_name(given[name]) for name in ("source", "model")}
-    settings = {**given, **names, "training": training}
-    record = {"words": words, "directory": str(Path.cwd()), "settings": settings, "seeds": seeds}
-    return free_folder(args.output_dir), record
-
-
-def stored_record(resume: str, training: dict[str, Any], words: list[str], count: int) -> tuple[Path, dict[str, Any]]:
-    """The folder of seeds to go on with, and what is written there; finished seeds are read again from their folders."""
-    folder, _ = resumed_folder(resume, training.get("output_dir"))
-    if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
-        raise SettingsError(f"{resume} is of one run, not of seeds", f"go on with it alone: glassloop train --resume {resume}")
+    Raises:
+        SettingsError: A setting or a seed is not allowed, or the folder is already in use.
+        DataError: The data cannot be used. No seed is started.
+        ModelError: The model cannot be used. No seed is started.
+        KeyboardInterrupt: Ctrl-C stopped the seeds. `resume_seeds` continues them.
+    """
+    chosen = output_dir or settings.training.output_dir
+    entries = {seed: SeedRecord() for seed in checked_seeds(settings, seeds)}
+    if not entries:
+        raise SettingsError("no random seeds were given", "give at least one, for example seeds=range(5)")
+    if chosen and is_seeds_folder(user_path(chosen)):
+        remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
+        raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
+    folder = free_folder(str(chosen) if chosen else None)
+    record = SeedsRecord(absolute_settings(settings), entries, folder, versions=versions())
     try:
-        record: dict[str, Any] = read_json(folder / SEEDS_NAME)
-        checked = decoded(SeedsRecord, record)
-        stored, first, known = len(checked.seeds), min(int(seed) for seed in checked.seeds), [*checked.words]
-    except ValueError as error:
-        raise ModelError(f"{folder}: there are no seeds to resume: {SEEDS_NAME}: {error}", "start new ones") from error
-    if not Path(checked.directory).is_dir():
-        raise SettingsError(f"{folder}: the seeds were started in {checked.directory}, which is gone", "restore that folder")
-    if [word for word in words if word not in ("train", "--debug")] and words != known:
-        told = shlex.join(["glassloop", *known])
-        raise SettingsError(f"the seeds were started with other words: {told}", f"give --seeds and --resume {folder} alone")
-    if training.get("seed", first) != first or count < stored:
-        problem = f"{folder} was started with {counted(stored, 'seed', 'seeds')} from {first} on"
-        raise SettingsError(problem, f"use --seeds {stored}, or more to add some")
-    for seed in range(first, first + count):
-        record["seeds"][str(seed)] = result_of(folder / f"seed-{seed}") or {"status": "waiting"}
-    return folder, record
+        return run_seeds(record, at_once, is_new=True)
+    except GlassloopError:
+        if not chosen:
+            remove_if_empty(folder)
+        raise
 
 
-def look_at_all(settings: dict[str, Any], args: TrainingArguments) -> tuple[float, int]:
-    """Check settings, model and data once and fill the cache of tokens; the GPU memory a seed may need, and its steps."""
-    if choose_device(args.device) != "cuda":  # there it would take memory that the children are to have
+def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: int | None = None) -> SeedsRecord:
+    """Train the seeds of a folder that are not finished yet, with the settings stored there.
+
+    Args:
+        output_dir: The folder of an earlier `train_seeds`.
+        seeds: Random seeds to add.
+        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+
+    Returns:
+        The record of every seed, with mean and standard deviation.
+
+    Raises:
+        ModelError: The folder contains no seeds, or their record is damaged.
+        SettingsError: A seed is not allowed.
+        KeyboardInterrupt: Ctrl-C stopped the seeds.
+    """
+    folder = user_path(output_dir)
+    record = read_seeds(folder)
+    numbers = dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)])
+    entries = {seed: result_of(folder / f"seed-{seed}") or SeedRecord() for seed in numbers}
+    return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False)
+
+
+def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
+    """Return the seeds without repetitions. Raise `SettingsError` if one of them is not allowed."""
+    return [replace(settings.training, seed=seed).seed for seed in dict.fromkeys(seeds)]
+
+
+def absolute_settings(settings: RunSettings) -> RunSettings:
+    """Return settings that mean the same from any working directory."""
+    data_dir = settings.data.data_dir
+    return replace(
+        settings,
+        source=settings.source and absolute_name(settings.source),
+        model=settings.model and absolute_name(settings.model),
+        data=replace(settings.data, data_dir=data_dir and str(Path(data_dir).absolute())),
+    )
+
+
+def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> SeedsRecord:
+    """Train all unfinished seeds of a record and return it with their results."""
+    folder, unfinished = record.folder, record.unfinished
+    for seed in record.finished:
+        say(f"seed {seed}: already finished, in {folder / f'seed-{seed}'}")
+    num_at_once, num_steps = 1, 0
+    if unfinished:
+        need, num_steps = check_run(record.settings, unfinished[0])
+        num_at_once = at_once or runs_at_once(choose_device(record.settings.training.device), need)
+    with locked(folder, say), noted_signals() as signals:
+        if is_new:
+            refuse_taken(folder)  # by a run that held the lock until now
+        write_seeds(record)
+        if len(unfinished) > 1:
+            say(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
+        record = run_children(record, num_at_once, num_steps, signals)
+        stopped = bool(signals and record.unfinished)
+        record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
+        write_seeds(record)
+    if stopped:
+        say(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
+        leave(signals[0])
+    return record
+
+
+def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
+    """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
+    args = replace(settings.training, seed=seed)
+    if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
         choose_backend(args)
-    source, model = settings["source"] or "quickstart", settings["model"] or "quickstart"
-    new_head = settings["new_head"]
-    trainer, _, _, record = assemble(source, model, args, settings["data"], new_head, PlainBackend("cpu", "fp32"))
+    source, model = settings.source or "quickstart", settings.model or "quickstart"
+    data = dict(settings.given().data)
+    trainer, _, _, run = assemble(source, model, args, data, settings.new_head, PlainBackend("cpu", "fp32"))
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(lengths_of(trainer.train_dataset).max())
-    return memory_need(record.model.parameters, tokens), record.plan.max_steps
+    return memory_need(run.model.parameters, tokens), run.plan.max_steps
 
 
-def run_children(
-    folder: Path, record: dict[str, Any], todo: list[int], width: int, num_steps: int, plain: bool, got: list[int]
-) -> tuple[dict[int, int], dict[int, list[str]]]:
-    """Train all of `todo`, `width` at a time, or until a signal: exit codes, and the last words of those that failed."""
-    waiting, running, num_told = [*todo], list[Child](), 0
-    codes: dict[int, int] = {}
-    failed: dict[int, list[str]] = {}
-    done = [seed for seed in record["seeds"] if int(seed) not in todo]
-    shown = Several({seed: folder / f"seed-{seed}" for seed in todo}, len(done), num_steps, plain)
+def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals: list[int]) -> SeedsRecord:
+    """Train all unfinished seeds, or stop at the first signal. Return the record with their results."""
+    waiting, ended, log_starts = record.unfinished, set[int](), dict[int, int]()
+    runs = {seed: record.folder / f"seed-{seed}" for seed in waiting}
+    progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
     try:
-        while running or (waiting and not got):
-            while waiting and len(running) < width and not got:
-                running.append(start(folder.absolute(), record, waiting.pop(0)))
-                shown.line(f"seed {running[-1].seed} starts; its words are in {folder / f'seed-{running[-1].seed}.log'}")
-            for number in got[num_told:]:
-                num_told += 1
-                for child in running:
-                    child.process.send_signal(number)
-            for child in [child for child in running if child.process.poll() is not None]:
-                running.remove(child)
-                code, run = child.process.returncode, folder / f"seed-{child.seed}"
-                codes[child.seed] = code if code >= 0 else 128 - code
-                entry = result_of(run) if code == 0 else None
-                if entry:
-                    title = measures_of(entry).title
-                    figures = "".join(f"{title(name)} {value:.4f}  " for name, value in entry["metrics"].items())
-                    shown.line(f"seed {child.seed} ends: {figures}{entry['seconds']:.0f} s → {run}")
-                elif codes[child.seed] in [128 + number for number in got]:
-                    entry = {"status": "stopped"}
-                    shown.line(f"seed {child.seed} stopped")
-                else:
-                    entry, codes[child.seed] = {"status": "failed"}, codes[child.seed] or 1
-                    failed[child.seed] = last_words(folder / f"seed-{child.seed}.log", child.log_start)
-                    shown.line(f"seed {child.seed} failed")
-                record["seeds"][str(child.seed)] = entry
-                write_record(folder, record, "running")
-            shown.look(ended=codes)
-            time.sleep(POLL_SECONDS)
-    finally:  # something of ours went wrong: nobody is left behind
-        for child in running:
-            child.process.terminate()
-        for child in running:
-            child.process.wait()
-        shown.close()
-    return codes, dict(sorted(failed.items()))
+        with Children(signals) as children:
+            while children.running or (waiting and not signals):
+                while waiting and len(children.running) < num_at_once and not signals:
+                    seed = waiting.pop(0)
+                    log = log_of(record, seed)
+                    log_starts[seed] = log.stat().st_size if log.exists() else 0
+                    children.start(seed, arguments_of(record, seed), log)
+                    progress.line(f"seed {seed}: started, log in {log}")
+                for child in children.poll():
+                    entry = ended_entry(record, child, log_starts[child.number], signals)
+                    score = f" in {entry.seconds:.0f} s, {scores_line(entry)} → {runs[child.number]}" if entry.finished else ""
+                    progress.line(f"seed {child.number}: {entry.status}{score}")
+                    ended.add(child.number)
+                    record = replace(record, seeds={**record.seeds, child.number: entry})
+                    write_seeds(record)
+                progress.update(ended)
+                time.sleep(POLL_SECONDS)
+    finally:
+        progress.close()
+    return record
 
 
-def start(folder: Path, record: dict[str, Any], seed: int) -> Child:
-    """Start or resume a seed where all were started, in a session of its own: a Ctrl-C reaches it through us alone."""
-    words = record["words"]
-    run, log, copied = folder / f"seed-{seed}", folder / f"seed-{seed}.log", folder / SEEDS_CONFIG_NAME
+def arguments_of(record: SeedsRecord, seed: int) -> list[str]:
+    """Write the settings of one seed to a file, and return the arguments of the command that trains or resumes it."""
+    run = record.folder.absolute() / f"seed-{seed}"
     if is_run(run):
-        command = ["train", "--resume", str(run)]  # all else is written there
-    else:
-        again = [*without(words, ("--config",)), "--config", str(copied)] if copied.is_file() else words
-        command = [*again, "--seed", str(seed), "--output_dir", str(run)]
-    with log.open("ab") as opened:
-        begin = opened.tell()
-        process = subprocess.Popen(
-            [*PROGRAM, *command], cwd=record["directory"], stdin=subprocess.DEVNULL, stdout=opened, stderr=opened,
-            start_new_session=True,
-        )  # fmt: skip
-    return Child(seed, process, begin)
+        return ["train", "--resume", str(run)]
+    training = replace(record.settings.training, seed=seed, output_dir=str(run))
+    path = record.folder.absolute() / f"seed-{seed}.toml"
+    write_settings(path, replace(record.settings, training=training).given())
+    return ["train", "--config", str(path)]
 
 
-def result_of(run: Path) -> dict[str, Any] | None:
-    """What a finished run found; None for any other."""
+def ended_entry(record: SeedsRecord, child: Child, log_start: int, signals: list[int]) -> SeedRecord:
+    """Return the record of a seed whose process has ended."""
+    code = child.exit_code
+    if code == 0 and (found := result_of(record.folder / f"seed-{child.number}")):
+        return found
+    if code in [128 + number for number in signals]:
+        return SeedRecord(STOPPED, exit_code=code)
+    return SeedRecord(FAILED, exit_code=code or 1, error=error_lines(log_of(record, child.number), log_start))
+
+
+def result_of(run: Path) -> SeedRecord | None:
+    """Return the result of a finished run, or None for any other."""
     try:
         found = read_run(run)
     except GlassloopError:
         return None
     if not found.finished:
         return None
-    measures = {"keys": found.metrics, "positive": found.positive_label}
-    rows = {name: split.fingerprint for name, split in found.data.splits.items()}
-    entry = {"metrics": short_metrics(found.evaluation or {}), "baseline": found.baseline or {}, "rows": rows}
-    return {"status": "finished", "folder": run.name, "seconds": found.seconds, "measures": measures, **entry}
+    return SeedRecord(
+        FINISHED,
+        folder=run.name,
+        seconds=found.seconds or 0.0,
+        metrics=short_metrics(found.evaluation or {}),
+        baseline=found.baseline or {},
+        measures=MeasuresRecord(found.metrics, found.positive_label),
+        rows={name: split.fingerprint for name, split in found.data.splits.items()},
+    )
 
 
-def last_words(log: Path, begin: int) -> list[str]:
-    """The two lines of an error of ours, or the last lines where a child died otherwise."""
-    lines = [line for line in log.read_bytes()[begin:].decode("utf-8", "replace").splitlines() if line.strip()]
-    tries = [place for place, line in enumerate(lines) if line.startswith("try:  ") and place]
-    return lines[tries[-1] - 1 : tries[-1] + 1] if tries else lines[-5:]
+def error_lines(log: Path, start: int) -> tuple[str, ...]:
+    """Return the two lines of an error in a log from byte `start` on, else its last lines."""
+    lines = [line for line in log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if line.strip()]
+    remedies = [place for place, line in enumerate(lines) if line.startswith("try:  ") and place]
+    return tuple(lines[remedies[-1] - 1 : remedies[-1] + 1] if remedies else lines[-5:])
 
 
-def write_record(folder: Path, record: dict[str, Any], status: str) -> None:
-    """Replace what is written about the seeds; mean and standard deviation are of those that are finished."""
-    record |= {
-        "status": status,
-        **summary(record),
-        "versions": versions(),
-    }
-    write_text(folder / SEEDS_NAME, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def log_of(record: SeedsRecord, seed: int) -> Path:
+    """Return the file with the output of one seed."""
+    return record.folder / f"seed-{seed}.log"
+
+
+def resume_hint(record: SeedsRecord) -> str:
+    """Return how to resume seeds from the command."""
+    return f"resume with: glassloop train --seeds {len(record.seeds)} --resume {shlex.quote(str(record.folder))}"
 
 
 def say(text: str) -> None:
+    """Print one line on standard error."""
     show(text, sys.stderr)

@@ -78,9 +78,7 @@ class DataSettings:
     validation_share: float = setting(
         0.1, "Fraction of the training rows to hold out if there is no validation split. 0 holds out none."
     )
-    split_seed: int = setting(
-        42, "Random seed for the held-out validation rows and for generated data. Independent of --seed."
-    )
+    split_seed: int = setting(42, "Random seed for the held-out validation rows and for generated data. Independent of --seed.")
     rows: int | None = setting(None, "Number of training pairs to generate (quickstart data only).")
 
     def __post_init__(self) -> None:

@@ -64,9 +64,7 @@ class GivenSettings:
     def checked(self) -> RunSettings:
         """Return the settings with all defaults. Raise one `SettingsError` with everything that is wrong."""
         refuse(value_problems(self.training, self.data))
-        return RunSettings(
-            self.source, self.model, training_arguments(self.training), data_settings(self.data), self.new_head
-        )
+        return RunSettings(self.source, self.model, training_arguments(self.training), data_settings(self.data), self.new_head)
 
 
 def read_settings(path: str | None) -> GivenSettings:

@@ -36,10 +36,7 @@ CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib
 TESTED_ELSEWHERE = {
     "__main__": "e2e/test_commands.py",
     "assembly": "unit/commands/test_train.py",
-    "show.banner": "unit/commands/test_train.py",
     "outcomes": "unit/show/test_results.py",
-    "commands.predict": "unit/commands/test_evaluate.py",
-    "settings_file": "unit/commands/test_init.py",
     **dict.fromkeys(
         (
             "speed.operations.triton_kernels",
@@ -140,7 +137,7 @@ def test_names_are_understood(dotted: str, module: str | None) -> None:
 
 def test_imports_are_found_wherever_they_stand() -> None:
     found = {own_module(dotted) for dotted, _ in imports_of("cli")}
-    assert {"errors", "show.data_overview", "machine", "models.loading", "data.sources", "__init__"} <= found, (
+    assert {"errors", "options", "commands.train", "commands.doctor", "settings_file", "__init__"} <= found, (
         "at the top and in functions"
     )
     assert "data.examples" in {own_module(dotted) for dotted, _ in imports_of("__init__")}, "under TYPE_CHECKING"

@@ -10,6 +10,7 @@ from glassloop import Trainer, TrainingArguments, encode, load_examples, load_mo
 from glassloop.commands.evaluate import evaluate_run
 from glassloop.commands.train import train_run
 from glassloop.run_folder.run_json import read_run
+from glassloop.settings_file import GivenSettings
 
 PAIR = "index\tsentence1\tsentence2\tlabel"
 MNLI = "index\tpromptID\tpairID\tgenre\tp1\tp2\tp3\tp4\tsentence1\tsentence2\tlabel1\tgold_label"
@@ -67,7 +68,9 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(
     """In training, in the table, in run.json, and when the run is evaluated again."""
     keys = {f"eval_{key}" for key in (*TASKS[task][4], "loss", "runtime", "samples_per_second")}
     given = {"data_dir": written(task, tmp_path)}
-    run = train_run(f"glue/{task}", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given)
+    run = train_run(
+        GivenSettings(f"glue/{task}", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given)
+    )
     found = read_run(run)
     assert (found.metrics, {*(found.evaluation or {})}) == (TASKS[task][4], keys)
     assert {*evaluate_run(str(run), None, None, "cpu", 8, {})} == keys
@@ -83,7 +86,7 @@ def test_mnli_is_evaluated_on_both_validation_sets(
     tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"data_dir": written("mnli", tmp_path)}
-    run = train_run("glue/mnli", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given)
+    run = train_run(GivenSettings("glue/mnli", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given))
     found = read_run(run)
     wanted = ["eval_loss", "eval_accuracy", "eval_mismatched_loss", "eval_mismatched_accuracy"]
     assert [name for name in found.evaluation or {} if not name.endswith(("runtime", "second"))] == wanted

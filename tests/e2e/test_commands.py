@@ -125,7 +125,7 @@ WRONG = {
         ["data", "--empty", "drop", "--rows", "3"],
         2,
         'settings: empty is "drop", not one of refuse, keep; rows is 3, not a whole number of 10 or more\n'
-        "try:  glassloop data --help lists the settings\n",
+        "try:  set empty to refuse or keep; set rows to a whole number of 10 or more\n",
     ),
     "no such file": (
         ["data", "/no/such/file.csv"],

@@ -61,11 +61,12 @@ def test_each_seed_ends_in_the_weights_of_its_run_alone(both: Ended, place: Path
 def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) -> None:
     folder, found = "runs/run-001", written(place)
     assert (both.out, "\r" in both.err) == ("", False)
-    lines = [line for line in both.lines if "% of all; seed" not in line]  # said only on a slow machine
+    lines = [line for line in both.lines if "% done; seed" not in line]  # said only on a slow machine
     assert lines[0] == f"2 seeds, 1 at a time → {folder}"
-    assert lines[1] == f"seed 7 starts; its words are in {folder}/seed-7.log"
-    assert lines[2].startswith(f"seed 7 ends: loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy ")
-    assert lines[2].endswith(f" s → {folder}/seed-7")
+    assert lines[1] == f"seed 7: started, log in {folder}/seed-7.log"
+    assert lines[2].startswith("seed 7: finished in ")
+    assert f" s, loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy " in lines[2]
+    assert lines[2].endswith(f" → {folder}/seed-7")
     table = [line.split() for line in lines[5:11]]
     assert table[0] == ["loss", "accuracy", "f1", "(macro)"]
     assert [row[:-3] for row in table[1:5]] == [["seed", "7"], ["seed", "8"], ["mean", "of", "2"], ["standard", "deviation"]]
@@ -98,12 +99,12 @@ def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache
     resume = ["train", "--seeds", "3", "--resume", "runs/run-001"]
     failed = run_command(*resume, folder=place, **cache)
     assert failed.code == 2, failed.err
-    assert failed.lines[:2] == [f"seed {seed} is finished: runs/run-001/seed-{seed}" for seed in (7, 8)]
+    assert failed.lines[:2] == [f"seed {seed}: already finished, in runs/run-001/seed-{seed}" for seed in (7, 8)]
     assert failed.lines[-4:] == [
-        "seed 9 failed with exit code 2 (runs/run-001/seed-9.log):",
+        "seed 9 failed with exit status 2 (log: runs/run-001/seed-9.log):",
         f"  settings: output_dir {folder / 'seed-9'} holds files that are not of a run",
         "  try:  choose an empty or a new folder",
-        "go on with glassloop train --seeds 3 --resume runs/run-001",
+        "resume with: glassloop train --seeds 3 --resume runs/run-001",
     ]
     assert written(place)["status"] == "failed"
     (folder / "seed-9" / "thesis.tex").unlink()
@@ -117,4 +118,4 @@ def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache
 def test_seeds_and_processes_are_refused_together(place: Path, words: list[str], cache: dict[str, str]) -> None:
     (ended,) = run_commands([*words, "--seeds", "2", "--processes", "2"], folder=place, **cache)
     assert ended.code == 2
-    assert ended.err.startswith("settings: seeds and several processes cannot be combined\n")
+    assert ended.err.startswith("settings: --seeds and several processes cannot be combined\n")

@@ -88,15 +88,15 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     saves, measured = ", ".join(described["savings"]), described["difference"]
     difference = f"by {measured['logits']:.1e}, gradients by {measured['gradients']:.1e} (4 rows)"
     assert first.lines[:9] == [
-        "data    rows.csv: 45 train, 5 validation",
-        "task    single label classification: neg, pos",
-        "model   still (bert, 0.0 M parameters)",
-        "steps   9 (6 an epoch), 4 rows × 2 batches a step, no padding",
-        "rate    5e-05, linear, 2 steps of warm-up",
-        "run on  cpu, fp32, backend packed",
-        f"saves   {saves}",
-        f"check   logits differ from the plain model {difference}",
-        "folder  runs/run-001",
+        "data           rows.csv: 45 train, 5 validation",
+        "task           single label classification: neg, pos",
+        "model          still (bert, 0.0 M parameters)",
+        "steps          9 (6 per epoch), 4 rows × 2 batches per step, no padding",
+        "learning rate  5e-05, linear schedule, 2 warm-up steps",
+        "device         cpu, fp32, backend packed",
+        f"savings        {saves}",
+        f"check          logits differ from the plain model {difference}",
+        "folder         runs/run-001",
     ]
     assert first.lines[9] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
@@ -169,24 +169,29 @@ def ended(first: Ended, place: Path, cache: dict[str, str]) -> dict[str, Ended]:
 REFUSED = {
     "wrong settings": (
         2,
-        "settings: eval_strategy is \"epochs\", not one of no, steps, epoch; did you mean \"epoch\"?; "
+        "settings: eval_strategy is \"epochs\", not one of no, steps, epoch; "
         "learning_rate is -1.0, not 0 or more; seed is -2, not 0 or more; empty is \"drop\", not one of refuse, keep\n"
-        "try:  glassloop train --help lists every setting\n",
+        "try:  set eval_strategy to epoch; set learning_rate to 0 or more; set seed to 0 or more; "
+        "set empty to refuse or keep\n",
     ),
     "no numbers": (
         2,
-        "settings: learning_rate is 'fast', not a finite number; seed is '1.5', not int; logging_steps is 0, not 1 or more; "
-        "rows is 'few', not a whole number of 10 or more\ntry:  glassloop train --help lists every setting\n",
+        "settings: learning_rate is 'fast', not a finite number; seed is '1.5', not a whole number; "
+        "logging_steps is 0, not 1 or more; rows is 'few', not a whole number of 10 or more\n"
+        "try:  set learning_rate to a finite number; set seed to a whole number; set logging_steps to 1 or more; "
+        "set rows to a whole number of 10 or more\n",
     ),
     "no numbers on going on": (
         2,
-        "settings: max_steps is 'few', not a number; learning_rate is 'fast', not a number\n"
-        "try:  glassloop train --help lists every setting\n",
+        "settings: max_steps is 'few', not a whole number; learning_rate is 'fast', not a finite number\n"
+        "try:  set max_steps to a whole number; set learning_rate to a finite number\n",
     ),
     "wrong file of settings": (
         2,
         'settings: config wrong.toml: unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
-        'unknown setting "learning_rat"; did you mean "learning_rate"?\ntry:  the entries are source, model, data, training\n',
+        'unknown setting "learning_rat"; did you mean "learning_rate"?\n'
+        "try:  use only source, model, new_head, data, training; glassloop data --help lists all data settings; "
+        "glassloop train --help lists all settings\n",
     ),
     "no data": (
         3,
@@ -295,9 +300,9 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
 
 def test_two_processes_speak_with_one_voice(several: tuple[str, Ended]) -> None:
     run, said = several
-    for start in ("data    ", "run on  ", "folder  ", "• no validation split", "validation  this run", "✓ "):
+    for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation  this run", "✓ "):
         assert sum(line.startswith(start) for line in said.lines) == 1, start
-    assert any("4 rows × 2 processes a step" in line for line in said.lines)
+    assert any("4 rows × 2 processes per step" in line for line in said.lines)
     assert sum("12/12" in line for line in said.lines) == 1
     assert said.lines[-1].endswith(f"12 steps → {run}")
 

@@ -47,6 +47,7 @@ REVIEWS = [
 def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on single texts; its labels are not in the order of the alphabet, and one holds a comma."""
     from glassloop.commands.train import train_run
+    from glassloop.settings_file import GivenSettings
 
     folder = tmp_path_factory.mktemp("text-run")
     for name, rows in {"train": REVIEWS[:40], "validation": REVIEWS[40:51], "test": REVIEWS[51:]}.items():
@@ -56,16 +57,17 @@ def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 4, "max_length": 24}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-        return train_run(str(folder), str(lively_dir), settings, {"labels": ["pos, really", "neg"]})
+        return train_run(GivenSettings(str(folder), str(lively_dir), settings, {"labels": ["pos, really", "neg"]}))
 
 
 @pytest.fixture(scope="session")
 def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on pairs."""
     from glassloop.commands.train import train_run
+    from glassloop.settings_file import GivenSettings
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(tmp_path_factory.mktemp("pair-run") / "run"), "max_steps": 3, "learning_rate": 5e-3}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-        return train_run("quickstart", str(lively_dir), settings, {"rows": 29, "split_seed": 3})
+        return train_run(GivenSettings("quickstart", str(lively_dir), settings, {"rows": 29, "split_seed": 3}))

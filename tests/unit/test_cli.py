@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from glassloop import cli
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.settings import DataSettings
+from glassloop.settings_file import GivenSettings
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
@@ -126,7 +128,7 @@ def test_the_help_names_every_command_and_debug(run) -> None:
     _, out, _ = run("--help")
     for name in FROZEN:
         assert re.search(rf"^│ {name} ", out, re.MULTILINE), name
-    assert "--debug, anywhere, shows the traceback of an error." in plain(out)
+    assert "Add --debug anywhere to show the traceback of an error." in plain(out)
 
 
 def test_the_help_of_data_says_what_each_setting_is(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
     def fail(*_: Any, **__: Any) -> None:
         raise kind("what is wrong \x1b[31m\n", "what to do")
 
-    monkeypatch.setattr("glassloop.machine.examine", fail)
+    monkeypatch.setattr("glassloop.commands.doctor.examine", fail)
     assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
 
 
@@ -194,8 +196,8 @@ def test_wrong_settings(run) -> None:
     assert (code, out) == (2, "")
     assert err == (
         'settings: task is "regresion", not one of auto, single_label_classification, multi_label_classification, regression; '
-        'did you mean "regression"?; split_seed is -1, not a whole number of 0 or more\n'
-        "try:  glassloop data --help lists the settings\n"
+        "split_seed is -1, not a whole number of 0 or more\n"
+        "try:  set task to regression; set split_seed to a whole number of 0 or more\n"
     )
 
 
@@ -263,7 +265,7 @@ def test_a_fault_of_ours_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> N
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("glassloop.machine.examine", fail)
+    monkeypatch.setattr("glassloop.commands.doctor.examine", fail)
     monkeypatch.setattr(sys, "argv", ["glassloop", "doctor"])
     with pytest.raises(ZeroDivisionError):
         cli.main()
@@ -279,7 +281,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
         seen.append((path, given))
         raise DataError("enough seen", "go on")
 
-    monkeypatch.setattr("glassloop.data.sources.load_examples", catch)
+    monkeypatch.setattr("glassloop.commands.data.load_examples", catch)
     values: dict[str, Any] = {
         **{"name": "de", "data_dir": "glue", "text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
         **{"task": "regression", "label_separator": "|", "delimiter": ";", "empty": "keep", "unknown_labels": "skip"},
@@ -292,7 +294,80 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == [("file.csv", values), ("quickstart", defaults)]
 
 
-def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
-    flags = {"seed": 7, "split_seed": 3, "task": None, "learning_rate": 0.1, "nonsense": 1}
-    assert cli.given_for(DataSettings, flags) == {"split_seed": 3}
-    assert cli.given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}
+def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("glassloop.commands.train.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
+    run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
+    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2, "debug": True}
+    assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
+
+
+# --- from the command --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch):
+    """Runs `glassloop train` with a train_run that only writes down what it is given."""
+    seen: list[tuple[Any, ...]] = []
+
+    def catch(given: GivenSettings, *rest: Any, **more: Any) -> None:
+        seen.append((given.source, given.model, given.training, given.data))
+
+    monkeypatch.setattr("glassloop.commands.train.train_run", catch)
+
+    def run(*arguments: str) -> tuple[Any, ...]:
+        monkeypatch.setattr(sys, "argv", ["glassloop", "train", *arguments])
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as left:
+                cli.main()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        return seen.pop() if seen else (left.value.code,)
+
+    return run
+
+
+def test_flags_go_before_the_file(write, command) -> None:
+    path = write(
+        "run.toml",
+        'source = "file.csv"\nmodel = "theirs"\n[data]\ntext = "body"\nsplit_seed = 1\n'
+        "[training]\nlearning_rate = 1e-3\nseed = 1\ngroup_by_length = true\n",
+    )
+    assert command("--config", str(path)) == (
+        "file.csv",
+        "theirs",
+        {"learning_rate": 1e-3, "seed": 1, "group_by_length": True},
+        {"text": "body", "split_seed": 1},
+    )
+    flags = ("--learning_rate", "5e-5", "--seed", "2", "--text", "other", "--no-group_by_length", "--model", "mine")
+    assert command("flag.csv", "--config", str(path), *flags) == (
+        "flag.csv",
+        "mine",
+        {"learning_rate": 5e-5, "seed": 2, "group_by_length": False},
+        {"text": "other", "split_seed": 1},
+    )
+
+
+def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("run.toml", "[training]\nload_best_model_at_end = true\nlearning_rate = -1\n")
+    assert command("--config", str(path)) == (2,)
+    assert capsys.readouterr().err.startswith(
+        "settings: learning_rate is -1, not 0 or more; load_best_model_at_end needs evaluations, but eval_strategy is no\n"
+    )
+    _, _, training, _ = command("--config", str(path), "--eval_strategy", "epoch", "--learning_rate", "1e-3")
+    assert training == {"load_best_model_at_end": True, "learning_rate": 1e-3, "eval_strategy": "epoch"}
+
+
+def test_every_setting_has_a_flag_that_reaches_it(command) -> None:
+    values = {
+        entry.name: {"bool": True, "int": 3, "float": 0.5}.get(str(entry.type).replace(" | None", ""), "x")
+        for entry in fields(TrainingArguments)
+    }
+    values |= {"eval_strategy": "epoch", "save_strategy": "steps", "lr_scheduler_type": "cosine", "optim": "adamw_torch"}
+    values |= {"precision": "fp32", "device": "cpu", "backend": "plain", "report_to": "none", "lr_scheduler_kwargs": "{}"}
+    flags = [part for name, value in values.items() for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    _, _, training, settings = command(*flags)
+    assert training == values
+    assert TrainingArguments(**training).to_dict() == values
+    assert settings == {}

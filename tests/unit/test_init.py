@@ -28,6 +28,9 @@ PUBLIC = [
     "PlainBackend",
     "Plan",
     "Predictor",
+    "RunSettings",
+    "SeedRecord",
+    "SeedsRecord",
     "State",
     "Trainer",
     "TrainingArguments",
@@ -46,8 +49,10 @@ PUBLIC = [
     "make_scheduler",
     "metrics_for",
     "padding_waste",
+    "resume_seeds",
     "run_over",
     "seed_all",
+    "train_seeds",
     "train_step",
 ]
 HEAVY = ("torch", "transformers", "datasets", "numpy", "pyarrow", "rich", "accelerate", "sklearn", "scipy", "pandas", "typer")

@@ -1,4 +1,4 @@
-"""Several processes as one: signals reach all, one failure ends all, and people see one error with its exit code."""
+"""Several processes as one: signals reach all, one failure ends all, and there is one error with its exit status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop import processes
+from glassloop import children, processes
 from glassloop.errors import GlassloopError, ResourceError
 from glassloop.processes import ERROR_FILE, launch, report
 
@@ -62,13 +62,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     """`run("data,lose")`: exit code and standard error of two processes that do that."""
 
     def start(does: str, *more: str, patience: float = 0.3) -> tuple[int, str]:
-        monkeypatch.setattr(processes, "PROGRAM", [sys.executable, "-c", CHILD, str(tmp_path)])
-        monkeypatch.setattr(processes, "PATIENCE_SECONDS", patience)
-        monkeypatch.setattr(processes, "LAST_SECONDS", patience + 0.7)
-        monkeypatch.setattr(sys, "argv", ["glassloop", does, *more])
+        monkeypatch.setattr(children, "COMMAND", [sys.executable, "-c", CHILD, str(tmp_path)])
+        monkeypatch.setattr(processes, "TERM_SECONDS", patience)
+        monkeypatch.setattr(processes, "KILL_SECONDS", patience + 0.7)
         before = signal.getsignal(signal.SIGTERM)
         with pytest.raises((SystemExit, GlassloopError)) as left:
-            launch(len(does.split(",")))
+            launch([does, *more], len(does.split(",")))
         assert signal.getsignal(signal.SIGTERM) == before
         code = left.value.code if isinstance(left.value, SystemExit) else left.value.exit_code
         said = capfd.readouterr().err
@@ -77,9 +76,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return start
 
 
-@pytest.mark.parametrize("flag", [["--processes", "2"], ["--processes=2"]])
-def test_each_process_runs_the_same_command_and_knows_the_others(run, tmp_path: Path, flag: list[str]) -> None:
-    assert run("fine,fine", *flag, "--seed", "2") == (0, "words of 0\n")
+def test_each_process_runs_the_same_command_and_knows_the_others(run, tmp_path: Path) -> None:
+    assert run("fine,fine", "--seed", "2") == (0, "words of 0\n")
     first, second = ((tmp_path / f"started-{rank}").read_text() for rank in (0, 1))
     assert first == second
     assert first.startswith('[["fine,fine", "--seed", "2"], "2", ')

@@ -11,7 +11,6 @@ import pytest
 from glassloop.errors import SettingsError
 from glassloop.settings import (
     MAX_NAME_LENGTH,
-    SETTINGS_HELP,
     TASKS,
     DataSettings,
     data_settings,
@@ -42,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
 def problem_of(**given: Any) -> str:
     with pytest.raises(SettingsError) as raised:
         data_settings(given)
-    assert raised.value.remedy == SETTINGS_HELP == "glassloop data --help lists the settings"
+    assert raised.value.remedy
     return raised.value.problem
 
 
@@ -68,18 +67,18 @@ def test_settings_cannot_be_changed_behind_their_check() -> None:
 
 TASKS_TOLD = "auto, single_label_classification, multi_label_classification, regression"
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"task": "regresion"}, f'task is "regresion", not one of {TASKS_TOLD}; did you mean "regression"?'),
+    ({"task": "regresion"}, f'task is "regresion", not one of {TASKS_TOLD}'),
     ({"task": "ner"}, f'task is "ner", not one of {TASKS_TOLD}'),
     ({"task": None}, f'task is "None", not one of {TASKS_TOLD}'),
-    ({"task": "au\nto\x1b"}, f'task is "au\\nto\\x1b", not one of {TASKS_TOLD}; did you mean "auto"?'),
-    ({"empty": "kep"}, 'empty is "kep", not one of refuse, keep; did you mean "keep"?'),
+    ({"task": "au\nto\x1b"}, f'task is "au\\nto\\x1b", not one of {TASKS_TOLD}'),
+    ({"empty": "kep"}, 'empty is "kep", not one of refuse, keep'),
     ({"unknown_labels": "keep"}, 'unknown_labels is "keep", not one of refuse, skip'),
-    ({"validation_share": 1.0}, "validation_share is 1.0, not a share from 0 to below 1"),
-    ({"validation_share": -0.1}, "validation_share is -0.1, not a share from 0 to below 1"),
-    ({"validation_share": float("nan")}, "validation_share is nan, not a share from 0 to below 1"),
-    ({"validation_share": "0.1"}, "validation_share is '0.1', not a share from 0 to below 1"),
-    ({"validation_share": True}, "validation_share is True, not a share from 0 to below 1"),
-    ({"validation_share": None}, "validation_share is None, not a share from 0 to below 1"),
+    ({"validation_share": 1.0}, "validation_share is 1.0, not a fraction from 0 to less than 1"),
+    ({"validation_share": -0.1}, "validation_share is -0.1, not a fraction from 0 to less than 1"),
+    ({"validation_share": float("nan")}, "validation_share is nan, not a fraction from 0 to less than 1"),
+    ({"validation_share": "0.1"}, "validation_share is '0.1', not a fraction from 0 to less than 1"),
+    ({"validation_share": True}, "validation_share is True, not a fraction from 0 to less than 1"),
+    ({"validation_share": None}, "validation_share is None, not a fraction from 0 to less than 1"),
     ({"split_seed": -1}, "split_seed is -1, not a whole number of 0 or more"),
     ({"split_seed": 1.5}, "split_seed is 1.5, not a whole number of 0 or more"),
     ({"split_seed": True}, "split_seed is True, not a whole number of 0 or more"),
@@ -88,21 +87,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rows": 9}, "rows is 9, not a whole number of 10 or more"),
     ({"rows": 10**12}, "rows is 1,000,000,000,000, not 100,000,000 or less"),
     ({"rows": 2.0}, "rows is 2.0, not a whole number of 10 or more"),
-    ({"delimiter": ""}, 'delimiter is "", not a single sign (write tab for a tab)'),
-    ({"delimiter": ";;"}, 'delimiter is ";;", not a single sign (write tab for a tab)'),
-    ({"delimiter": "\n"}, r'delimiter is "\n", not a single sign (write tab for a tab)'),
-    ({"delimiter": '"'}, 'delimiter is """, not a single sign (write tab for a tab)'),
-    ({"delimiter": 5}, 'delimiter is "5", not a single sign (write tab for a tab)'),
-    ({"label_separator": ""}, "label_separator is '', not a sign"),
-    ({"label_separator": 5}, "label_separator is 5, not a sign"),
+    ({"delimiter": ""}, 'delimiter is "", not a single character (write tab for a tab)'),
+    ({"delimiter": ";;"}, 'delimiter is ";;", not a single character (write tab for a tab)'),
+    ({"delimiter": "\n"}, r'delimiter is "\n", not a single character (write tab for a tab)'),
+    ({"delimiter": '"'}, 'delimiter is """, not a single character (write tab for a tab)'),
+    ({"delimiter": 5}, 'delimiter is "5", not a single character (write tab for a tab)'),
+    ({"label_separator": ""}, "label_separator is '', not one or more characters"),
+    ({"label_separator": 5}, "label_separator is 5, not one or more characters"),
     ({"data_dir": ""}, "data_dir is '', not a folder"),
     ({"data_dir": 5}, "data_dir is 5, not a folder"),
     (
         {"data_dir": "~nobody-is-called-this"},
         'data_dir is "~nobody-is-called-this": there is no such user, or the user has no home folder',
     ),
-    ({"text": "\udcff"}, 'the name "\\udcff" holds half a character or invalid bytes'),
-    ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" holds half a character or invalid bytes'),
+    ({"text": "\udcff"}, 'the name "\\udcff" contains invalid Unicode'),
+    ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" contains invalid Unicode'),
     ({"text": ""}, "text is '', not a name"),
     ({"text": 5}, "text is 5, not a name"),
     ({"text": ["a"]}, "text is ('a',), not a name"),
@@ -130,12 +129,32 @@ def test_a_wrong_setting_is_told(given: dict[str, Any], problem: str) -> None:
     assert problem_of(**given) == problem
 
 
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"task": "regresion"}, "set task to regression"),
+        ({"task": "ner"}, f"set task to {' or '.join(TASKS_TOLD.rsplit(', ', 1))}"),
+        ({"rows": 9}, "set rows to a whole number of 10 or more"),
+        (
+            {"split_seed": -1, "delimiter": ""},
+            "set split_seed to a whole number of 0 or more; set delimiter to a single character (write tab for a tab)",
+        ),
+        ({"text_pair": "b"}, "set text to the column with the first text"),
+        ({"labels": "no,yes,no,yes"}, "name each label once"),
+    ],
+)
+def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        data_settings(given)
+    assert raised.value.remedy == remedy
+
+
 @pytest.mark.parametrize("where", ["text", "label", "labels", "name"])
 def test_names_that_cannot_be_names_are_told(where: str) -> None:
     long = "x" * 300
-    assert problem_of(**{where: "two\nlines"}) == r'the name "two\nlines" holds a line end or another control character'
+    assert problem_of(**{where: "two\nlines"}) == r'the name "two\nlines" contains a line break or another control character'
     assert problem_of(**{where: long}) == f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'
-    assert problem_of(**{where: "\x1b[31mred"}) == r'the name "\x1b[31mred" holds a line end or another control character'
+    assert problem_of(**{where: "\x1b[31mred"}) == r'the name "\x1b[31mred" contains a line break or another control character'
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -149,7 +168,7 @@ def test_all_problems_are_told_at_once() -> None:
 def test_all_problems_of_names_are_told_at_once() -> None:
     problem = problem_of(text_pair="p\nq", label="a,a", labels="b,b")
     assert problem == (
-        r'the name "p\nq" holds a line end or another control character; text_pair is given without text; '
+        r'the name "p\nq" contains a line break or another control character; text_pair is given without text; '
         'column "a" is named twice; label "b" is named twice'
     )
 
@@ -231,7 +250,7 @@ def test_an_unknown_setting_offers_the_nearest() -> None:
         r'unknown setting "delimeter"; did you mean "delimiter"?; unknown setting "xyzzy"; '
         r'unknown setting "splitseed\n"; did you mean "split_seed"?'
     )
-    assert raised.value.remedy == "the data settings are " + ", ".join(DEFAULTS)
+    assert raised.value.remedy == "use one of " + ", ".join(DEFAULTS)
 
 
 def test_an_unknown_setting_of_300_characters_is_cut() -> None:
@@ -253,7 +272,7 @@ def test_split_names() -> None:
 def test_a_control_character_is_no_part_of_a_name(sign: str) -> None:
     problem = name_problem(f"a{sign}b")
     assert problem is not None
-    assert problem.endswith('" holds a line end or another control character')
+    assert problem.endswith('" contains a line break or another control character')
     assert sign not in problem
 
 

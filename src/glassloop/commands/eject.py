@@ -1,4 +1,4 @@
-"""This very run as one plain PyTorch file, with no import of ours: to read, to edit, and to end in the same weights."""
+"""`glassloop eject`: write a run as one plain PyTorch script, without Glassloop, that ends in the same weights."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 import re
 from pathlib import Path
 from pprint import pformat
-from typing import Any
 
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
-from glassloop.errors import DataError, SettingsError
-from glassloop.files import write_text
+from glassloop.errors import DataError, SettingsError, show
+from glassloop.files import user_path, write_text
 from glassloop.models.files import find_model
 from glassloop.run_folder.record import RunRecord, split_changes
 from glassloop.run_folder.run_json import read_run
 
 SCRIPT_NAME = "train.py"
+Label = int | float | list[int] | list[float]
 
-TEMPLATE = '''"""A fine-tune as one plain PyTorch file, written by glassloop eject. Run it in its own folder: python train.py"""
+TEMPLATE = '''"""A fine-tuning run as plain PyTorch, written by glassloop eject. Run it in its folder: python train.py"""
 __SAVINGS__
 import json
 
@@ -38,7 +38,7 @@ LEARNING_RATE, WEIGHT_DECAY, MAX_GRAD_NORM = __LEARNING_RATE__, __WEIGHT_DECAY__
 MAX_LENGTH = __MAX_LENGTH__
 DEVICE = "cuda" if torch.cuda.is_available() and __ON_CUDA__ else "cpu"
 
-# The data: one JSON object a line. Labels are numbers, scores, or lists of numbers.
+# The data: one JSON object per line. Labels are ids, scores, or lists of 0 and 1.
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
 
 
@@ -50,14 +50,14 @@ def read_rows(path):
 
 
 def epoch_order(rows, epoch):
-    """Which rows go into which batch: a pure function of seed and epoch."""
+    """Return the rows of each batch: a pure function of seed and epoch."""
     random = np.random.default_rng((DATA_SEED, epoch))
     order = random.permutation(len(rows))
 __PLAN__
 
 
 def collate(rows):
-    """Pad to the longest row of the batch, no further."""
+    """Pad rows to the longest one of the batch."""
     inputs = [{key: value for key, value in row.items() if key != "labels"} for row in rows]
     batch = tokenizer.pad(inputs, return_tensors="pt"__PAD_MULTIPLE__)
     batch["labels"] = torch.tensor([row["labels"] for row in rows]__LABEL_KIND__)
@@ -65,11 +65,11 @@ def collate(rows):
 
 
 def loss_sum(logits, labels):
-    """The sum of the rows' losses."""
+    """Return the sum of the rows' losses."""
 __LOSS__
 
 
-# The model: pretrained weights, a fresh head drawn from the seed.
+# The model: pretrained weights, and a new head initialised from the seed.
 torch.manual_seed(SEED)
 model = AutoModelForSequenceClassification.from_pretrained(
     MODEL, dtype=torch.float32, problem_type=TASK__HEAD__
@@ -88,7 +88,7 @@ scheduler = get_scheduler(
     __SCHEDULE__, optimizer, WARMUP_STEPS, MAX_STEPS, scheduler_specific_kwargs=__SCHEDULE_OPTIONS__
 )
 
-# The loop: one turn of the inner loop is one step, one change of the weights.
+# The loop: one iteration of the inner loop is one step, one update of the weights.
 train_rows = read_rows("train.jsonl")
 torch.manual_seed(SEED)
 model.train()
@@ -117,7 +117,7 @@ while step < MAX_STEPS:
             break
     epoch += 1
 
-# The result: the model as any Hugging Face user expects it.
+# The result: a model folder in the usual Hugging Face format.
 model.eval()
 model.save_pretrained("model")
 tokenizer.save_pretrained("model")
@@ -125,9 +125,9 @@ print("saved in model/")
 '''
 
 SAVINGS_NOTE = """
-# The run itself saved work: {}.
-# That is the same maths in another order, with other dropout masks. This file does what a run with --backend plain does,
-# and the two end in bit-identical weights.
+# The run used these savings: {}.
+# They compute the same maths in another order and with other dropout masks. This script is bit-identical to a run with
+# --backend plain.
 """
 PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
 GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in rows]), BATCH_SIZE * 50
@@ -146,25 +146,36 @@ LOSSES = {
 }
 
 
+def eject(run: str, out: str | None) -> None:
+    """Eject a run into `out`, by default RUN/ejected, and print where the script is."""
+    folder = user_path(run)
+    script = eject_run(folder, user_path(out) if out else folder / "ejected")
+    show(f"wrote {script}; run it in its folder: python {script.name}")
+
+
 def eject_run(run_dir: Path, target: Path) -> Path:
-    """Write `target`/train.py and the rows it reads; return the script's path."""
+    """Write the script and the rows it reads to `target`, and return the path of the script."""
     run = read_run(run_dir)
     if run.processes > 1 or run.precision != "fp32":
         what = f"{run.processes} processes" if run.processes > 1 else run.precision
-        raise SettingsError(f"the run used {what}; an ejected file trains in one process in fp32", "train that way first")
-    unlike = {
-        "with its best weights": run.settings.load_best_model_at_end,
-        "before its last step": run.stop_reason,
-        "with a fresh head in place of the model's own": run.model.new_head,
+        raise SettingsError(
+            f"the run used {what}, but an ejected script trains in one process in fp32",
+            "train with --processes 1 --precision fp32 first",
+        )
+    unsupported = {
+        "loaded its best weights at the end": (run.settings.load_best_model_at_end, "train without load_best_model_at_end"),
+        "stopped before its last step": (run.stop_reason, "train without early stopping"),
+        "replaced the head of its model": (run.model.new_head, "train without --new_head"),
     }
-    if how := next((how for how, found in unlike.items() if found), None):
-        raise SettingsError(f"the run ended {how}; an ejected file would end in other weights", "train without that first")
+    for what, (found, remedy) in unsupported.items():
+        if found:
+            raise SettingsError(f"the run {what}, so an ejected script would end in other weights", f"{remedy} first")
     if target.exists() and any(target.iterdir()):
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
     outputs = LabelSet(run.data.labels) if run.data.labels else None
     examples = load_examples(run.data.source, outputs=outputs, **run.data.given())
     if changed := split_changes(run.data.splits, examples.facts, run.data.splits):
-        raise DataError(f"the data have changed since the run: {'; '.join(changed)}", "restore the data")
+        raise DataError(f"the data have changed since the run: {'; '.join(changed)}", "restore the data of the run")
     target.mkdir(parents=True, exist_ok=True)
     columns = examples.columns
     for split in examples.splits:
@@ -177,14 +188,15 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     return target / SCRIPT_NAME
 
 
-def label_of(cell: Any, run: RunRecord) -> Any:
-    if run.data.task == "multi_label_classification":
+def label_of(cell: Label, run: RunRecord) -> Label:
+    """Return a label as the script reads it: an id, a score, or 0 or 1 for each label."""
+    if isinstance(cell, list):
         return [1.0 if number in cell else 0.0 for number in range(len(run.data.labels or ()))]
     return cell
 
 
 def script_of(run: RunRecord) -> str:
-    """The template with this run's numbers in it. What comes from the record is written as a literal, never as code."""
+    """Return the script of a run. Every value from the record is written as a literal, never as code."""
     settings, plan, data = run.settings, run.plan, run.data
     drop = settings.dataloader_drop_last
     shape = GROUPED_PLAN if settings.group_by_length else PLAIN_PLAN
@@ -229,4 +241,4 @@ def script_of(run: RunRecord) -> str:
         "HEAD": head,
     }
     values = parts | {name: repr(value) for name, value in literals.items()}
-    return re.sub("__([A-Z_]+?)__", lambda match: values[match[1]], TEMPLATE)  # in one go: a label may be called __SEED__
+    return re.sub("__([A-Z_]+?)__", lambda match: values[match[1]], TEMPLATE)  # in one pass: a label may be called __SEED__

@@ -1,14 +1,14 @@
-"""A finished run put to the test and to use from the command: `evaluate` and `predict`."""
+"""`glassloop evaluate`: score a trained model on a split of its own or of other data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
 from glassloop.arguments import TrainingArguments
-from glassloop.commands.predict import say_note
+from glassloop.commands.predict import say_special_tokens
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, visible
@@ -28,18 +28,26 @@ def evaluate_run(
     split: str | None,
     device: str,
     batch_size: int,
-    given: dict[str, Any],
+    given: Mapping[str, object],
     positive: str | None = None,
 ) -> dict[str, float]:
-    """Print and return the metrics of a run's model on a split of its own or of other data.
+    """Print and return the metrics of a trained model.
 
-    `split` is by default every validation split; `positive` is the class whose F1 is reported, by default that of the run.
+    Args:
+        run: Folder of a run or of a model.
+        data: Data to evaluate on. Default: the data of the run.
+        split: Split to evaluate. Default: every validation split.
+        device: Device to evaluate on.
+        batch_size: Rows per batch.
+        given: Data settings that override those of the run.
+        positive: Class whose F1 is reported. Default: that of the run.
     """
     predictor = Predictor(run, device=device, batch_size=batch_size)
     described = predictor.run.data if predictor.run else None
     source = data or (described.source if described else None)
     if source is None:
-        raise SettingsError(f"{run} is a model without a run: on which data?", "glassloop evaluate RUN DATA")
+        problem = f"{run} is a model without a run, so there are no data to evaluate on"
+        raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
     stored = described.given() if described else {}
     settings = {**stored, **given}
     if data is not None:  # all rows of other data, under the column names of the run's own
@@ -53,15 +61,15 @@ def evaluate_run(
     for name in names:
         if name not in examples.splits:
             near = did_you_mean(name, examples.splits)
-            raise SettingsError(f"there is no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+            raise SettingsError(f"the data have no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
         if examples.facts[name].unlabelled:
-            remedy = "choose another with --split, or use predict"
+            remedy = "choose another split with --split, or use glassloop predict"
             raise SettingsError(f"the split {name} has no labels to compare with", remedy)
     compared = dict.fromkeys(("train", *names))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
         raise DataError(
             f"{source}: the data have changed since the run: {'; '.join(changed)}",
-            "restore the data; to score other data, name them: glassloop evaluate RUN DATA",
+            "restore the data; to evaluate on other data, name them: glassloop evaluate RUN DATA",
         )
     encoded = encode(examples, predictor.tokenizer, predictor.max_length)
     args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32", positive_label=positive)
@@ -74,7 +82,7 @@ def evaluate_run(
     trained_on = counted_rows.label_counts if counted_rows else None
     metrics: dict[str, float] = {}
     for name, prefix in zip(names, prefixes(names), strict=True):
-        say_note(encoded[name].typed)
+        say_special_tokens(encoded[name].typed)
         found = trainer.evaluation(rows := encoded[name].rows, prefix)
         metrics |= found.metrics
         shown = alone.name if alone and alone.is_file() else name

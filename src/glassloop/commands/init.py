@@ -1,31 +1,31 @@
-"""How a run is started: settings from a TOML file, a commented file to start from, what is looked at first."""
+"""`glassloop init`: inspect the data and write a commented settings file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any
 
 from glassloop.arguments import TrainingArguments
+from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError, counted, show
 from glassloop.files import user_path, write_text
 from glassloop.settings import DataSettings, data_settings
+from glassloop.settings_file import toml
 
 
-def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None:
-    """Look at the data, then write every setting with its sentence; only what differs from the default is in force."""
-    from glassloop.data.sources import load_examples
-
+def write_template(data: str, model: str, out: str, given: Mapping[str, object]) -> None:
+    """Inspect the data and write every setting with its description. Settings that keep their default are commented out."""
     path = user_path(out)
     if path.exists():
-        raise SettingsError(f"{path} is there already", "choose another name with --out")
+        raise SettingsError(f"{path} already exists", "choose another name with --out")
     settings = data_settings(given)
     examples = load_examples(data, **asdict(settings))
     found = {"text": examples.columns.text, "text_pair": examples.columns.text_pair, "label": ",".join(examples.columns.label)}
-    known = {**given, **{name: value for name, value in found.items() if value}, "task": examples.task}
+    known: Mapping[str, object] = {**given, **{name: value for name, value in found.items() if value}, "task": examples.task}
     if data == "quickstart" or data.startswith("glue"):
         known = given
     lines = [
-        "# Settings of a run: glassloop train --config " + path.name,
+        "# Settings for glassloop train --config " + path.name,
         *(f"# {name}: {counted(fact.num_rows, 'row', 'rows')}" for name, fact in examples.facts.items()),
         *(f"# {note}" for note in examples.notes),
         "",
@@ -40,14 +40,4 @@ def write_config(data: str, model: str, out: str, given: dict[str, Any]) -> None
             default = entry.default if entry.default is not None else ""
             lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}")
     write_text(path, "\n".join(lines) + "\n")
-    show(f"wrote {path}: glassloop train --config {path}")
-
-
-def toml(value: Any) -> str:
-    """A plain value as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in escaped) + '"'
+    show(f"wrote {path}; use it with: glassloop train --config {path}")

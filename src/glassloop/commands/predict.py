@@ -1,4 +1,4 @@
-"""`glassloop predict`: one text or pair, or every row of a file."""
+"""`glassloop predict`: predict one text or pair of texts, or every row of a file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,28 @@ from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
 
 
-def say_note(typed: TypedTokens) -> None:
-    """Say on standard error that texts hold special tokens, where they do."""
-    if typed.note:
-        say(typed.note)
+def predict(
+    run: str,
+    text: str | None,
+    text_pair: str | None,
+    file: str | None,
+    out: str | None,
+    text_column: str | None,
+    pair_column: str | None,
+    delimiter: str | None,
+    device: str,
+) -> None:
+    """Predict a file if one is given, else a text or pair of texts."""
+    if file is not None:
+        predict_file(run, file, out, text_column, pair_column, delimiter, device)
+    else:
+        predict_text(run, text, text_pair, device)
 
 
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
-        raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file')
+        raise SettingsError("no text to predict was given", 'glassloop predict RUN "text" ["second text"], or --file FILE')
     predictor = Predictor(run, device=device)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
@@ -33,7 +45,7 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
-    say_note(predictor.typed)
+    say_special_tokens(predictor.typed)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -49,14 +61,20 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
 def predict_file(
     run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
 ) -> None:
-    """Predict every row of a file and say where to."""
+    """Predict every row of a file and print where the predictions are."""
     data = user_path(source)
     path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
-        raise SettingsError("the predictions would replace the file they are made for", "choose another --out")
+        raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path)  # before the model is loaded
     sign = "\t" if delimiter == "tab" else delimiter
     predictor = Predictor(run, device=device)
     number = predictor.predict_file(data, path, text, pair, sign)
-    say_note(predictor.typed)
+    say_special_tokens(predictor.typed)
     show(f"{counted(number, 'row', 'rows')} → {path}")
+
+
+def say_special_tokens(typed: TypedTokens) -> None:
+    """Report on standard error that texts contain special tokens, if they do."""
+    if typed.note:
+        say(typed.note)

@@ -1,30 +1,37 @@
-"""A run from a name of data to a folder: load, say what will happen, train, evaluate, write everything down."""
+"""`glassloop train`: train a run, evaluate it and write its folder; in several processes or with several seeds if asked."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from glassloop.arguments import TrainingArguments
+from glassloop.arguments import training_arguments
 from glassloop.assembly import assemble
 from glassloop.backends.choose import choose_backend
 from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty, resumed_folder
+from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
+from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
+from glassloop.engine.signals import leave_on_signal
 from glassloop.errors import SettingsError, printable, say
 from glassloop.files import absolute_name
 from glassloop.lock import locked
+from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
+from glassloop.processes import launch
 from glassloop.run_folder.layout import TRAINED_NAME, has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.settings import data_settings
+from glassloop.settings_file import GivenSettings, write_settings
 from glassloop.show.banner import banner
 from glassloop.show.results import show_outcome
 from glassloop.trainer import Trainer
@@ -33,42 +40,72 @@ from glassloop.training.resuming import Request, refuse_other_model, refuse_othe
 from glassloop.training.session import resume_named, stop_if_asked
 
 
-def train_run(
-    data: str | None,
-    model: str | None,
-    training: dict[str, Any],
-    data_given: dict[str, Any],
-    *,
-    new_head: bool = False,
+def train(
+    given: GivenSettings,
     resume: str | None = None,
+    *,
     restart: bool = False,
-) -> Path:
-    """Train `model` on `data` and return the run folder. `resume`: "newest", or the folder of a run or a checkpoint.
+    processes: int = 1,
+    seeds: int | None = None,
+    seeds_at_once: int | None = None,
+    debug: bool = False,
+) -> None:
+    """Train one run, in this process or in several, or one run per random seed."""
+    leave_on_signal()
+    if resume is None:
+        given.checked()  # a resumed run is checked together with the settings it was started with
+    if seeds is not None or seeds_at_once is not None:
+        train_with_seeds(given, seeds, seeds_at_once, resume, restart=restart, processes=processes)
+    elif processes > 1:
+        train_in_processes(given, resume, processes, restart=restart, debug=debug)
+    else:
+        train_run(given, resume, restart=restart)
 
-    `restart`: start the resumed run again from step 0, and move its checkpoints aside.
+
+def train_in_processes(given: GivenSettings, resume: str | None, processes: int, *, restart: bool, debug: bool) -> None:
+    """Run the same training in several processes and exit. Model and data are checked first, to report an error once."""
+    if resume is None:
+        load_config(given.model or "quickstart")
+        load_examples(given.source or "quickstart", **asdict(data_settings(given.data)))
+    with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch:
+        path = Path(scratch) / "settings.toml"
+        write_settings(path, given)
+        arguments = ["train", "--config", str(path)]
+        arguments += [f"--resume={resume}"] if resume else []
+        arguments += ["--restart"] if restart else []
+        arguments += ["--debug"] if debug else []
+        launch(arguments, processes)
+
+
+def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool = False) -> Path:
+    """Train a run and return its folder.
+
+    Args:
+        given: What to train. A resumed run keeps its own settings where none are given.
+        resume: Folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`.
+        restart: Start the resumed run again from step 0 and move its checkpoints aside.
     """
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
     stored: RunRecord | None = None
     if restart and not resume:
-        raise SettingsError("restart is given without a run to restart", "glassloop train --resume RUN --restart")
+        raise SettingsError("--restart is given without a run to restart", "glassloop train --resume RUN --restart")
     if resume:
-        folder, checkpoint = resumed_folder(resume, training.get("output_dir"))
-        training["output_dir"] = str(folder)
-        if data is None or is_run(folder):  # else it died before its first line and starts again as given
+        output_dir = given.training.get("output_dir")
+        folder, checkpoint = resumed_folder(resume, str(output_dir) if output_dir else None)
+        given = replace(given, training={**given.training, "output_dir": str(folder)})
+        if given.source is None or is_run(folder):  # else it ended before it wrote its record, and starts again as given
             stored = read_run(folder)
     if stored is not None:
         if stored.finished and restart:
-            raise SettingsError(f"{folder} is finished and is not overwritten", "train again with another --output_dir")
+            raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
         if stored.finished:
-            refuse_other_request(folder, stored, Request(data, model, training, data_given, new_head))
+            refuse_other_request(folder, stored, Request(given.source, given.model, given.training, given.data, given.new_head))
             say(f"{folder} is already complete")
             return folder
-        refuse_other_model(model, stored.model.name)
-        training = {**stored.settings.to_dict(), **training}
-        data_given = {**stored.data.given(), **data_given}
-        data, model, new_head = data or stored.data.source, stored.model.name, stored.model.new_head
-    args = TrainingArguments(**training)
+        refuse_other_model(given.model, stored.model.name)
+        given = replace(stored_settings(stored).overridden_by(given), new_head=stored.model.new_head)
+    args = training_arguments(given.training)
     backend = choose_backend(args)
     with ExitStack() as held:
         if stored is None:
@@ -76,9 +113,9 @@ def train_run(
             folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
                 held.callback(remove_if_empty, folder)
-            args = TrainingArguments(**{**args.to_dict(), "output_dir": str(folder), "overwrite_output_dir": False})
-        data, model = absolute_name(data or "quickstart"), absolute_name(model or "quickstart")
-        trainer, parts, examples, record = assemble(data, model, args, data_given, new_head, backend)
+            args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
+        data, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
+        trainer, parts, examples, record = assemble(data, model, args, {**given.data}, given.new_head, backend)
         if backend.processes.is_main:
             held.enter_context(locked(folder, trainer.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
@@ -91,6 +128,12 @@ def train_run(
     return folder
 
 
+def stored_settings(stored: RunRecord) -> GivenSettings:
+    """Return the settings that a run was started with."""
+    model, data = stored.model, stored.data
+    return GivenSettings(data.source, model.name, stored.settings.to_dict(), data.given(), model.new_head)
+
+
 def run_to_end(
     trainer: Trainer,
     parts: TrainingParts,
@@ -100,7 +143,7 @@ def run_to_end(
     restart: bool,
     began: float,
 ) -> None:
-    """Train, save the model, evaluate it, and write everything down. A signal stops this anywhere and loses nothing."""
+    """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
     backend, folder = trainer.backend, trainer.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
     console.print(banner(record, examples, folder))
@@ -108,7 +151,7 @@ def run_to_end(
         console.print(Text(f"• {printable(note)}", style="dim"))
     with trainer.training(checkpoint, restart=restart, parts=parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
-        outcomes = evaluated(trainer, examples, record.max_length)
+        outcomes = evaluate_unless_stopped(trainer, examples, record.max_length)
         if outcomes:
             record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
         for outcome in outcomes:
@@ -116,7 +159,7 @@ def run_to_end(
             if backend.processes.is_main:
                 with resume_named(folder):
                     write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
-        stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
+        stop_if_asked(trainer.state, backend.processes, trainer.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.processes.is_main:
             with resume_named(folder):
@@ -126,27 +169,18 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
 
 
-def evaluated(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
-    """Evaluate the trained model, unless a signal asks to stop: the model is saved, and a resumed run evaluates it."""
+def evaluate_unless_stopped(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+    """Evaluate the trained model. A signal ends the process instead: the model is saved, and a resumed run evaluates it."""
     try:
         with trainer.interruptible():
-            return final_outcomes(trainer, examples, max_length)
+            return evaluate_splits(trainer, examples, max_length)
     except Interrupted:
         stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
         raise
 
 
-def look_first(data: str, model: str, settings: dict[str, Any]) -> None:
-    """Check model and data before processes start, so that an error is reported once, with its exit code."""
-    from glassloop.data.sources import load_examples
-    from glassloop.models.loading import load_config
-
-    load_config(model)
-    load_examples(data, **settings)
-
-
-def final_outcomes(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
-    """Evaluate a trained model on every validation split."""
+def evaluate_splits(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+    """Return the evaluation of a trained model on every validation split."""
     splits, outcomes = validation_names(examples), []
     encoded = encode(examples, trainer.processing_class, max_length) if splits else {}
     for split, prefix in zip(splits, prefixes(splits), strict=True):

@@ -11,7 +11,7 @@ TRAINED_NAME = "trained.json"  # exists from the last step until the run is fini
 MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
-SEEDS_NAME, SEEDS_CONFIG_NAME = "seeds.json", "seeds.toml"
+SEEDS_NAME = "seeds.json"
 
 CHECKPOINT = r"step-\d{8}"
 WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, TRAINED_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])

@@ -1,4 +1,4 @@
-"""What a run is about to do, shown before its first step."""
+"""The summary of a run, printed before its first step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glassloop.run_folder.record import RunRecord
 
 
 def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:
-    """What will happen, before it does."""
+    """Return a table with data, task, model, steps, learning rate, device and folder of a run."""
     args, plan, model = record.settings, record.plan, record.model
     size = f"{args.per_device_train_batch_size} rows"
     size += f" × {record.processes} processes" if record.processes > 1 else ""
@@ -24,11 +24,11 @@ def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:
         + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
         "task": examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else ""),
         "model": f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
-        "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {size} a step, "
+        "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, "
         + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
-        "rate": f"{args.learning_rate:g}, {args.lr_scheduler_type}, {plan.warmup_steps:,} steps of warm-up",
-        "run on": f"{record.device}, {record.precision}, backend {record.backend}",
-        **({"saves": ", ".join(record.savings)} if record.savings else {}),
+        "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps",
+        "device": f"{record.device}, {record.precision}, backend {record.backend}",
+        **({"savings": ", ".join(record.savings)} if record.savings else {}),
         **({"check": f"{found} ({found.rows} rows)"} if (found := record.difference) else {}),
         "folder": str(folder),
     }

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a bar with loss, rate and time left in a terminal or notebook, else plain lines."""
+"""Progress of a run: a bar with loss, learning rate and time left in a terminal or notebook, else plain lines."""
 
 from __future__ import annotations
 
@@ -10,53 +10,55 @@ from typing import Any
 
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.history import History
+from glassloop.engine.loop import TrainingBatch
 from glassloop.engine.state import State
 from glassloop.errors import printable, show
 from glassloop.measures import short_metrics
 from glassloop.run_folder.history import last_step
 from glassloop.run_folder.record import Plan
 
-LINE_SECONDS = 5.0  # at most one plain line of losses in so many seconds
-LOOK_SECONDS, SHARES_SECONDS = 1.0, 30.0  # between two looks at several runs, and two plain lines about them
+LINE_SECONDS = 5.0  # between two plain lines of losses
+UPDATE_SECONDS, SEEDS_LINE_SECONDS = 1.0, 30.0  # between two updates about several seeds, and two plain lines
 
 
 def progress_for(plan: Plan, plain: bool, history: History, title: Callable[[str], str] = str) -> Callback:
-    """A progress bar in a terminal or notebook, else lines. `title` names a metric for a person."""
+    """Return a progress bar in a terminal or notebook, else plain lines. `title` returns the name to show for a metric."""
     in_notebook = "ipykernel" in sys.modules
     kind = Lines if plain or not (in_notebook or sys.stderr.isatty()) else Bar
     return kind(plan, history, title)
 
 
 def described(metrics: dict[str, float], title: Callable[[str], str] = str) -> str:
-    """`loss 0.4012  accuracy 0.8431`: the figures of an evaluation, without its timings."""
+    """Return `loss 0.4012  accuracy 0.8431`: the metrics of an evaluation, without its timings."""
     return "  ".join(f"{printable(title(name))} {value:.4f}" for name, value in short_metrics(metrics).items())
 
 
 class Pace:
-    """How fast a run is since it was started or resumed."""
+    """The speed of a run since it was started or resumed."""
 
     def __init__(self) -> None:
         self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
 
-    def count(self, batches: list[Any]) -> None:
+    def count(self, batches: list[TrainingBatch]) -> None:
+        """Count one step."""
         self.num_steps += 1
         self.num_rows += sum(batch.size for batch in batches)
 
     def per_second(self) -> float:
-        """Rows a second."""
+        """Return the rows trained on per second."""
         return self.num_rows / max(time.perf_counter() - self.began, 1e-9)
 
     def seconds_for(self, steps: int) -> float:
-        """How long so many more steps take."""
+        """Return how long the next `steps` steps will take."""
         return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
 
 
 class Bar(Callback):
-    """tqdm's bar, which also works in notebooks."""
+    """A tqdm progress bar, which also works in notebooks."""
 
     def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
         self.plan, self.history, self.title, self.pace = plan, history, title, Pace()
-        self.bar: Any = None
+        self.bar: Any = None  # tqdm has no types
 
     def on_fit_start(self, state: State) -> None:
         from tqdm.auto import tqdm
@@ -64,7 +66,7 @@ class Bar(Callback):
         self.pace = Pace()
         self.bar = tqdm(total=self.plan.max_steps, initial=state.step, unit="step", dynamic_ncols=True)
 
-    def on_step(self, state: State, batches: list[Any]) -> None:
+    def on_step(self, state: State, batches: list[TrainingBatch]) -> None:
         self.pace.count(batches)
         self.bar.update(1)
 
@@ -83,7 +85,7 @@ class Bar(Callback):
 
 
 class Lines(Callback):
-    """One line now and then, for logs and pipes."""
+    """A plain line every few seconds, for logs and pipes."""
 
     def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
         self.plan, self.history, self.title, self.pace, self.last = plan, history, title, Pace(), 0.0
@@ -91,7 +93,7 @@ class Lines(Callback):
     def on_fit_start(self, state: State) -> None:
         self.pace = Pace()
 
-    def on_step(self, state: State, batches: list[Any]) -> None:
+    def on_step(self, state: State, batches: list[TrainingBatch]) -> None:
         self.pace.count(batches)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
@@ -113,13 +115,20 @@ class Lines(Callback):
         show(text, sys.stderr)
 
 
-class Several:
-    """One bar, or a plain line now and then, over several runs in processes of their own, by what they write down."""
+class SeedsProgress:
+    """One bar, or a plain line every half minute, for several runs in other processes, read from their histories.
+
+    Args:
+        runs: The run folder of each seed that will be trained.
+        num_done: How many seeds are finished already.
+        num_steps: How many steps each run has.
+        plain: Whether to print lines instead of a bar.
+    """
 
     def __init__(self, runs: dict[int, Path], num_done: int, num_steps: int, plain: bool) -> None:
         self.runs, self.num_done, self.num_steps = runs, num_done, num_steps
-        self.looked = self.told = time.perf_counter()
-        self.bar: Any = None
+        self.last_update = self.last_line = time.perf_counter()
+        self.bar: Any = None  # tqdm has no types
         if runs and not plain and sys.stderr.isatty():
             from tqdm.auto import tqdm
 
@@ -127,29 +136,31 @@ class Several:
             self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False)
 
     def line(self, text: str) -> None:
+        """Print a line above the bar."""
         self.bar.write(printable(text), file=sys.stderr) if self.bar is not None else show(text, sys.stderr)
 
-    def look(self, ended: Container[int]) -> None:
-        """Show how far all are, if it is time to; `ended` are those that need no more."""
+    def update(self, ended: Container[int]) -> None:
+        """Show the progress of all seeds, at most once per second. `ended` are the seeds whose process has ended."""
         now = time.perf_counter()
-        if now - self.looked < LOOK_SECONDS:
+        if now - self.last_update < UPDATE_SECONDS:
             return
-        self.looked = now
+        self.last_update = now
         shares = {seed: 1.0 if seed in ended else share_done(run, self.num_steps) for seed, run in self.runs.items()}
         percent = 100 * (self.num_done + sum(shares.values())) / (self.num_done + len(shares))
-        going = ", ".join(f"{seed}: {share:.0%}" for seed, share in shares.items() if share and seed not in ended)
+        running = ", ".join(f"{seed}: {share:.0%}" for seed, share in shares.items() if share and seed not in ended)
         if self.bar is not None:
             self.bar.n = percent
-            self.bar.set_postfix_str(going)
-        elif going and now - self.told >= SHARES_SECONDS:
-            self.told = now
-            self.line(f"{percent:.0f}% of all; seed {going}")
+            self.bar.set_postfix_str(running)
+        elif running and now - self.last_line >= SEEDS_LINE_SECONDS:
+            self.last_line = now
+            self.line(f"{percent:.0f}% done; seed {running}")
 
     def close(self) -> None:
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.close()
 
 
 def share_done(run: Path, num_steps: int) -> float:
-    """Return which share of its steps a run has logged."""
+    """Return the fraction of its steps that a run has logged."""
     return min(1.0, last_step(run) / max(num_steps, 1))

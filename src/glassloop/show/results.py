@@ -1,4 +1,4 @@
-"""What a run found out, for a person: its scores beside the baseline as tables, and its predictions as a file."""
+"""The scores of an evaluation as tables, next to the baseline."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from rich.text import Text
 
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.errors import printable
-from glassloop.measures import Measures, no_better
+from glassloop.measures import COMPUTED, Measures, no_better
 from glassloop.outcomes import Outcome
 from glassloop.run_folder.record import ClassRecord
+from glassloop.settings import SCORE
 
 NOTHING = "-"  # a score that does not exist
 
 
 def show_outcome(console: Console, outcome: Outcome, title: str) -> None:
-    """Print the table of an evaluation, the scores of each class, and whether the baseline is beaten at all."""
+    """Print the scores of an evaluation and of each class, and which scores do not beat the baseline."""
     console.print(results_table(outcome, title))
     if outcome.classes:
         console.print(class_table(outcome.classes))
     if outcome.baseline is not None and (keys := no_better(outcome.metrics, outcome.baseline, outcome.measures)):
-        console.print(Text(f"• {remark_on(keys, outcome.measures)}"))
+        titles = ", ".join(map(outcome.measures.title, keys))
+        console.print(Text(printable(f"• no better than the {baseline_name(outcome.measures)}: {titles}")))
 
 
-def remark_on(keys: list[str], measures: Measures) -> str:
-    return printable(f"no better than the majority baseline: {', '.join(map(measures.title, keys))}")
+def baseline_name(measures: Measures) -> str:
+    """Return what the baseline always predicts: the mean score of the training rows, or their most frequent label."""
+    return "mean baseline" if {*measures.keys} & {*COMPUTED[SCORE]} else "majority baseline"
 
 
 def results_table(outcome: Outcome, title: str) -> Table:
-    """The metrics of a split and their baseline."""
+    """Return a table with the metrics of a split and their baseline."""
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in (title, "this run", "majority baseline"):
+    for name in (title, "this run", baseline_name(outcome.measures)):
         table.add_column(Text(printable(name)), justify="left" if name == title else "right")
     for key, value in outcome.metrics.items():
         table.add_row(Text(printable(outcome.measures.title(key))), *figures([value, (outcome.baseline or {}).get(key)]))
@@ -41,7 +44,7 @@ def results_table(outcome: Outcome, title: str) -> Table:
 
 
 def class_table(classes: dict[str, ClassRecord]) -> Table:
-    """The scores of each class; of many, those with the most rows."""
+    """Return a table with the scores of each class. Of many classes, only those with the most rows are included."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("class", "precision", "recall", "f1", "rows"):
         table.add_column(name, justify="left" if name == "class" else "right")
@@ -56,4 +59,5 @@ def class_table(classes: dict[str, ClassRecord]) -> Table:
 
 
 def figures(values: list[float | None]) -> Iterator[str]:
+    """Yield each score with four decimals, or a dash for one that does not exist."""
     return (NOTHING if value is None else f"{value:.4f}" for value in values)

@@ -208,28 +208,28 @@ def changed(text_run: Path, tmp_path: Path):
 UNLIKE = {
     "processes": (
         {"processes": 2},
-        "the run used 2 processes; an ejected file trains in one process in fp32",
-        "train that way first",
+        "the run used 2 processes, but an ejected script trains in one process in fp32",
+        "train with --processes 1 --precision fp32 first",
     ),
     "precision": (
         {"precision": "bf16"},
-        "the run used bf16; an ejected file trains in one process in fp32",
-        "train that way first",
+        "the run used bf16, but an ejected script trains in one process in fp32",
+        "train with --processes 1 --precision fp32 first",
     ),
     "best": (
         {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
-        "the run ended with its best weights; an ejected file would end in other weights",
-        "train without that first",
+        "the run loaded its best weights at the end, so an ejected script would end in other weights",
+        "train without load_best_model_at_end first",
     ),
     "stopped": (
         {"stop_reason": "no better eval_loss in 2 evaluations"},
-        "the run ended before its last step; an ejected file would end in other weights",
-        "train without that first",
+        "the run stopped before its last step, so an ejected script would end in other weights",
+        "train without early stopping first",
     ),
     "head": (
         {"model": {"new_head": True}},
-        "the run ended with a fresh head in place of the model's own; an ejected file would end in other weights",
-        "train without that first",
+        "the run replaced the head of its model, so an ejected script would end in other weights",
+        "train without --new_head first",
     ),
 }
 

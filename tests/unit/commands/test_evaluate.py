@@ -14,8 +14,7 @@ import pytest
 
 from glassloop import Predictor
 from glassloop.commands.evaluate import evaluate_run
-from glassloop.commands.predict import predict_file, predict_text
-from glassloop.errors import DataError, ResourceError
+from glassloop.errors import DataError
 from glassloop.run_folder.run_json import read_run, write_run
 
 LABELS = ["pos, really", "neg"]
@@ -95,13 +94,14 @@ def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.C
 def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run on one file, from which its validation rows were cut."""
     from glassloop.commands.train import train_run
+    from glassloop.settings_file import GivenSettings
 
     monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
     write_rows(
         tmp_path / "rows.csv", [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
     )
     settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
-    return train_run(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {})
+    return train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {}))
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "moved", "edited"])
@@ -121,7 +121,7 @@ def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> No
     assert found, caught.value.problem
     assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
     assert found[2] != found[3]
-    assert caught.value.remedy == "restore the data; to score other data, name them: glassloop evaluate RUN DATA"
+    assert caught.value.remedy == "restore the data; to evaluate on other data, name them: glassloop evaluate RUN DATA"
     path.write_text(before)
     evaluated(cut_run)
 
@@ -142,7 +142,7 @@ def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pyt
 
 
 def test_no_such_split(says, text_run: Path) -> None:
-    with says('there is no split "tset"; did you mean "test"?', "use one of train, validation, test"):
+    with says('the data have no split "tset"; did you mean "test"?', "use one of train, validation, test"):
         evaluated(text_run, split="tset")
 
 
@@ -203,7 +203,7 @@ def test_a_split_without_labels(says, text_run: Path, tmp_path: Path) -> None:
     for name in ("train", "validation"):
         write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
     (tmp_path / "other" / "test.csv").write_text("text\ngood\n")
-    with says("the split test has no labels to compare with", "choose another with --split, or use predict"):
+    with says("the split test has no labels to compare with", "choose another split with --split, or use glassloop predict"):
         evaluated(text_run, tmp_path / "other", split="test")
 
 
@@ -217,142 +217,12 @@ def test_columns_of_other_data_are_named_by_flags(text_run: Path, tmp_path: Path
 
 def test_a_bare_model_needs_data(says, text_run: Path) -> None:
     model = text_run / "model"
-    with says(f"{model} is a model without a run: on which data?", "glassloop evaluate RUN DATA"):
+    with says(
+        f"{model} is a model without a run, so there are no data to evaluate on", "name the data: glassloop evaluate MODEL DATA"
+    ):
         evaluated(model)
     own = evaluated(text_run)
     assert evaluated(model, text_run.parent)["eval_accuracy"] == own["eval_accuracy"]
-
-
-# --- predict -----------------------------------------------------------------------------------------------------
-
-
-def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = predict_text(str(text_run), "a good film", None, "cpu")
-    assert found == Predictor(text_run, device="cpu").predict("a good film")[0]
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.rsplit(None, 1) == [found.label, f"{max(found.scores.values()):.4f}"]
-    assert second.split()[-1] == f"{min(found.scores.values()):.4f}"
-
-
-def test_a_pair(pair_run: Path) -> None:
-    found = predict_text(str(pair_run), "good", "bad", "cpu")
-    assert found == Predictor(pair_run, device="cpu").predict("good", "bad")[0]
-
-
-def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None:
-    with says("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"'):
-        predict_text(str(pair_run), "good", None, "cpu")
-    with says("the model was trained on single texts", 'glassloop predict RUN "text"'):
-        predict_text(str(text_run), "good", "bad", "cpu")
-    with says("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file'):
-        predict_text(str(text_run), None, None, "cpu")
-
-
-def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
-    for pair in (None, "bad"):
-        assert predict_text(str(text_run / "model"), "good", pair, "cpu").label in LABELS
-
-
-def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from families import tiny_model
-
-    names = {number: f"L{number}" for number in range(40)}
-    model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    capsys.readouterr()
-    found = predict_text(str(tmp_path), "good", None, "cpu")
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0].split()[0] == found.label
-    assert (len(lines), lines[-1]) == (16, "and 25 more")
-
-
-def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from families import tiny_model
-
-    names = ["[bold]a[/bold]", "b\x1b[31m"]
-    model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    predict_text(str(tmp_path), "good", None, "cpu")
-    out = capsys.readouterr().out
-    assert "[bold]a[/bold]" in out
-    assert "\x1b" not in out
-    assert "b\\x1b[31m" in out
-
-
-def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
-    target = tmp_path / "in-predictions.csv"
-    assert capsys.readouterr().out == f"12 rows → {target}\n"
-    with target.open(newline="") as opened:
-        assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
-    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, ",", "cpu")
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
-
-
-def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
-    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "tab", "cpu")
-    assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
-
-
-def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_path: Path) -> None:
-    loop = tmp_path / "loop.csv"
-    loop.symlink_to("loop.csv")
-    with says(f"{loop}: there is no such data file", kind=DataError):
-        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, None, "cpu")
-
-
-@pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
-def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path, monkeypatch, out: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    source = write_rows(tmp_path / "in.csv", OTHERS)
-    before = source.read_bytes()
-    with says("the predictions would replace the file they are made for", "choose another --out"):
-        predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
-    assert source.read_bytes() == before
-
-
-def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_run: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("glassloop.commands.evaluate.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
-    source = write_rows(tmp_path / "in.csv", OTHERS)
-    (tmp_path / "out.csv").mkdir()
-    with says(f"{tmp_path / 'out.csv'} is a folder", f"name a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
-        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
-
-
-def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
-    text_run: Path, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
-    source = write_rows(tmp_path / "in.csv", OTHERS)
-    with pytest.raises(ResourceError, match="name a folder that can be written to"):
-        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
-
-
-def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
-    assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
-
-
-NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer reads as that token\n"
-
-
-def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
-    source = write_rows(tmp_path / "in.csv", rows)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
-    assert capsys.readouterr().err == NOTE.format("2 rows contain")
-    predict_text(str(text_run), "good [SEP]", None, "cpu")
-    assert capsys.readouterr().err == NOTE.format("1 row contains")
-    predict_text(str(text_run), "good", None, "cpu")
-    assert capsys.readouterr().err == ""
-    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
-    assert NOTE.format("2 rows contain") in capsys.readouterr().err
 
 
 def test_other_data_stand_beside_the_majority_of_training(

@@ -18,10 +18,11 @@ from glassloop import decide, metrics_for
 from glassloop.arguments import TrainingArguments
 from glassloop.assembly import assemble
 from glassloop.backends.plain import PlainBackend
-from glassloop.commands.train import train_run
+from glassloop.commands.train import train, train_run
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.run_folder.record import Columns
 from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.settings_file import GivenSettings, read_settings
 
 ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
@@ -43,7 +44,7 @@ def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPath
         patch.setenv("COLUMNS", "200")
         patch.setattr("sys.stderr", said)
         settings = {**COMMON, "output_dir": str(folder / "out"), "per_device_train_batch_size": 4, "eval_strategy": "epoch"}
-        train_run(str(folder / "rows.csv"), str(lively_dir), {**settings, "max_steps": 8, "seed": 7}, {})
+        train_run(GivenSettings(str(folder / "rows.csv"), str(lively_dir), {**settings, "max_steps": 8, "seed": 7}, {}))
     return folder / "out", said.getvalue()
 
 
@@ -106,16 +107,16 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:8].strip(): line[8:] for line in lines[:9]}
+    rows = {line[:15].strip(): line[15:] for line in lines[:9]}
     measured = read_run(folder).difference
     assert rows == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
         "model": f"{lively_dir} (bert, 0.0 M parameters)",
-        "steps": "8 (7 an epoch), 4 rows a step, no padding",
-        "rate": "5e-05, linear, 0 steps of warm-up",
-        "run on": "cpu, fp32, backend packed",
-        "saves": ", ".join(read_run(folder).savings),
+        "steps": "8 (7 per epoch), 4 rows per step, no padding",
+        "learning rate": "5e-05, linear schedule, 0 warm-up steps",
+        "device": "cpu, fp32, backend packed",
+        "savings": ", ".join(read_run(folder).savings),
         "check": f"logits differ from the plain model by {measured.logits:.1e}, gradients by {measured.gradients:.1e} (4 rows)",
         "folder": str(folder),
     }
@@ -131,7 +132,7 @@ def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_d
     folder, _ = run
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with pytest.raises(SettingsError, match="holds a run already"):
-        train_run(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {})
+        train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
@@ -150,7 +151,7 @@ def test_wrong_things_are_told_before_anything_is_written(tmp_path: Path, lively
         (ModelError, "rows.csv", tmp_path, {}),
     ):
         with pytest.raises(error):
-            train_run(str(tmp_path / data), str(model), {**settings, **given}, {})
+            train_run(GivenSettings(str(tmp_path / data), str(model), {**settings, **given}, {}))
     assert not out.exists()
 
 
@@ -158,7 +159,7 @@ def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -
     (tmp_path / "rows.csv").write_text(ROWS)
     settings = {**COMMON, "output_dir": str(tmp_path / "out"), "learning_rate": 1e25, "max_steps": 20}
     with pytest.raises(DivergedError):
-        train_run(str(tmp_path / "rows.csv"), str(lively_dir), settings, {})
+        train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), settings, {}))
     assert read_run(tmp_path / "out").status == "running"
     assert not (tmp_path / "out" / "model").exists()
 
@@ -177,7 +178,7 @@ def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: py
     def train(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
         columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
         chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
-        return train_run(data, model, chosen, columns, resume=resume)
+        return train_run(GivenSettings(data, model, chosen, columns), resume=resume)
 
     return train
 
@@ -318,23 +319,27 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
     write("data/train.csv", ROWS)
     write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
     settings = {**COMMON, "output_dir": str(tmp_path / "out")}
-    found = read_run(train_run(str(tmp_path / "data"), str(lively_dir), settings, {}))
+    found = read_run(train_run(GivenSettings(str(tmp_path / "data"), str(lively_dir), settings, {})))
     assert found.finished
     assert (found.evaluation, found.baseline) == (None, None)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
         train_run(
-            str(tmp_path / "data"),
-            str(lively_dir),
-            {**settings, "output_dir": str(tmp_path / "b"), "eval_strategy": "epoch"},
-            {},
+            GivenSettings(
+                str(tmp_path / "data"),
+                str(lively_dir),
+                {**settings, "output_dir": str(tmp_path / "b"), "eval_strategy": "epoch"},
+                {},
+            ),
         )
 
 
 def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
     """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
-    folder = train_run(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
+    folder = train_run(
+        GivenSettings(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
+    )
     assert (read_run(folder).data.labels, read_run(folder).data.label_order) == (("pos, really", "neg"), None)
 
 
@@ -362,11 +367,11 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
     settings = {**COMMON, "max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "f1"}
     data, model = str(tmp_path / "rows.csv"), str(lively_dir)
     with pytest.raises(SettingsError) as caught:
-        train_run(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {})
+        train_run(GivenSettings(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {}))
     assert caught.value.remedy == "name the class whose F1 counts with positive_label, or use f1_macro"
     capsys.readouterr()
     chosen = {**settings, "output_dir": str(tmp_path / "out"), "positive_label": "complaint", "learning_rate": 0.0}
-    found = read_run(train_run(data, model, chosen, {}))
+    found = read_run(train_run(GivenSettings(data, model, chosen, {})))
     assert (found.metrics, found.positive_label, found.settings.positive_label) == (("accuracy", "f1"), *["complaint"] * 2)
     assert {*(found.baseline or {})} == {"accuracy"}, "always answering ok has no F1 of complaint"
     assert found.classes is None
@@ -402,3 +407,47 @@ def test_special_tokens_in_texts_are_noted_and_recorded(write, lively_dir: Path)
     note = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
     assert note in examples.notes
     assert note in record.data.notes
+
+
+# --- several processes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, GivenSettings]]:
+    """The arguments, the number of processes and the settings file of each launch; nothing is started."""
+    seen: list[tuple[list[str], int, GivenSettings]] = []
+
+    def launch(arguments: list[str], number: int) -> None:
+        seen.append((arguments, number, read_settings(arguments[2])))
+
+    monkeypatch.setattr("glassloop.commands.train.launch", launch)
+    monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
+    return seen
+
+
+def test_wrong_settings_are_reported_before_anything_is_started(launched, says) -> None:
+    with says("learning_rate is -1.0, not 0 or more", "set learning_rate to 0 or more"):
+        train(GivenSettings(training={"learning_rate": -1.0}), processes=2)
+    assert launched == []
+
+
+def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
+    given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
+    train(given, processes=2)
+    ((arguments, number, written),) = launched
+    assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
+    train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True)
+    assert launched[1][0][3:] == ["--resume=out", "--restart", "--debug"]
+    assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
+
+
+def test_data_and_model_are_checked_before_processes_start(launched, write, tiny_model_dir: Path) -> None:
+    """An error in them is reported once, by the command itself, with its own exit status."""
+    path = write("rows.csv", "text,lable\na,x\n")
+    with pytest.raises(DataError) as data:
+        train(GivenSettings(str(path), str(tiny_model_dir)), processes=2)
+    assert data.value.exit_code == 3
+    with pytest.raises(ModelError) as model:
+        train(GivenSettings("quickstart", str(path.parent), data={"rows": 20}), processes=2)
+    assert model.value.exit_code == 4
+    assert launched == []

@@ -147,7 +147,7 @@ def test_a_column_that_is_not_there(settings, problem, refused):
 def test_one_column_is_not_text_and_label(refused):
     with refused('d.csv: column "label" is named as text and as label', "name two different columns"):
         find("text label", text="label")
-    with refused('column "label" is named twice', "glassloop data --help lists the settings", SettingsError):
+    with refused('column "label" is named twice', "name each column once", SettingsError):
         find("text label", text="label", label="label")
 
 

@@ -14,7 +14,7 @@ from glassloop.engine.history import History
 from glassloop.engine.state import State
 from glassloop.run_folder.record import Plan
 from glassloop.show import progress
-from glassloop.show.progress import Bar, Lines, Pace, Several, described, progress_for, share_done
+from glassloop.show.progress import Bar, Lines, Pace, SeedsProgress, described, progress_for, share_done
 
 PLAN = Plan(
     max_steps=1200, steps_per_epoch=600, batches_per_epoch=600, accumulate=1, warmup_steps=0, log_every=10, eval_every=0,
@@ -181,26 +181,26 @@ def runs_under_way(folder: Path) -> dict[int, Path]:
 
 
 def test_a_plain_line_now_and_then_over_several_runs(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
-    shown = Several(runs_under_way(tmp_path), 1, 10, plain=False)
-    shown.look(ended=[42])
+    monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
+    shown = SeedsProgress(runs_under_way(tmp_path), 1, 10, plain=False)
+    shown.update(ended=[42])
     assert capsys.readouterr().err == "", "not before half a minute"
-    shown.told -= progress.SHARES_SECONDS
-    shown.look(ended=[42])
-    shown.look(ended=[42])
+    shown.last_line -= progress.SEEDS_LINE_SECONDS
+    shown.update(ended=[42])
+    shown.update(ended=[42])
     shown.line("a\x1bline")
     shown.close()
-    assert capsys.readouterr().err == "62% of all; seed 43: 50%\na\\x1bline\n"
+    assert capsys.readouterr().err == "62% done; seed 43: 50%\na\\x1bline\n"
 
 
 def test_one_bar_over_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.0)
-    assert Several({}, 2, 10, plain=False).bar is None
-    assert Several(runs_under_way(tmp_path), 0, 10, plain=True).bar is None
-    shown = Several({seed: tmp_path / str(seed) for seed in (42, 43, 44)}, 1, 10, plain=False)
-    shown.look(ended=[42])
+    monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
+    assert SeedsProgress({}, 2, 10, plain=False).bar is None
+    assert SeedsProgress(runs_under_way(tmp_path), 0, 10, plain=True).bar is None
+    shown = SeedsProgress({seed: tmp_path / str(seed) for seed in (42, 43, 44)}, 1, 10, plain=False)
+    shown.update(ended=[42])
     shown.line("seed 42 ends")
     shown.close()
     assert shown.bar.n == 62.5

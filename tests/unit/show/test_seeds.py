@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from glassloop.show.seeds import show_seeds, summary
+from glassloop.run_folder.seeds_json import FAILED, MeasuresRecord, SeedRecord, SeedsRecord
+from glassloop.settings_file import RunSettings
+from glassloop.show.seeds import scores_line, show_seeds
 
 
-def record_of(*accuracies: float, **rows: Any) -> dict[str, Any]:
+def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:
     seeds = {
-        str(seed): {
-            "status": "finished",
-            "metrics": {"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
-            "baseline": {"accuracy": 0.6},
-            "measures": {"keys": ["accuracy", "f1"], "positive": "spam"},
-            "rows": {"validation": rows.get(f"seed{seed}", "same")},
-        }
+        seed: SeedRecord(
+            "finished",
+            metrics={"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
+            baseline={"accuracy": 0.6},
+            measures=measures or MeasuresRecord(("accuracy", "f1"), "spam"),
+            rows={"validation": rows.get(f"seed{seed}", "same")},
+        )
         for seed, accuracy in enumerate(accuracies)
     }
-    record = {"seeds": {**seeds, "99": {"status": "waiting"}}}
-    return record | summary(record)
+    return SeedsRecord(RunSettings(), {**seeds, 99: SeedRecord()}, Path("out"))
 
 
-def lines_of(record: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[str]:
+def lines_of(record: SeedsRecord, capsys: pytest.CaptureFixture[str]) -> list[str]:
     show_seeds(record)
     return [line.rstrip() for line in capsys.readouterr().err.splitlines()]
 
@@ -37,7 +38,7 @@ def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.Captu
         "mean of 2           0.5000    0.6250     0.2500",
         "standard deviation  0.0000    0.1768     0.0000",
         "majority baseline        -    0.6000          -",
-        "• no better than the majority baseline: accuracy (seeds: 1 of 2)",
+        "• no better than the majority baseline: accuracy (1 of 2 seeds)",
     ]
 
 
@@ -47,9 +48,17 @@ def test_nothing_is_said_where_every_seed_beats_the_baseline(capsys: pytest.Capt
 
 def test_seeds_on_different_rows_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     last = lines_of(record_of(0.7, 0.75, seed1="other"), capsys)[-1]
-    assert last == "• the data changed between seeds: their scores are not of the same rows"
+    assert last == "• the data changed between seeds, so their scores are of different rows"
+
+
+def test_the_baseline_of_scores_is_their_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = lines_of(record_of(0.7, 0.75, measures=MeasuresRecord(("pearson", "mse"))), capsys)
+    assert lines[-1].startswith("mean baseline ")
 
 
 def test_no_finished_seed_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    record = {"seeds": {"1": {"status": "failed"}}}
-    assert lines_of(record | summary(record), capsys) == []
+    assert lines_of(SeedsRecord(RunSettings(), {1: SeedRecord(FAILED)}, Path("out")), capsys) == []
+
+
+def test_the_scores_of_one_seed_on_a_line() -> None:
+    assert scores_line(record_of(0.5).seeds[0]) == "loss 0.5000  accuracy 0.5000  f1 (spam) 0.2500"

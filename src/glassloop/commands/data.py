@@ -1,0 +1,21 @@
+"""`glassloop data`: show a data set as the model will see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from glassloop.arguments import TrainingArguments
+from glassloop.data.sources import load_examples
+from glassloop.models.inputs import longest_input
+from glassloop.models.loading import load_config, load_tokenizer
+from glassloop.settings import data_settings
+from glassloop.show.data_overview import show_data
+
+
+def describe_data(data: str, model: str, max_length: int | None, batch_size: int, given: Mapping[str, object]) -> None:
+    """Print splits, labels, lengths and padding of a data set, and one row token by token."""
+    examples = load_examples(data, **asdict(data_settings(given)))
+    tokenizer = load_tokenizer(model)
+    length = longest_input(tokenizer, load_config(model)) if max_length is None else max_length
+    show_data(examples, tokenizer, length, batch_size, TrainingArguments.seed, (data, model))

@@ -1,0 +1,89 @@
+"""`glassloop train --seeds`: the same run with several random seeds, then a table of their scores."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+from glassloop.arguments import training_arguments
+from glassloop.backends.choose import launched_processes
+from glassloop.claim import resumed_folder
+from glassloop.engine.identity import differences
+from glassloop.errors import SettingsError, counted
+from glassloop.files import absolute_name, user_path
+from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
+from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
+from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
+from glassloop.settings import data_settings
+from glassloop.settings_file import GivenSettings
+from glassloop.show.seeds import show_seeds
+
+
+def train_with_seeds(
+    given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
+) -> None:
+    """Train `count` seeds, or resume those of a folder, and print their scores. Exit with the status of a failed seed."""
+    if count is None:
+        raise SettingsError("--seeds_at_once is given without --seeds", "give the number of seeds, for example --seeds 5")
+    if processes > 1 or launched_processes() > 1:
+        raise SettingsError(
+            "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
+        )
+    if restart:
+        problem = "--seeds and --restart cannot be combined"
+        raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
+    if resume is None:
+        settings = given.checked()
+        first = settings.training.seed
+        record = train_seeds(settings, range(first, first + count), at_once=at_once)
+    else:
+        stored = stored_seeds(resume, given)
+        first, num_stored = min(stored.seeds), len(stored.seeds)
+        if given.training.get("seed", first) != first or count < num_stored:
+            problem = f"{stored.folder} was started with {counted(num_stored, 'seed', 'seeds')}, starting at {first}"
+            raise SettingsError(problem, f"use --seeds {num_stored}, or a larger number to add seeds")
+        added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
+        record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
+    show_seeds(record)
+    report_failures(record)
+
+
+def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
+    """Return the seeds to resume. Raise `SettingsError` for a single run, and for settings that differ from theirs."""
+    output_dir = given.training.get("output_dir")
+    folder, _ = resumed_folder(resume, str(output_dir) if output_dir else None)
+    if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
+        raise SettingsError(
+            f"{resume} belongs to a single run, not to seeds", f"resume it alone: glassloop train --resume {resume}"
+        )
+    record = read_seeds(folder)
+    stored = record.settings
+    then: dict[str, object] = {"source": stored.source, "model": stored.model, "new_head": stored.new_head}
+    now: dict[str, object] = {
+        "source": absolute_name(given.source) if given.source else stored.source,
+        "model": absolute_name(given.model) if given.model else stored.model,
+        "new_head": given.new_head or stored.new_head,
+    }
+    then |= {**stored.training.to_dict(), **asdict(stored.data)}
+    now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
+    now |= asdict(data_settings({**asdict(stored.data), **given.data}))
+    for name in ("seed", "output_dir"):
+        del then[name], now[name]
+    if changed := differences(then, now):
+        raise SettingsError(
+            f"{folder} was started with different settings: {'; '.join(changed)}",
+            f"give only --seeds and --resume {folder}",
+        )
+    return record
+
+
+def report_failures(record: SeedsRecord) -> None:
+    """Print the error of each seed that failed and how to resume, and exit with the status of the first one."""
+    failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
+    for seed, entry in failed.items():
+        say(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
+        for line in entry.error:
+            say(f"  {line}")
+    if failed:
+        say(resume_hint(record))
+        sys.exit(next(iter(failed.values())).exit_code)

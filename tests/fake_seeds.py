@@ -1,0 +1,116 @@
+"""Seeds whose child processes only pretend to train: each is a few lines long and does what a test asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_record import RECORD
+
+from glassloop import children, seeds
+
+CHILD = """
+import json, os, pathlib, signal, sys, time, tomllib
+from glassloop.records import sealed
+words = sys.argv[1:]
+resumed = "--resume" in words
+if resumed:
+    run = pathlib.Path(words[words.index("--resume") + 1])
+else:
+    settings = tomllib.loads(pathlib.Path(words[words.index("--config") + 1]).read_text())
+    run = pathlib.Path(settings["training"]["output_dir"])
+    assert run.name == f"seed-{settings['training']['seed']}"
+seed = int(run.name[5:])
+does = json.loads(os.environ["CHILD"]).get(str(seed), "finish")
+with (run.parent / "calls").open("a") as calls:
+    calls.write(json.dumps(words) + "\\n")
+print("output of the child")
+if does == "fail":
+    print("data: row 3 is empty\\ntry:  fill it\\nsome library says goodbye", file=sys.stderr)
+    sys.exit(3)
+if does == "die":
+    print("a library crashed", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+run.mkdir(exist_ok=True)
+def write(status):
+    evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
+    ending = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0}
+    (run / "run.json").write_text(json.dumps(sealed({**json.loads(os.environ["RECORD"]), **ending})))
+if does == "wait" and not resumed:
+    def leave(number, frame):
+        write("running")
+        sys.exit(128 + number)
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, leave)
+    (run.parent / f"ready-{seed}").touch()
+    time.sleep(30)
+write("running" if does == "leave" else "finished")
+"""
+
+
+class FakeSeeds:
+    """Makes the children of seeds pretend, and reads what they and the seeds wrote to `out`."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.out, self.patch, self.capsys = folder / "out", patch, capsys
+        (folder / "child.py").write_text(CHILD)
+        patch.setattr(children, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
+        patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[1]))  # -S skips what an editable install sets up
+        patch.setattr(seeds, "check_run", lambda settings, seed: (1.0, 10))
+        patch.setattr(seeds, "choose_device", lambda wanted: "cpu")
+        patch.setattr(seeds, "POLL_SECONDS", 0.01)
+        patch.setenv("COLUMNS", "40")  # narrower than the table: no number may be cut
+        patch.setenv("RECORD", json.dumps(asdict(RECORD)))
+        self.does({})
+
+    def does(self, what: dict[int, str]) -> None:
+        """Set what the child of each seed does; the others finish."""
+        self.patch.setenv("CHILD", json.dumps(what))
+
+    def lines(self) -> list[str]:
+        """The lines on standard error since the last call."""
+        captured = self.capsys.readouterr()
+        assert captured.out == ""
+        return [line.rstrip() for line in captured.err.splitlines()]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The content of seeds.json."""
+        return json.loads((self.out / "seeds.json").read_text(encoding="utf-8"))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """The arguments of each child that was started."""
+        return [json.loads(line) for line in (self.out / "calls").read_text().splitlines()]
+
+    def signalled(self, number: int, count: int, start: Callable[[], Any], at_once: int = 1) -> Any:
+        """Start `count` seeds from 42 on that wait; the signal comes when all that can run at once do."""
+        self.does({42 + place: "wait" for place in range(count)})
+        wanted = [self.out / f"ready-{42 + place}" for place in range(at_once)]
+
+        def send() -> None:
+            limit = time.monotonic() + 20
+            while not all(path.exists() for path in wanted) and time.monotonic() < limit:
+                if over.wait(0.01):
+                    return  # the children failed: the signal would end the tests instead
+            os.kill(os.getpid(), number)
+
+        before, over = signal.getsignal(number), threading.Event()
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            return start()
+        finally:
+            over.set()
+            sender.join()
+            assert signal.getsignal(number) is before
+            self.does({})

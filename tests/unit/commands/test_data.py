@@ -1,0 +1,21 @@
+"""`glassloop data`: the settings reach the data, and the model's own maximum length is the default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glassloop.commands.data import describe_data
+
+ROWS = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
+
+
+def test_the_overview(write, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("rows.csv", ROWS)
+    describe_data(str(path), str(tiny_model_dir), None, 4, {"text": "body", "validation_share": 0})
+    out = capsys.readouterr().out
+    assert "Padding in batches of 4 of train" in out
+    assert "validation" not in out
+    describe_data(str(path), str(tiny_model_dir), 8, 4, {"text": "body"})
+    assert "at most 8 tokens" in capsys.readouterr().out

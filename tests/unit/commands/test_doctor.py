@@ -1,0 +1,19 @@
+"""`glassloop doctor`: prints the findings, and only a bad one counts against the machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from glassloop.commands import doctor
+from glassloop.machine import BAD, FAIR, GOOD, Finding
+
+
+@pytest.mark.parametrize(("state", "can_run"), [(GOOD, True), (FAIR, True), (BAD, False)])
+def test_only_a_bad_finding_counts(
+    state: str, can_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        doctor, "examine", lambda: [Finding("Python", GOOD, "3.12"), Finding("disk", state, "full", "empty it")]
+    )
+    assert doctor.check_machine() is can_run
+    assert "empty it" in capsys.readouterr().out

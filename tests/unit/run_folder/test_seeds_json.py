@@ -1,0 +1,101 @@
+"""seeds.json: what is read is what was written, and any damage is one error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.arguments import TrainingArguments
+from glassloop.errors import ModelError
+from glassloop.run_folder.seeds_json import (
+    FAILED,
+    MeasuresRecord,
+    SeedRecord,
+    SeedsRecord,
+    is_seeds_folder,
+    read_seeds,
+    write_seeds,
+)
+from glassloop.settings import DataSettings
+from glassloop.settings_file import RunSettings
+
+
+def finished(accuracy: float) -> SeedRecord:
+    return SeedRecord(
+        "finished", "seed-1", 2.0, {"accuracy": accuracy}, {"accuracy": 0.5}, MeasuresRecord(("accuracy",)), {"a": "b"}
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> SeedsRecord:
+    settings = RunSettings("rows.csv", training=TrainingArguments(max_steps=3), data=DataSettings(labels=("a, b", "c")))
+    seeds = {1: finished(0.6), 2: finished(0.8), 3: SeedRecord(FAILED, exit_code=3, error=("data: x", "try:  y"))}
+    found = SeedsRecord(settings, seeds, tmp_path, "failed", {"torch": "2"})
+    write_seeds(found)
+    return found
+
+
+def test_what_is_written_is_read(record: SeedsRecord) -> None:
+    assert is_seeds_folder(record.folder)
+    assert read_seeds(record.folder) == record
+
+
+def test_mean_and_standard_deviation_are_of_finished_seeds(record: SeedsRecord) -> None:
+    stored = json.loads((record.folder / "seeds.json").read_text())
+    assert stored["mean"] == record.mean == {"accuracy": pytest.approx(0.7)}
+    assert stored["standard_deviation"] == record.standard_deviation == {"accuracy": pytest.approx(0.02**0.5)}
+    assert stored["baseline"] == record.baseline == {"accuracy": 0.5}
+    assert (record.unfinished, [*record.finished]) == ([3], [1, 2])
+
+
+def test_one_seed_has_no_standard_deviation(tmp_path: Path) -> None:
+    record = SeedsRecord(RunSettings(), {1: finished(0.6)}, tmp_path)
+    assert (record.mean, record.standard_deviation) == ({"accuracy": 0.6}, None)
+
+
+def test_a_record_of_an_earlier_version_is_read(record: SeedsRecord) -> None:
+    path = record.folder / "seeds.json"
+    stored = json.loads(path.read_text()) | {"words": ["train", "rows.csv"], "directory": "somewhere"}
+    stored["settings"] |= {"data": {"labels": ["a, b", "c"]}, "model": None}
+    stored["seeds"]["3"] = {"status": "failed"}
+    path.write_text(json.dumps(stored))
+    assert read_seeds(record.folder).settings == record.settings
+    assert read_seeds(record.folder).seeds[3] == SeedRecord(FAILED)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: [],
+        lambda found: None,
+        lambda found: {},
+        lambda found: {**found, "seeds": []},
+        lambda found: {**found, "seeds": {}},
+        lambda found: {**found, "seeds": {"x": {}}},
+        lambda found: {**found, "seeds": {"1": {"status": 1}}},
+        lambda found: {**found, "seeds": {"1": {"metrics": {"f1": "high"}}}},
+        lambda found: {**found, "settings": None},
+        lambda found: {**found, "settings": {**found["settings"], "training": []}},
+        lambda found: {**found, "settings": {**found["settings"], "training": {"seed": "x"}}},
+        lambda found: {**found, "settings": {**found["settings"], "data": {"rows": "many"}}},
+        lambda found: {**found, "settings": {**found["settings"], "source": 1}},
+        lambda found: {**found, "settings": {**found["settings"], "new_head": "yes"}},
+        lambda found: {**found, "versions": 5},
+    ],
+)
+def test_a_damaged_record_is_one_error(record: SeedsRecord, change: Callable[[Any], Any]) -> None:
+    path = record.folder / "seeds.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ModelError, match=r"no seeds to resume: seeds\.json: ") as caught:
+        read_seeds(record.folder)
+    assert caught.value.remedy == "train new seeds"
+
+
+def test_a_folder_without_seeds(tmp_path: Path, says) -> None:
+    assert not is_seeds_folder(tmp_path)
+    with says(f"{tmp_path}: no seeds to resume: seeds.json: missing", kind=ModelError):
+        read_seeds(tmp_path)

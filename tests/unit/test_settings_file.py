@@ -1,0 +1,139 @@
+"""Settings files: everything wrong in one error, old names, and settings that survive being written and read."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.arguments import TrainingArguments
+from glassloop.errors import SettingsError
+from glassloop.settings import DataSettings
+from glassloop.settings_file import GivenSettings, RunSettings, read_settings, toml, write_settings
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def test_no_file_says_nothing() -> None:
+    assert read_settings(None) == GivenSettings()
+
+
+def test_what_a_file_says(write) -> None:
+    path = write(
+        "run.toml", 'source = "a.csv"\n[data]\nlabels = ["x", "y"]\nsplit_seed = 3\n[training]\nlearning_rate = 1e-3\n'
+    )
+    assert read_settings(str(path)) == GivenSettings(
+        "a.csv", None, {"learning_rate": 1e-3}, {"labels": ["x", "y"], "split_seed": 3}
+    )
+
+
+def test_old_names_become_todays(write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("run.toml", '[training]\nevaluation_strategy = "epoch"\nno_cuda = true\n')
+    assert read_settings(str(path)).training == {"eval_strategy": "epoch", "device": "cpu"}
+    assert capsys.readouterr().err.splitlines() == [
+        "glassloop: evaluation_strategy is now called eval_strategy",
+        'glassloop: no_cuda is now called device="cpu"',
+    ]
+
+
+ENTRIES = "use only source, model, new_head, data, training"
+WRONG = {
+    "unknown entries": (
+        "[trainig]\nseed = 1\n[other]\n",
+        'unknown entry "trainig"; did you mean "training"?; unknown entry "other"',
+        ENTRIES,
+    ),
+    "kinds": (
+        'source = 1\nmodel = ["a"]\nnew_head = "yes"\ndata = 5\ntraining = "fast"\n',
+        "data is not a section; training is not a section; source is not text; model is not text; "
+        "new_head is not true or false",
+        "write [data]; write [training]; set source to text; set model to text; set new_head to true or false",
+    ),
+    "unknown settings of both sections": (
+        "[data]\ntxt = 1\n[training]\nlearning_rat = 1\ndeepspeed = 1\n[other]\n",
+        'unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
+        'unknown setting "learning_rat"; did you mean "learning_rate"?; '
+        "deepspeed is not supported",
+        f"{ENTRIES}; glassloop data --help lists all data settings; glassloop train --help lists all settings; "
+        "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
+    ),
+    "names and values": (
+        "[data]\ntxt = 1\nrows = 3\n[training]\nnonsense = 1\nlearning_rate = -1\nnum_train_epochs = 'x'\n",
+        'unknown setting "txt" in [data]; did you mean "text"?; unknown setting "nonsense"; '
+        "num_train_epochs is 'x', not a finite number; learning_rate is -1, not 0 or more; "
+        "rows is 3, not a whole number of 10 or more",
+        "glassloop data --help lists all data settings; glassloop train --help lists all settings; "
+        "set num_train_epochs to a finite number; set learning_rate to 0 or more; set rows to a whole number of 10 or more",
+    ),
+    "no TOML": (
+        "learning_rate: 1",
+        "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)",
+        "create a valid one with glassloop init DATA",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "problem", "remedy"), WRONG.values(), ids=WRONG)
+def test_all_that_is_wrong_with_a_file(says, write, content: str, problem: str, remedy: str) -> None:
+    path = write("run.toml", content)
+    with says(f"config {path}: {problem}", remedy):
+        read_settings(str(path))
+
+
+def test_a_file_that_cannot_be_read(says, write, tmp_path: Path) -> None:
+    with says(f"config {tmp_path / 'gone.toml'}: No such file or directory", "create one with glassloop init DATA"):
+        read_settings(str(tmp_path / "gone.toml"))
+    with says(f"config {tmp_path}: Is a directory", "create one with glassloop init DATA"):
+        read_settings(str(tmp_path))
+    with pytest.raises(SettingsError, match="not TOML: 'utf-8' codec can't decode"):
+        read_settings(str(write("run.toml", b"source = '\xff'")))
+
+
+def test_the_settings_of_both_kinds_are_checked_together(says) -> None:
+    with says(
+        "learning_rate is -1, not 0 or more; seed is -1, not 0 or more; "
+        'empty is "drop", not one of refuse, keep; rows is 3, not a whole number of 10 or more',
+        "set learning_rate to 0 or more; set seed to 0 or more; set empty to refuse or keep; "
+        "set rows to a whole number of 10 or more",
+    ):
+        GivenSettings(training={"learning_rate": -1, "seed": -1}, data={"empty": "drop", "rows": 3}).checked()
+    found = GivenSettings(training={"learning_rate": 1, "seed": 3}, data={"empty": "keep", "split_seed": 4}).checked()
+    assert (found.training.seed, found.data.empty) == (3, "keep")
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["plain", 'quo"te', "back\\slash", "two\nlines", "\x00\x7f\x1b", "Ü 漢 \U0001f600", "\U000e0001x", "", True, 3, 5e-05, 1.0],
+)
+def test_values_come_back_from_toml(value: Any) -> None:
+    assert tomllib.loads(f"value = {toml(value)}")["value"] == value
+
+
+def test_settings_survive_being_written_and_read(tmp_path: Path) -> None:
+    training = TrainingArguments("out", learning_rate=1e-5, report_to=["wandb"], lr_scheduler_kwargs={"num_cycles": 2})
+    data = DataSettings(text="a", labels=("no, never", "yes"), validation_share=0)
+    settings = RunSettings("rows, all.csv", 'a "model"', training, data, new_head=True)
+    write_settings(tmp_path / "run.toml", settings.given())
+    assert read_settings(str(tmp_path / "run.toml")).checked() == settings
+
+
+def test_only_given_settings_are_written(tmp_path: Path) -> None:
+    write_settings(tmp_path / "run.toml", GivenSettings(training={"seed": 3}))
+    assert (tmp_path / "run.toml").read_text() == "\n[data]\n\n[training]\nseed = 3\n"
+    assert read_settings(str(tmp_path / "run.toml")) == GivenSettings(training={"seed": 3})
+
+
+# --- combining ---------------------------------------------------------------------------------------------------
+
+
+def test_other_settings_override_the_same_ones() -> None:
+    first = GivenSettings("a.csv", "one", {"seed": 1, "max_steps": 2}, {"text": "a"}, new_head=True)
+    second = GivenSettings(None, "two", {"seed": 3}, {"label": "b"})
+    assert first.overridden_by(second) == GivenSettings(
+        "a.csv", "two", {"seed": 3, "max_steps": 2}, {"text": "a", "label": "b"}, new_head=True
+    )
