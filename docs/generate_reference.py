@@ -23,6 +23,7 @@ PACKING = {
 # The public names by what a reader looks for; a public name that is missing here is listed under "Other".
 GROUPS = {
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
+    "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
     "Batches": "Batches Batch PaddingCollator epoch_order plan_epoch padding_waste",

@@ -102,7 +102,7 @@ class TrainingArguments:
     lr_scheduler_type: str = setting("linear", "Learning rate schedule: " + ", ".join(SCHEDULES) + ".")
     lr_scheduler_kwargs: str | None = setting(None, 'Extra schedule settings as JSON, for example {"num_cycles": 2}.')
     warmup_steps: float = setting(0.0, "Number of warm-up steps. A number below 1 is a fraction of all steps.")
-    weight_decay: float = setting(0.0, "Decoupled weight decay. Biases and normalisation weights are exempt.")
+    weight_decay: float = setting(0.0, "Decoupled weight decay. Biases and normalization weights are exempt.")
     adam_beta1: float = setting(0.9, "Beta 1 of AdamW.")
     adam_beta2: float = setting(0.999, "Beta 2 of AdamW.")
     adam_epsilon: float = setting(1e-8, "Epsilon of AdamW.")

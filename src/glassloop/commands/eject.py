@@ -69,13 +69,13 @@ def loss_sum(logits, labels):
 __LOSS__
 
 
-# The model: pretrained weights, and a new head initialised from the seed.
+# The model: pretrained weights, and a new head initialized from the seed.
 torch.manual_seed(SEED)
 model = AutoModelForSequenceClassification.from_pretrained(
     MODEL, dtype=torch.float32, problem_type=TASK__HEAD__
 ).to(DEVICE)
 
-# AdamW without decay for biases and normalisation weights.
+# AdamW without decay for biases and normalization weights.
 norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
 spared = {name for name, _ in model.named_parameters() if name in norms or name.endswith("bias")}
 named = list(model.named_parameters())
