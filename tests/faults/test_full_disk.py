@@ -85,6 +85,7 @@ def is_told(ended: Ended, place: Path, words: str) -> None:
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("part", range(8))
 def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: Disk, run: Path, part: int) -> None:
     """With no room, or with room for one to seven eighths of the checkpoint."""

@@ -38,6 +38,11 @@ BEST = {
 }
 
 
+# The step from one point to the next: `make test` kills at some points, the exhaustive tests at each.
+def every(step: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("every", [step, pytest.param(1, marks=pytest.mark.exhaustive)])
+
+
 def killed(runs: Any, *hooks: Hook, **settings: Any) -> Path:
     """A run that killed itself at a hook."""
     run = runs.new()
@@ -67,7 +72,8 @@ def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
 # 1 to 7: kills
 
 
-def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+@every(3)
+def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[Any]], every: int) -> None:
     """More of these, over more settings: benchmarks/kills.py."""
     reference = runs.reference()
 
@@ -83,10 +89,13 @@ def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[
         assert ended.code == 0, ended.err
         same_end(reference, run)
 
-    in_parallel(trial, range(6))
+    in_parallel(trial, range(0, 6, every))
 
 
-def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
+@every(9)
+def test_02_killed_after_every_write_sync_and_rename(
+    runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
+) -> None:
     """Each in turn, from the first line of run.json to the last; 17: at least one complete checkpoint once there was one."""
     points = fault_points(runs, tmp_path, **SHORT)
     assert len(points) > 40
@@ -98,7 +107,7 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
         assert ended.code == -signal.SIGKILL, f"{number}: {ended.err}"
         goes_on(runs, run, done=finished_before(points, number), saved=number > renamed)
 
-    in_parallel(trial, range(1, len(points) + 1))
+    in_parallel(trial, range(len(points), 0, -every))
 
 
 def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = None) -> None:
@@ -127,7 +136,8 @@ TOKENIZER = "transformers.tokenization_utils_tokenizers:TokenizersBackend._save_
 MODEL_FILES = ["config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json"]  # in the order of writing
 
 
-def test_02_killed_after_every_file_of_a_model(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+@every(5)
+def test_02_killed_after_every_file_of_a_model(runs: Any, in_parallel: Callable[..., list[Any]], every: int) -> None:
     """Which transformers writes: of both checkpoints, and of the model that is exported."""
     hooks = [(CONFIG, True), (WEIGHTS, True), (TOKENIZER, False), (TOKENIZER, True)]
     runs.reference(**SHORT)
@@ -142,14 +152,15 @@ def test_02_killed_after_every_file_of_a_model(runs: Any, in_parallel: Callable[
         assert found == {*MODEL_FILES[:number]}
         goes_on(runs, run, saved=time_of_writing > 1)
 
-    in_parallel(trial, [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in (1, 2, 3, 4)])
+    in_parallel(trial, [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in (1, 2, 3, 4)][::every])
 
 
-def test_02_killed_after_every_line_of_the_history(runs: Any, in_parallel: Callable[..., list[Any]]) -> None:
+@every(3)
+def test_02_killed_after_every_line_of_the_history(runs: Any, in_parallel: Callable[..., list[Any]], every: int) -> None:
     lines = len((runs.reference(**SHORT) / "history.jsonl").read_text().splitlines())
     assert lines > 4
     record = "glassloop.engine.history:History.record"
-    in_parallel(lambda n: goes_on(runs, killed(runs, Hook(record, n, KILL, True), **SHORT)), range(1, lines + 1))
+    in_parallel(lambda n: goes_on(runs, killed(runs, Hook(record, n, KILL, True), **SHORT)), range(1, lines + 1, every))
 
 
 def finished_before(points: list[str], number: int) -> bool:
@@ -162,6 +173,7 @@ def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
     assert "there is no checkpoint, so the run starts again" in ended.err
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("hook", "settings"),
     [
@@ -221,6 +233,7 @@ def test_07_a_finished_run_is_left_alone(runs: Any) -> None:
 # 8: signals
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [TERM, INT])
 @pytest.mark.parametrize(
     ("target", "call", "step"),
@@ -257,6 +270,7 @@ def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
     runs.resumes_the_same(run, **settings)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", ["glassloop.commands.train:write_predictions", "glassloop.assembly:load_model"])
 @pytest.mark.parametrize("name", [TERM, INT])
 def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
