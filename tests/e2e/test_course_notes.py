@@ -56,6 +56,7 @@ def test_the_table_changes_only_what_it_names() -> None:
     assert len(table_rows()) == 13
 
 
+@pytest.mark.sample(2)
 @pytest.mark.skipif(not NOTES.is_dir(), reason="the course notes are not here: they lie beside the project, not in it")
 @pytest.mark.parametrize("number", range(5))
 def test_the_blocks_of_a_note_run(
@@ -153,6 +154,7 @@ def both_cores():
     torch.set_num_threads(before)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("both_cores")
 def test_a_pretrained_model_learns_more_than_the_majority(glue_dir: Path, tmp_path: Path, monkeypatch) -> None:
     """The code of the notes' Trainer with the real MRPC and MiniLM: accuracy and F1 above always answering "equivalent"."""

@@ -304,8 +304,9 @@ def test_08_a_second_signal_while_saving(runs: Any) -> None:
 # 9 and 10: disk
 
 
+@every(6)
 def test_09_a_full_disk_at_every_point_of_a_checkpoint(
-    runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]
+    runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
 ) -> None:
     points = fault_points(runs, tmp_path, **SHORT)
     first = points.index("rename step-00000003") + 2
@@ -326,10 +327,11 @@ def test_09_a_full_disk_at_every_point_of_a_checkpoint(
         assert runs.resume(run).code == 0
         same_end(reference, run)
 
-    in_parallel(trial, range(first + 1, last + 1))
+    in_parallel(trial, range(first + 1, last + 1, every))
 
 
-def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]]) -> None:
+@every(4)
+def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int) -> None:
     """While the run's description, its history, its model or its predictions are written."""
     points = fault_points(runs, tmp_path, **SHORT)
     last = points.index("rename step-00000006") + 4
@@ -346,7 +348,7 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Ca
         same_end(reference, run)
 
     chosen = [*range(1, 9, 2), *range(last, len(points) - 2, 3)]
-    in_parallel(trial, chosen)
+    in_parallel(trial, chosen[::every])
 
 
 def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
@@ -407,8 +409,9 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@every(5)
 def test_11_any_file_of_the_newest_checkpoint_damaged(
-    runs: Any, stopped: Path, tmp_path: Path, in_parallel: Callable[..., list[Any]]
+    runs: Any, stopped: Path, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
 ) -> None:
     files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
     assert len(files) == 9
@@ -440,7 +443,7 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(
         same_end(reference, run)
 
     cases = [(name, damage) for name in files for damage in (truncate, Path.unlink, flip)]
-    in_parallel(trial, [(number, *case) for number, case in enumerate(cases)])
+    in_parallel(trial, [(number, *case) for number, case in enumerate(cases)][::every])
 
 
 def test_11_files_that_are_not_of_the_checkpoint_are_ignored(runs: Any, stopped: Path, tmp_path: Path) -> None:
@@ -513,6 +516,7 @@ def edited_data(change: str, source: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
