@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from families import tiny_model
 
-from glassloop.speed.packing.layout import Packing, joined, pack
+from glassloop.speed.packing.layout import Packing, join_rows, pack
 
 LENGTHS = (7, 2, 11, 5)
 
@@ -22,7 +22,7 @@ def token_rows(lengths: tuple[int, ...] = LENGTHS, seed: int = 3) -> list[np.nda
 def packed_rows(rows: list[np.ndarray], types: Any, first_position: int, multiple: int = 1, vocabulary: Any = None) -> dict:
     """`multiple` 1 is a CPU's way, any other a GPU's."""
     steps = (multiple, max(multiple, 8)) if multiple > 1 else None
-    return pack(joined(rows), None if types is None else np.concatenate(types), first_position, steps, vocabulary)
+    return pack(join_rows(rows), None if types is None else np.concatenate(types), first_position, steps, vocabulary)
 
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
@@ -35,7 +35,7 @@ def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any 
 
 def packing_of(rows: list[np.ndarray], first_position: int = 0, multiple: int = 1, **more: Any) -> Packing:
     inputs = packed_rows(rows, more.get("types"), first_position, multiple, more.get("vocabulary"))
-    return Packing(torch.from_numpy(inputs["packed"]), *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+    return Packing(torch.from_numpy(inputs["packed"]), *(inputs[name] for name in ("tokens", "rows", "longest", "has_filler")))
 
 
 def padded_inputs(rows: list[np.ndarray], types: Any = None) -> dict[str, torch.Tensor]:

@@ -40,7 +40,7 @@ def measures(tokens: int) -> Packing:
 
 
 def on_gpu(packing: Packing) -> Packing:
-    return Packing(packing.numbers.cuda(), packing.tokens, packing.rows, packing.longest, packing.filled)
+    return Packing(packing.numbers.cuda(), packing.tokens, packing.rows, packing.longest, packing.has_filler)
 
 
 class Bench:
@@ -54,7 +54,9 @@ class Bench:
                 if weight.dim() == 1:
                     weight.add_((torch.randn(weight.shape, generator=source) * 0.1).cuda())
         self.layer, self.tables, self.low = layers_of(self.model)[0], embeddings_of(self.model), low
-        self.storage = FlatStorage(self.model, layers_of(self.model), set(), embedding_vectors=self.tables.vectors, low=low)
+        self.storage = FlatStorage(
+            self.model, layers_of(self.model), set(), embedding_vectors=self.tables.vectors, matmul_dtype=low
+        )
         self.storage.open_for_training()
         device = torch.device("cuda")
         if kind == "fused":
@@ -89,16 +91,16 @@ def test_the_norm_of_a_sum_and_its_gradient(low: torch.dtype, width: int, more: 
     for bench in both(low, width):
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            y, low_y, saved = ops.norm(
+            y, low_y, saved = ops.add_and_norm(
                 x.to(low), store.matmul_weight(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
                 layer.out_norm.bias, layer.out_norm.eps, 0.0,
             )  # fmt: skip
             further = other.to(low) if more else None
-            by_residual, by_product = ops.norm_backward(grad, further, saved, layer.out, layer.out_norm, store)
+            grad_residual, grad_product = ops.add_and_norm_backward(grad, further, saved, layer.out, layer.out_norm, store)
             ops.after_backward(store)
-        assert low_y.dtype == by_product.dtype == low
+        assert low_y.dtype == grad_product.dtype == low
         vectors = [bench.gradient(weight) for weight in (layer.out.bias, layer.out_norm.weight, layer.out_norm.bias)]
-        found.append([y, low_y.float(), by_residual, by_product.float(), *vectors])
+        found.append([y, low_y.float(), grad_residual, grad_product.float(), *vectors])
     for mine, plain in zip(*found, strict=True):
         scale = max(1.0, float(plain.abs().max()))
         torch.testing.assert_close(mine / scale, plain / scale, **KINDS[low])
@@ -113,10 +115,10 @@ def test_gelu_and_its_gradient(low: torch.dtype, width: int, form: str) -> None:
     for bench in both(low, width):
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            raised, active = ops.gelu(x.to(low), store.matmul_weight(layer.up.weight), layer.up.bias, form)
-            by_raised = ops.gelu_backward(grad.to(low), raised, layer.up, form, store)
+            pre_activation, active = ops.linear_gelu(x.to(low), store.matmul_weight(layer.up.weight), layer.up.bias, form)
+            grad_pre_activation = ops.linear_gelu_backward(grad.to(low), pre_activation, layer.up, form, store)
             ops.after_backward(store)
-        found.append([active.float(), by_raised.float(), bench.gradient(layer.up.bias)])
+        found.append([active.float(), grad_pre_activation.float(), bench.gradient(layer.up.bias)])
     for mine, plain in zip(*found, strict=True):
         scale = max(1.0, float(plain.abs().max()))
         torch.testing.assert_close(mine / scale, plain / scale, **KINDS[low])
@@ -129,8 +131,8 @@ def test_gradients_of_neighbours_are_joined(low: torch.dtype, width: int) -> Non
     grads = [drawn(ROWS, width, seed=seed).to(low) for seed in range(3)]
     for bench in both(low, width):
         linears = [bench.layer.query, bench.layer.key, bench.layer.value]
-        joined = bench.ops.join(grads, linears, bench.storage)
-        as_one = bench.ops.join([torch.cat(grads, 1)], linears, bench.storage)
+        joined = bench.ops.join_gradients(grads, linears, bench.storage)
+        as_one = bench.ops.join_gradients([torch.cat(grads, 1)], linears, bench.storage)
         bench.ops.after_backward(bench.storage)
         assert torch.equal(joined, torch.cat(grads, 1))
         assert torch.equal(as_one, joined)
@@ -150,13 +152,13 @@ def test_the_first_vectors_and_their_gradient(low: torch.dtype, width: int) -> N
         with torch.no_grad():
             weights = [table.weight for table in (tables.words, tables.positions, tables.types)]
             y, low_y, saved = ops.embed(*weights, packing, tables.norm, 0.0)
-            by_total = ops.embed_backward(grad, saved, tables.norm, store)
-            ops.add_rows(weights[0], packing.ids, packing.by_id, by_total, 0, store)
-            ops.add_rows(weights[1], packing.positions, packing.by_position, by_total, -1, store)
-            ops.add_types(weights[2], packing.types, by_total, store)
+            grad_total = ops.embed_backward(grad, saved, tables.norm, store)
+            ops.add_table_gradient(weights[0], packing.ids, packing.sorted_by_id, grad_total, 0, store)
+            ops.add_table_gradient(weights[1], packing.positions, packing.sorted_by_position, grad_total, -1, store)
+            ops.add_type_gradient(weights[2], packing.types, grad_total, store)
             ops.after_backward(store)
         vectors = [bench.gradient(weight) for weight in (*weights, tables.norm.weight, tables.norm.bias)]
-        found.append([y, by_total, *vectors])
+        found.append([y, grad_total, *vectors])
         assert low_y.dtype == low
     for mine, plain in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, atol=1e-4, rtol=1e-4)
@@ -170,13 +172,15 @@ def test_rows_with_repeated_ids_are_added_up_over_two_batches() -> None:
     for seed in (1, 2):
         ids = torch.randint(0, 9, (97,), generator=torch.Generator().manual_seed(seed)).cuda()
         grad = drawn(97, WIDTH, seed=seed)
-        bench.ops.add_rows(weight, ids.int(), ids.argsort(stable=True).int(), grad, 0, bench.storage)
+        bench.ops.add_table_gradient(weight, ids.int(), ids.argsort(stable=True).int(), grad, 0, bench.storage)
         expected.index_add_(0, ids, grad)
     expected[0] = 0.0
     torch.testing.assert_close(bench.gradient(weight), expected, atol=1e-4, rtol=1e-4)
     bench.storage.clear_gradients()
     one = torch.tensor([5, 5], device="cuda")
-    bench.ops.add_rows(weight, one.int(), torch.tensor([0, 1]).int().cuda(), torch.ones(2, WIDTH).cuda(), 0, bench.storage)
+    bench.ops.add_table_gradient(
+        weight, one.int(), torch.tensor([0, 1]).int().cuda(), torch.ones(2, WIDTH).cuda(), 0, bench.storage
+    )
     assert bench.gradient(weight).any(1).nonzero().flatten().tolist() == [5], "rows of the step before are zero again"
 
 
@@ -189,7 +193,7 @@ def masked_norm(bench: Bench, rate: float, rows: int = 512) -> tuple[torch.Tenso
     ones, zeros = torch.ones(WIDTH).cuda(), torch.zeros(WIDTH).cuda()
     x, residual = torch.zeros(rows, WIDTH).cuda(), torch.zeros(rows, WIDTH).cuda()
     with torch.no_grad():
-        y, _, saved = bench.ops.norm(
+        y, _, saved = bench.ops.add_and_norm(
             x.to(bench.low), bench.storage.matmul_weight(layer.out.weight), ones, residual, ones, zeros, 1e-12, rate
         )
     return y < 0, saved
@@ -203,10 +207,12 @@ def test_the_kept_share_and_the_same_mask_both_ways(low: torch.dtype, rate: floa
     assert float(dropped.float().mean()) == pytest.approx(rate, abs=0.01)
     with torch.no_grad():
         grad = drawn(512, WIDTH, seed=1)
-        by_total, by_product = bench.ops.norm_backward(grad, None, saved, bench.layer.out, bench.layer.out_norm, bench.storage)
-    assert torch.equal(by_product == 0, dropped)
-    expected = (by_total / (1 - rate))[~dropped]
-    torch.testing.assert_close(by_product.float()[~dropped], expected, **KINDS[low])
+        grad_total, grad_product = bench.ops.add_and_norm_backward(
+            grad, None, saved, bench.layer.out, bench.layer.out_norm, bench.storage
+        )
+    assert torch.equal(grad_product == 0, dropped)
+    expected = (grad_total / (1 - rate))[~dropped]
+    torch.testing.assert_close(grad_product.float()[~dropped], expected, **KINDS[low])
 
 
 def test_masks_of_other_sites_steps_and_places_have_nothing_to_do_with_each_other() -> None:
@@ -265,13 +271,13 @@ def test_an_evaluation_draws_nothing_on_the_gpu() -> None:
 # --- attention ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("window", "firsts_only"), [(-1, False), (-1, True), (3, False)])
-def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> None:
+@pytest.mark.parametrize(("window", "first_tokens_only"), [(-1, False), (-1, True), (3, False)])
+def test_flash_attention_is_that_of_the_grid(window: int, first_tokens_only: bool) -> None:
     packing = on_gpu(packing_of(token_rows((7, 2, 40, 5)), multiple=32))
     query, key, value = (drawn(packing.tokens, 2, 16, seed=seed) for seed in range(3))
-    asked = query[packing.firsts.long()] if firsts_only else query
+    asked = query[packing.first_tokens.long()] if first_tokens_only else query
     grad = drawn(*asked.shape, seed=4)
-    if not firsts_only:
+    if not first_tokens_only:
         grad[54:] = 0.0  # nothing is asked of what only fills a shape
     found = []
     for kind in (torch.bfloat16, torch.float32):
@@ -279,7 +285,7 @@ def test_flash_attention_is_that_of_the_grid(window: int, firsts_only: bool) -> 
         assert can_flash(parts[0]) == (kind is torch.bfloat16)
         out, saved = attend(*parts, packing, 0.0, TorchOperations(torch.device("cuda")).masks, window)
         grads = [part.float() for part in attend_backward(grad.to(kind), saved)]
-        found.append([out.float()[: len(grad) if firsts_only else 54], *grads])
+        found.append([out.float()[: len(grad) if first_tokens_only else 54], *grads])
     for mine, plain in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, atol=5e-2, rtol=5e-2)
 
@@ -295,7 +301,7 @@ def test_twenty_steps_have_the_bits_of_torchs_adamw(low: torch.dtype, decay: flo
     mine, other = tiny_model().cuda(), tiny_model().cuda()
     groups = decay_groups(mine, decay)
     spared = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-    storage = FlatStorage(mine, layers_of(mine), spared, embedding_vectors=embeddings_of(mine).vectors, low=low)
+    storage = FlatStorage(mine, layers_of(mine), spared, embedding_vectors=embeddings_of(mine).vectors, matmul_dtype=low)
     storage.open_for_training()
     flat, plain = FlatAdamW(groups, storage, **options), torch.optim.AdamW(decay_groups(other, decay), **options)
     for step in range(20):
@@ -493,7 +499,7 @@ def test_a_step_that_cannot_be_captured_is_run_with_the_right_numbers(trained, c
 
     graphs = trained("graphs", loss=reads, model=lively(), max_steps=40)
     said = capsys.readouterr().err
-    assert said.count("steps are run one kernel at a time") == 1
+    assert said.count("steps cannot be captured as CUDA graphs") == 1
     assert captures
     assert not any(captures)
     same_losses(graphs, trained("plain", loss=reads, max_steps=40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from glassloop.speed.encoders.parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodified
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, joined, pack
+from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, join_rows, pack
 
 
 class GraphsBackend(PackedBackend):
@@ -60,7 +61,8 @@ class GraphsBackend(PackedBackend):
         """Return the function that captures a step for each new shape and replays it afterwards."""
         if self.use.reads_gradients:  # on_gradients must be called in every step, not only while a step is captured
             return super().wrap_step(step, optimizer, scheduler, say)
-        captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), optimizer, scheduler, say)
+        flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
+        captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), flat, scheduler, say)
         if not isinstance(self.savings, ReplacedLayers):
             return captured(own_modules=True)
         self.compile_kernels(self.savings, self.optimizer)
@@ -85,18 +87,18 @@ class GraphsBackend(PackedBackend):
         """Compile all kernels before the first step, by recording those of a dummy step and a dummy evaluation."""
         model, was_training = savings.model, savings.model.training
         steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
-        nothing = joined([np.zeros(2, dtype=np.int32)] * 2)
+        nothing = join_rows([np.zeros(2, dtype=np.int32)] * 2)
         inputs = pack(nothing, nothing[0], savings.first_position, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
-        inputs["packed"] = torch.from_numpy(inputs["packed"]).to(self.device)
+        dummy = {**inputs, "packed": torch.from_numpy(inputs["packed"]).to(self.device)}
         launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
         with torch.random.fork_rng([torch.cuda.current_device()]), compile_instead_of_running(*launchers):
-            self.backward(model(**inputs).logits.float().sum())
+            self.backward(model(**dummy).logits.float().sum())
             if optimizer is not None:
                 optimizer.clip(1.0)
                 optimizer.step()
             model.eval()
             with torch.inference_mode():
-                model(**inputs)
+                model(**dummy)
         model.train(was_training)
         savings.storage.clear_gradients()
         if optimizer is not None:

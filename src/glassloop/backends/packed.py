@@ -130,7 +130,7 @@ class PackedBackend(PlainBackend):
         if savings.vocabulary is not None and not any(rows is known for known in self.use.data_sets):
             savings.sync_to_model()
             return batches
-        numbers = savings.vocabulary.numbers if savings.vocabulary is not None else None
+        numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
         return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits, flash=flash)
 
@@ -170,7 +170,7 @@ class PackedBackend(PlainBackend):
         if layers_of(model):
             names.insert(1, "last layer for first tokens only")
             if (words := self.vocabulary_of(model, use)) is not None:
-                names.append(f"{len(words.used):,} of {len(words.numbers):,} word vectors")
+                names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
         return names

@@ -1,104 +1,136 @@
-"""A whole step as one CUDA graph a shape: the loop's own step function, captured when a shape first comes, then replayed."""
+"""Run a whole step as a captured CUDA graph: the loop's own step function, captured once per shape and then replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from glassloop.data.batches import Batch
+from glassloop.engine.interfaces import Say, Scheduler, StepFunction
 
-MOST_GRAPHS = 64  # beyond so many shapes, the rest is run as it is written
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
 
-
-class IdleScheduler:
-    """Stands in for the schedule while a step is captured: the rate is stepped outside, once a step."""
-
-    def step(self) -> None: ...
+MOST_GRAPHS = 64  # steps of further shapes run without a graph
 
 
-class IdleOptimizer:
-    """Stands in for the optimizer of a step that changes no weight."""
+class CapturableOptimizer(Protocol):
+    """An optimizer whose step reads the learning rate on the device."""
 
     def upload_learning_rate(self) -> None: ...
 
     def zero_grad(self, set_to_none: bool = True) -> None: ...
 
 
-class GraphStep:
-    """Runs a step by replaying its graph. `step` takes a group of batches and returns its figures.
+class IdleScheduler:
+    """Does nothing, in place of the schedule inside a captured step: the schedule advances outside, once per step."""
 
-    The very first step is simply run, which also warms up what a capture must not do. Each shape is captured when it first
-    comes; where that fails it is run, and captured when it comes again. Nothing waits for the device.
+    def step(self) -> None: ...
+
+
+class IdleOptimizer:
+    """Does nothing, in place of the optimizer of a step that changes no weight."""
+
+    def upload_learning_rate(self) -> None: ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+
+class CapturedStep(NamedTuple):
+    """A graph, the batches that it reads, and the figures that it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    batches: list[Batch]
+    figures: torch.Tensor
+
+
+class GraphStep:
+    """Run steps by replaying captured CUDA graphs.
+
+    The very first step runs without a graph, which also warms up what must not happen during a capture. Each shape is
+    captured when it first occurs. If that fails, the step runs without a graph, and the shape is captured when it occurs
+    again. Nothing waits for the device.
+
+    Args:
+        step: Runs a group of batches and returns its figures.
+        optimizer: The optimizer that `step` uses.
+        scheduler: The schedule, which advances after each step.
+        say: Shows a line to the user.
+        own_modules: Whether the model keeps its own modules, whose tensors must then be created on the device.
     """
 
     def __init__(
-        self, step: Callable[[list[Batch]], torch.Tensor], optimizer: Any, scheduler: Any, say: Callable[[str], None], *,
-        own_modules: bool = False,
-    ) -> None:  # fmt: skip
-        self.made = created_on_device if own_modules else nullcontext
+        self, step: StepFunction, optimizer: CapturableOptimizer, scheduler: Scheduler, say: Say, *, own_modules: bool = False
+    ) -> None:
+        self.capture_context = created_on_device if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
-        self.entries: dict[Hashable, tuple[Any, list[Batch], torch.Tensor]] = {}
-        self.ran: set[Hashable] = set()  # the shapes that were run as they are written
-        self.pool: Any = None
+        self.graphs: dict[Hashable, CapturedStep] = {}
+        self.run_shapes: set[Hashable] = set()  # the shapes that ran without a graph
+        self.pool: _POOL_HANDLE | None = None
         self.gave_up = False
 
     @property
     def captured(self) -> int:
-        return len(self.entries)
+        """Return the number of captured graphs."""
+        return len(self.graphs)
 
     def __call__(self, group: list[Batch]) -> torch.Tensor:
+        """Run one step and return its figures."""
         self.optimizer.upload_learning_rate()
         key = tuple(shape_of(batch) for batch in group)
-        found = self.entries.get(key)
-        if found is None and self.ran and not self.gave_up and self.captured < MOST_GRAPHS:
+        found = self.graphs.get(key)
+        if found is None and self.run_shapes and not self.gave_up and self.captured < MOST_GRAPHS:
             found = self.capture(key, group)
         if found is None:
-            self.ran.add(key)
+            self.run_shapes.add(key)
             figures = self.step(group)
         else:
-            graph, static, result = found
-            for still, batch in zip(static, group, strict=True):
-                copy_into(still, batch)
-            graph.replay()
-            figures = result.clone()
+            for static, batch in zip(found.batches, group, strict=True):
+                copy_into(static, batch)
+            found.graph.replay()
+            figures = found.figures.clone()
         self.scheduler.step()
         return figures
 
-    def capture(self, key: Hashable, group: list[Batch]) -> tuple[Any, list[Batch], torch.Tensor] | None:
-        """The graph of this shape; None where the step cannot be captured: if it was run before, that is the last try."""
-        static = [static_copy(batch) for batch in group]
+    def capture(self, key: Hashable, group: list[Batch]) -> CapturedStep | None:
+        """Return the graph of this shape; None if the capture fails, which is final if the shape has run before."""
+        batches = [static_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
-        put_back = random_state()
+        restore = random_state_restorer()
         try:
             with (
-                self.made(),
+                self.capture_context(),
                 torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"),
             ):
-                result = self.step(static)
+                figures = self.step(batches)
         except Exception as error:
             self.optimizer.zero_grad(set_to_none=True)
-            put_back()
-            self.pool = None  # it would count as still being recorded to
+            restore()
+            self.pool = None  # the old pool counts as still being recorded to
             torch.cuda.synchronize()
-            self.gave_up = key in self.ran
+            self.gave_up = key in self.run_shapes
             if self.gave_up:
-                self.say(f"steps are run one kernel at a time: they cannot be captured ({type(error).__name__}: {error})")
+                self.say(f"steps cannot be captured as CUDA graphs, so they run without them ({type(error).__name__}: {error})")
             return None
-        self.entries[key] = (graph, static, result)
-        return self.entries[key]
+        self.graphs[key] = CapturedStep(graph, batches, figures)
+        return self.graphs[key]
 
 
 class FillOnDevice(TorchFunctionMode):
-    """A number becomes a tensor by being filled in where it is wanted; `torch.tensor` would copy it there from the CPU."""
+    """Create tensors of single numbers by filling them on the device; `torch.tensor` would copy them from the CPU."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         named = kwargs or {}
         if (
             func is torch.tensor
@@ -106,31 +138,31 @@ class FillOnDevice(TorchFunctionMode):
             and type(args[0]) in (bool, int, float)
             and named.keys() <= {"dtype", "device"}
         ):
-            return torch.full((), args[0], **named)
+            return torch.full((), args[0], **named)  # type: ignore[call-overload]
         return func(*args, **named)
 
 
 @contextmanager
 def created_on_device() -> Iterator[None]:
-    """What a model's own modules make of nothing is made on the GPU: a copy from the CPU cannot be captured."""
+    """Create new tensors on the GPU, because a copy from the CPU cannot be captured."""
     with torch.device("cuda"), FillOnDevice():
         yield
 
 
 def shape_of(batch: Batch) -> Hashable:
-    """All that a graph holds fast: shapes and plain numbers."""
+    """Return everything that a graph is bound to: shapes and plain numbers."""
     inputs = tuple((name, tuple(value.shape) if hasattr(value, "shape") else value) for name, value in batch.inputs.items())
     return (*inputs, tuple(batch.labels.shape) if batch.labels is not None else None, batch.size)
 
 
 def static_copy(batch: Batch) -> Batch:
-    """A copy on the device whose tensors stay where they are."""
+    """Return a copy on the device that a graph can read: its tensors never move."""
     inputs = {name: on_device(value) if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
     return Batch(inputs, on_device(batch.labels) if batch.labels is not None else None, batch.numbers, batch.size)
 
 
-def random_state() -> Callable[[], Any]:
-    """What puts the device's random state back: a capture that fails leaves it as if it were still going on."""
+def random_state_restorer() -> Callable[[], object]:
+    """Return a function that restores the device's random state, which a failed capture leaves in capture mode."""
     if not torch.cuda.is_available():
         return lambda: None
     source = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -139,12 +171,14 @@ def random_state() -> Callable[[], Any]:
 
 
 def on_device(value: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the GPU if there is one."""
     return value.to("cuda" if torch.cuda.is_available() else "cpu", copy=True)
 
 
-def copy_into(still: Batch, batch: Batch) -> None:
+def copy_into(static: Batch, batch: Batch) -> None:
+    """Copy a batch into the one that a graph reads."""
     for name, value in batch.inputs.items():
         if hasattr(value, "shape"):
-            still.inputs[name].copy_(value, non_blocking=True)
-    if still.labels is not None and batch.labels is not None:
-        still.labels.copy_(batch.labels, non_blocking=True)
+            static.inputs[name].copy_(value, non_blocking=True)
+    if static.labels is not None and batch.labels is not None:
+        static.labels.copy_(batch.labels, non_blocking=True)

@@ -1,110 +1,62 @@
-"""Where the parts of a transformer layer are, in the model families whose layers compute the same: norms after the sums."""
+"""The parts of a model's encoder that the fast layers read: found by the attribute paths in the table of families."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
+import torch
 from torch import nn
 
-# Which form of GELU an activation is, by its name in a config; others have no fast layer.
-ACTIVATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}
-BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", "data2vec-text")
+from glassloop.models.families import FAMILIES, EncoderLayout
+from glassloop.models.interfaces import Model
+
+# The approximation of GELU that an activation stands for, by its name in a config. Other activations have no fast layer.
+GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}
 
 
 @dataclass(frozen=True, eq=False)
 class LayerParts:
-    """attention (query, key, value, out), a sum and its norm; feed-forward (up, GELU, down), a sum and its norm."""
+    """Attention (query, key, value, out), a sum and its norm; feed-forward (up, GELU, down), a sum and its norm."""
 
     module: nn.Module
-    query: Any
-    key: Any
-    value: Any
-    out: Any
-    out_norm: Any
-    up: Any
-    down: Any
-    down_norm: Any
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    out: nn.Linear
+    out_norm: nn.LayerNorm
+    up: nn.Linear
+    down: nn.Linear
+    down_norm: nn.LayerNorm
     heads: int
-    form: str
-    dropouts: tuple[Any, Any, Any]  # of the attention, after `out`, after `down`; None where the family has none
+    gelu_approximate: str
+    # Of the attention probabilities, after `out`, after `down`; None if the family has none.
+    dropouts: tuple[nn.Dropout | None, nn.Dropout | None, nn.Dropout | None]
 
     @property
-    def rates(self) -> tuple[float, float, float]:
-        """The three dropout rates of training."""
+    def dropout_rates(self) -> tuple[float, float, float]:
+        """Return the three dropout rates of training."""
         rates = [float(part.p) if part is not None else 0.0 for part in self.dropouts]
         return rates[0], rates[1], rates[2]
 
     @property
-    def matrices(self) -> list[list[nn.Parameter]]:
-        """Groups of neighbours: query, key and value are one product."""
-        together = [[self.query, self.key, self.value], [self.out], [self.up], [self.down]]
-        return [[part.weight for part in group] for group in together]
+    def matrices(self) -> list[list[torch.Tensor]]:
+        """Return groups of weights that are multiplied as one matrix: query, key and value are."""
+        groups = [[self.query, self.key, self.value], [self.out], [self.up], [self.down]]
+        return [[part.weight for part in group] for group in groups]
 
     @property
-    def vectors(self) -> list[nn.Parameter]:
-        """Biases and norms, in the order in which the kernels write their gradients."""
+    def vectors(self) -> list[torch.Tensor]:
+        """Return biases and norms, in the order in which the kernels write their gradients."""
         return [
             self.query.bias, self.key.bias, self.value.bias, self.out.bias, self.out_norm.weight, self.out_norm.bias,
             self.up.bias, self.down.bias, self.down_norm.weight, self.down_norm.bias,
         ]  # fmt: skip
 
 
-def layers_of(model: Any) -> list[LayerParts]:
-    """The layers of an encoder in a known form, each once (ALBERT runs one several times); empty where it has another."""
-    config = model.config
-    form = ACTIVATIONS.get(str(getattr(config, "hidden_act", getattr(config, "activation", ""))))
-    finders = {"albert": albert_layers, "distilbert": distilbert_layers} | dict.fromkeys(BERT_LIKE, bert_layers)
-    if form is None or config.model_type not in finders or getattr(config, "is_decoder", False):
-        return []
-    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
-        return []
-    try:
-        return list(finders[config.model_type](model.base_model, form))
-    except AttributeError:  # a version of transformers that builds this family another way
-        return []
-
-
-def num_layer_calls(model: Any) -> int:
-    """How many layers a forward pass goes through."""
-    return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
-
-
-def bert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
-    for layer in encoder.encoder.layer:
-        inner, after = layer.attention.self, layer.attention.output
-        yield LayerParts(
-            layer, inner.query, inner.key, inner.value, after.dense, after.LayerNorm,
-            layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm,
-            inner.num_attention_heads, form, (inner.dropout, after.dropout, layer.output.dropout),
-        )  # fmt: skip
-
-
-def albert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
-    for group in encoder.encoder.albert_layer_groups:
-        for layer in group.albert_layers:
-            inner = layer.attention
-            yield LayerParts(
-                layer, inner.query, inner.key, inner.value, inner.dense, inner.LayerNorm,
-                layer.ffn, layer.ffn_output, layer.full_layer_layer_norm,
-                inner.num_attention_heads, form, (inner.attention_dropout, inner.output_dropout, None),
-            )  # fmt: skip
-
-
-def distilbert_layers(encoder: Any, form: str) -> Iterator[LayerParts]:
-    for layer in encoder.transformer.layer:
-        inner = layer.attention
-        yield LayerParts(
-            layer, inner.q_lin, inner.k_lin, inner.v_lin, inner.out_lin, layer.sa_layer_norm,
-            layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm,
-            inner.n_heads, form, (inner.dropout, None, layer.ffn.dropout),
-        )  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class EmbeddingParts:
-    """The vectors of words, positions and token types, whose sum is normed: how these families start."""
+    """The tables of word, position and token type vectors, the norm of their sum, and its dropout."""
 
     module: nn.Module
     words: nn.Embedding
@@ -114,25 +66,73 @@ class EmbeddingParts:
     dropout: nn.Dropout
 
     @property
-    def vectors(self) -> list[nn.Parameter]:
+    def tables(self) -> list[torch.Tensor]:
+        """Return the weights of the tables."""
+        return [table.weight for table in (self.words, self.positions, self.types) if table is not None]
+
+    @property
+    def vectors(self) -> list[torch.Tensor]:
+        """Return the parameters of the norm."""
         return [self.norm.weight, self.norm.bias]
 
 
-def embeddings_of(model: Any) -> EmbeddingParts | None:
-    """The tables of a model in a known form."""
-    found = getattr(model.base_model, "embeddings", None)
-    names = ("word_embeddings", "position_embeddings", "LayerNorm", "dropout")
-    if found is None or not all(hasattr(found, name) for name in names):
+def layout_of(model: Model) -> EncoderLayout | None:
+    """Return where the parts of a model's encoder are; None if its family has no fast layers."""
+    family = FAMILIES.get(model.config.model_type)
+    return family.layout if family is not None else None
+
+
+def layers_of(model: Model) -> list[LayerParts]:
+    """Return each layer of an encoder once (ALBERT runs one several times); an empty list if it has no fast form."""
+    config, layout = model.config, layout_of(model)
+    approximate = GELU_APPROXIMATIONS.get(str(getattr(config, "hidden_act", getattr(config, "activation", ""))))
+    if approximate is None or layout is None or getattr(config, "is_decoder", False):
+        return []
+    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
+        return []
+    try:
+        layers = [model.base_model]
+        for path in layout.layers:
+            layers = [layer for start in layers for layer in attrgetter(path)(start)]
+        return [layer_parts(layer, layout, approximate) for layer in layers]
+    except AttributeError:  # a version of transformers that builds this family in another way
+        return []
+
+
+def layer_parts(layer: nn.Module, layout: EncoderLayout, approximate: str) -> LayerParts:
+    """Return the parts of one layer."""
+    query, key, value = attrgetter(layout.query, layout.key, layout.value)(layer)
+    out, out_norm = attrgetter(layout.attention_output, layout.attention_norm)(layer)
+    up, down, down_norm = attrgetter(layout.up, layout.down, layout.feed_forward_norm)(layer)
+    heads = attrgetter(layout.num_heads)(layer)
+    of_attention, after_out, after_down = (attrgetter(path)(layer) if path else None for path in layout.dropouts)
+    return LayerParts(
+        layer, query, key, value, out, out_norm, up, down, down_norm, heads, approximate, (of_attention, after_out, after_down)
+    )
+
+
+def num_layer_calls(model: Model) -> int:
+    """Return how many layers a forward pass goes through."""
+    return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
+
+
+def embeddings_of(model: Model) -> EmbeddingParts | None:
+    """Return the embedding tables of a model; None if they have no fast form."""
+    layout = layout_of(model)
+    if layout is None:
         return None
-    return EmbeddingParts(
-        found, found.word_embeddings, found.position_embeddings, getattr(found, "token_type_embeddings", None),
-        found.LayerNorm, found.dropout,
-    )  # fmt: skip
+    try:
+        module = attrgetter(layout.embeddings)(model.base_model)
+        words, positions, norm, dropout = attrgetter(
+            layout.words, layout.positions, layout.embeddings_norm, layout.embeddings_dropout
+        )(module)
+    except AttributeError:  # a version of transformers that builds this family in another way
+        return None
+    return EmbeddingParts(module, words, positions, getattr(module, layout.token_types, None), norm, dropout)
 
 
-def first_position_of(model: Any) -> int:
-    """The position of a row's first token: RoBERTa and its kin count from behind the padding token."""
-    embeddings = getattr(model.base_model, "embeddings", None)
-    padding = getattr(embeddings, "padding_idx", None)
-    counted = model.config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text")
-    return int(padding) + 1 if counted and padding is not None else 0
+def first_position_of(model: Model) -> int:
+    """Return the position of a row's first token: RoBERTa and its relatives count from after the padding token's id."""
+    family = FAMILIES.get(model.config.model_type)
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    return int(padding) + 1 if family is not None and family.positions_after_padding and padding is not None else 0

@@ -1,21 +1,18 @@
-"""All savings of a model put in place and taken away again."""
+"""Make a model fast by replacing its layers and embeddings: they run over packed tokens, forward and backward written out."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
-from glassloop.speed.encoders.parts import (
-    EmbeddingParts,
-    LayerParts,
-    embeddings_of,
-    first_position_of,
-    layers_of,
-    num_layer_calls,
-)
+from glassloop.errors import ModelError
+from glassloop.models.interfaces import Model
+from glassloop.speed.encoders.own_layers import ModelOutput
+from glassloop.speed.encoders.parts import LayerParts, embeddings_of, first_position_of, layers_of, num_layer_calls
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.encoder_layer import PostNormLayer
 from glassloop.speed.operations.torch_operations import TorchOperations
@@ -23,64 +20,76 @@ from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 from glassloop.speed.packing.layout import Packing
 
-PACKED_INPUTS = ("packed", "tokens", "rows", "longest", "filled")
+PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 
 
 class ReplacedLayers:
-    """A model that takes packed batches beside padded ones. The module and its names stay what they were."""
+    """A model whose layers accept packed batches as well as padded ones; modules and their names stay the same.
+
+    Args:
+        model: A classifier of a family whose layers have a fast form.
+        matmul_dtype: The dtype of matrix multiplications.
+        trains: Whether the weights will be trained; else they stay where they are.
+        no_decay: The ids of the parameters without weight decay.
+        vocabulary: The word vectors that are trained; None for all of them.
+        low_precision_gradients: Whether the gradients of the layers' matrices are kept in `matmul_dtype`.
+        first_tokens_only: Whether the last layer computes only the first token of each row, which the head reads.
+    """
 
     packs = True
 
     def __init__(
         self,
-        model: Any,
-        low: torch.dtype = torch.float32,
+        model: Model,
+        matmul_dtype: torch.dtype = torch.float32,
         *,
         trains: bool = True,
         no_decay: set[int] | None = None,
         vocabulary: ReducedVocabulary | None = None,
         low_precision_gradients: bool = False,
-        firsts_only: bool = True,
+        first_tokens_only: bool = True,
     ) -> None:
-        self.model, self.layers, self.calls = model, layers_of(model), num_layer_calls(model)
-        self.tables: EmbeddingParts = embeddings_of(model)  # type: ignore[assignment]
-        self.vocabulary = vocabulary
-        self.firsts_only = firsts_only
-        device = next(model.parameters()).device
+        embeddings = embeddings_of(model)
+        if embeddings is None:
+            raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
+        self.model, self.layers, self.num_layer_calls = model, layers_of(model), num_layer_calls(model)
+        self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
         self.storage = FlatStorage(
             model,
             self.layers,
             no_decay or set(),
-            embedding_vectors=self.tables.vectors,
-            tables={id(self.tables.words.weight): vocabulary} if vocabulary is not None else {},
-            low=low,
+            embedding_vectors=self.embeddings.vectors,
+            tables={id(self.embeddings.words.weight): vocabulary} if vocabulary is not None else {},
+            matmul_dtype=matmul_dtype,
             low_precision_gradients=low_precision_gradients,
             trains=trains,
         )
-        self.ops = operations_for(device, low)
+        self.ops = operations_for(next(model.parameters()).device, matmul_dtype)
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self.first_position = first_position_of(model)
-        self.limits = (self.tables.positions.num_embeddings - self.first_position, self.tables.words.num_embeddings)
+        most_tokens = self.embeddings.positions.num_embeddings - self.first_position
+        self.limits = (most_tokens, self.embeddings.words.num_embeddings)
         self.packing: Packing | None = None
-        self.passed = 0
-        self.carried: tuple[Any, Any] = (None, None)  # a layer's result, flat and as the next one is handed it
-        self.hooks: list[Any] = []
+        self.num_layers_run = 0
+        # The output of the last layer, and the same with a batch dimension, which the model hands to the next layer.
+        self.last_output: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.hooks: list[RemovableHandle] = []
         self.plain_forward = model.forward
         self.install()
 
     def install(self) -> None:
-        """Let the model and its layers take packed batches; padded ones go the old way."""
+        """Replace the forward methods of the model, its layers and its embeddings; padded batches still use the old ones."""
         self.model.forward = self.forward
         for layer in self.layers:
             layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)
-        self.tables.module.forward = partial(self.embed, self.tables.module.forward)
+        module = self.embeddings.module
+        module.forward = partial(self.embed, module.forward)
 
     def open_for_training(self) -> None:
+        """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage."""
         self.storage.open_for_training()
         written = {id(weight) for layer in self.layers for group in (*layer.matrices, layer.vectors) for weight in group}
-        tables = (self.tables.words, self.tables.positions, self.tables.types)
-        written |= {id(table.weight) for table in tables if table is not None}
-        written |= {id(weight) for weight in self.tables.vectors}
+        written |= {id(weight) for weight in (*self.embeddings.tables, *self.embeddings.vectors)}
         self.hooks = [
             weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
             for weight in self.storage.parameters
@@ -88,90 +97,96 @@ class ReplacedLayers:
         ]
 
     def remove(self) -> None:
-        """Leave the model as it was, with its trained weights."""
+        """Restore the model, which keeps its trained weights."""
         self.sync_to_model()
-        for module in (self.model, *(layer.module for layer in self.layers), self.tables.module):
+        for module in (self.model, *(layer.module for layer in self.layers), self.embeddings.module):
             vars(module).pop("forward", None)
         for hook in self.hooks:
             hook.remove()
         self.storage.release()
 
     def sync_to_model(self) -> None:
-        """Write into the module what is trained outside of it."""
+        """Copy the trained word vectors into the module."""
         if self.vocabulary is not None:
-            weight = self.tables.words.weight
+            weight = self.embeddings.words.weight
             self.vocabulary.write_back(self.storage.view(self.storage.weights, id(weight)), weight.data)
 
     def sync_from_model(self) -> None:
-        """Take the module's weights, which were just loaded."""
+        """Take over the module's weights, which were just loaded."""
         if self.vocabulary is not None:
-            weight = self.tables.words.weight
-            self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.small(weight.detach()))
+            weight = self.embeddings.words.weight
+            self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.select(weight.detach()))
         self.storage.refresh_low_copies()
 
-    def forward(self, *args: Any, packed: torch.Tensor | None = None, **given: Any) -> Any:
-        """The model over a packed batch, or over whatever it took before."""
+    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
+        """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
             self.sync_to_model()
-            return self.plain_forward(*args, **given)
-        self.packing = Packing(packed, given["tokens"], given["rows"], given["longest"], given["filled"])
-        self.passed = 0
+            return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
+        self.packing = Packing.from_inputs(packed, inputs)
+        self.num_layers_run = 0
         self.ops.before_forward(self.storage, self.packing, self.model.training)
-        inputs = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
+        tokens = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
         if self.takes_types:
-            inputs["token_type_ids"] = self.packing.types[None]
+            tokens["token_type_ids"] = self.packing.types[None]
         try:
-            # The layers choose their precision themselves; what is left has a few rows, and is as well done in fp32.
+            # The layers choose their precision themselves. The head has few rows and runs in fp32.
             with torch.autocast(packed.device.type, enabled=False):
-                return self.plain_forward(**inputs)
+                return self.plain_forward(**tokens)  # type: ignore[no-any-return]
         finally:
-            self.packing, self.carried = None, (None, None)
+            self.packing = self.last_output = None
 
     def layer_forward(
-        self, layer: LayerParts, plain: Any, hidden_states: torch.Tensor, *args: Any, **given: Any
+        self, layer: LayerParts, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
     ) -> torch.Tensor:
+        """Run one layer over the packed batch; the last one returns only the first token of each row, for the head."""
         if self.packing is None:
-            return plain(hidden_states, *args, **given)  # type: ignore[no-any-return]
-        self.passed += 1
-        last = self.passed == self.calls
-        after_layer = hidden_states is self.carried[1]
-        x = self.carried[0] if after_layer else hidden_states.reshape(-1, hidden_states.shape[-1]).float()
+            return plain(hidden_states, *args, **inputs)
+        self.num_layers_run += 1
+        last = self.num_layers_run == self.num_layer_calls
+        follows_fast_layer = self.last_output is not None and hidden_states is self.last_output[1]
+        if follows_fast_layer and self.last_output is not None:
+            x = self.last_output[0]
+        else:
+            x = hidden_states.reshape(-1, hidden_states.shape[-1]).float()
         y: torch.Tensor = PostNormLayer.apply(  # type: ignore[no-untyped-call]
             x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
-            last and self.firsts_only, after_layer,
+            last and self.first_tokens_only, follows_fast_layer,
         )  # fmt: skip
         if not last:
-            self.carried = (y, shaped := y[None])
-            return shaped
-        firsts = y if self.firsts_only else y.index_select(0, self.packing.firsts)
-        return firsts[:, None]  # heads read the first token of each row
+            self.last_output = (y, y[None])
+            return self.last_output[1]
+        first_tokens = y if self.first_tokens_only else y.index_select(0, self.packing.first_tokens)
+        return first_tokens[:, None]
 
-    def embed(self, plain: Any, *args: Any, **given: Any) -> torch.Tensor:
+    def embed(self, plain: PlainForward, *args: object, **inputs: object) -> torch.Tensor:
+        """Return the embeddings of the packed batch."""
         if self.packing is None:
-            return plain(*args, **given)  # type: ignore[no-any-return]
+            return plain(*args, **inputs)
         y: torch.Tensor = EmbeddingSum.apply(  # type: ignore[no-untyped-call]
-            self.tables.norm.weight, self.tables, self.packing, self.storage, self.ops, self.model.training, self.padding_row
-        )
-        self.carried = (y, shaped := y[None])
-        return shaped
+            self.embeddings.norm.weight, self.embeddings, self.packing, self.storage, self.ops, self.model.training,
+            self.padding_row,
+        )  # fmt: skip
+        self.last_output = (y, y[None])
+        return self.last_output[1]
 
     @property
     def padding_row(self) -> int:
-        """The row of the padding token, which never gets a gradient; -1 where there is none."""
-        padding = self.tables.words.padding_idx
+        """Return the row of the padding token, which never gets a gradient; -1 if there is none."""
+        padding = self.embeddings.words.padding_idx
         if padding is None:
             return -1
-        return padding if self.vocabulary is None else int(self.vocabulary.numbers[padding])
+        return padding if self.vocabulary is None else int(self.vocabulary.new_ids[padding])
 
     def after_backward(self) -> None:
-        """After a backward pass."""
+        """Finish the gradients of a batch."""
         self.ops.after_backward(self.storage)
 
 
-def operations_for(device: torch.device, low: torch.dtype) -> Any:
-    """The fused kernels where there are any, else plain torch."""
+def operations_for(device: torch.device, matmul_dtype: torch.dtype) -> TorchOperations:
+    """Return the operations of a device: Triton kernels on a GPU, plain torch elsewhere."""
     if device.type == "cuda":
         from glassloop.speed.operations.triton_operations import TritonOperations
 
-        return TritonOperations(device, low)
-    return TorchOperations(device, low)
+        return TritonOperations(device, matmul_dtype)
+    return TorchOperations(device, matmul_dtype)

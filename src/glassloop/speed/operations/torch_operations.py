@@ -1,192 +1,169 @@
-"""What lies between a layer's matrix products, in plain torch: for a CPU, and wherever Triton is not."""
+"""The operations of a layer around its matrix multiplications, in plain torch: for CPUs."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
 from glassloop.speed.capture.precompile import KernelLauncher
-from glassloop.speed.operations.attention import attend_together, attend_together_backward
+from glassloop.speed.operations.attention import Saved, attend_qkv, attend_qkv_backward
+from glassloop.speed.operations.dropout import DropoutMasks
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
 
 aten = torch.ops.aten
-PARTS_OF_RATE = 65536  # a dropout rate is a multiple of 1/65,536 here; what is kept is scaled by the very rate that was used
-
-
-class DropoutMasks:
-    """Dropout masks. On a CPU they come from a generator several times as fast as torch's, seeded from torch's each pass."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.generator: Any = None
-
-    def start(self) -> None:
-        """A new pass: draw its seed from torch's random state, so that a resumed run draws the same."""
-        if self.device.type == "cpu":
-            self.generator = np.random.SFC64(int(torch.randint(2**62, ())))
-
-    def drawn(self, like: torch.Tensor, rate: float) -> torch.Tensor | None:
-        """What to multiply by: zeros, and for the rest what makes up for them. None where nothing is dropped."""
-        if rate <= 0.0:
-            return None
-        part = round(rate * PARTS_OF_RATE)
-        gain = PARTS_OF_RATE / (PARTS_OF_RATE - part) if part < PARTS_OF_RATE else 0.0
-        if self.device.type == "cpu":
-            size = like.numel()
-            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]
-            kept = torch.empty(like.shape)
-            torch.ge(torch.from_numpy(raw).view(like.shape), part - PARTS_OF_RATE // 2, out=kept)
-        else:
-            kept = torch.rand(like.shape, device=self.device).ge_(part / PARTS_OF_RATE)
-        return kept.mul_(gain).to(like.dtype)
 
 
 class TorchOperations:
-    """Bias, GELU, dropout, sum and norm, each way."""
+    """Linear layers with GELU, dropout, residual sums and layer norms, and embeddings: forward and backward.
 
-    def __init__(self, device: torch.device, low: torch.dtype = torch.float32) -> None:
-        self.masks, self.kind = DropoutMasks(device), low
-        self.last: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.touched: dict[int, list[torch.Tensor]] = {}
-        self.launchers: list[KernelLauncher] = []  # none: torch compiles nothing
-        self.keeps = True  # whether what goes into a function is needed again, for its gradient
+    A forward method returns what its backward method needs as `saved`. Backward methods return the gradients of their inputs
+    and add those of parameters to the storage.
+    """
+
+    def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
+        self.masks, self.matmul_dtype = DropoutMasks(device), matmul_dtype
+        self.launchers: list[KernelLauncher] = []  # of Triton kernels
+        self.needs_gradients = True
+        self.last_low: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.touched_rows: dict[int, list[torch.Tensor]] = {}
 
     def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
-        """Before the forward pass of a batch; one that does not train draws nothing."""
+        """Prepare for the forward pass of a batch; without `training` no random number is drawn."""
         if training:
             self.masks.start()
-        self.last = None
-        self.keeps = torch.is_grad_enabled()
+        self.last_low = None
+        self.needs_gradients = torch.is_grad_enabled()
 
     def after_backward(self, storage: FlatStorage) -> None:
-        """After its backward pass."""
+        """Finish the gradients of a batch."""
 
-    def low(self, x: torch.Tensor) -> torch.Tensor:
-        """x in the precision of products."""
-        if self.last is not None and self.last[0] is x:
-            return self.last[1]
-        return x.to(self.kind)
+    def to_matmul_dtype(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x in the dtype of matrix multiplications; the copy that the last layer made is used again."""
+        if self.last_low is not None and self.last_low[0] is x:
+            return self.last_low[1]
+        return x.to(self.matmul_dtype)
 
-    def remember_low(self, x: torch.Tensor, low: torch.Tensor) -> None:
-        self.last = (x, low)
+    def remember_low(self, x: torch.Tensor, low_x: torch.Tensor) -> None:
+        """Keep x in the dtype of matrix multiplications for the next layer."""
+        self.last_low = (x, low_x)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return x @ weight^T + bias."""
         return torch.addmm(bias, x, weight.t())
 
-    def add_product(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:
-        """total + left @ right, in the memory of `total`."""
+    def add_matmul(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:
+        """Add left @ right to `total` in place; with `defer` a subclass may leave the sum to the next backward method."""
         return total.addmm_(left, right) if total.dtype == left.dtype else total.add_(left @ right)
 
-    def norm(
+    def add_and_norm(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
         shift: torch.Tensor, eps: float, rate: float,
-    ) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:  # fmt: skip
-        """norm(residual + drop(x @ weight^T + bias)), the same in low precision, and what its gradient needs."""
-        product = self.linear(x, weight, bias.to(self.kind))
-        kept = self.masks.drawn(product, rate)
-        product = product if kept is None else product.mul_(kept)
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return norm(residual + dropout(x @ weight^T + bias)), its copy for matrix multiplications, and `saved`."""
+        product = self.linear(x, weight, bias.to(self.matmul_dtype))
+        mask = self.masks.draw(product, rate)
+        product = product if mask is None else product.mul_(mask)
         total = product.add_(residual) if product.dtype == residual.dtype else residual + product
-        y, mean, spread = torch.native_layer_norm(total, total.shape[1:], gain, shift, eps)
-        return y, y.to(self.kind), (total, mean, spread, kept)
+        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], gain, shift, eps)
+        return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
 
-    def norm_backward(
-        self,
-        grad: torch.Tensor,
-        more: torch.Tensor | None,
-        saved: tuple[Any, ...],
-        linear: Any,
-        norm: Any,
+    def add_and_norm_backward(
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
         storage: FlatStorage,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradients of the residual and of the product, from `grad` (+ `more`); those of the vectors are stored."""
-        total, mean, spread, kept = saved
-        if more is not None:
-            grad = grad + more
-        by_total, by_gain, by_shift = aten.native_layer_norm_backward(
-            grad.contiguous(), total, total.shape[1:], mean, spread, norm.weight, norm.bias, [True, True, True]
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
+        total, mean, inverse_std, mask = saved
+        if extra_grad is not None:
+            grad = grad + extra_grad
+        grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
+            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
         )
-        storage.add(norm.weight, by_gain)
-        storage.add(norm.bias, by_shift)
-        by_product = by_total.to(self.kind)
-        by_product = by_product if kept is None else by_product * kept
-        storage.add(linear.bias, by_product.sum(0, dtype=torch.float32))
-        return by_total, by_product
+        storage.add(norm.weight, grad_gain)
+        storage.add(norm.bias, grad_shift)
+        grad_product = grad_total.to(self.matmul_dtype)
+        grad_product = grad_product if mask is None else grad_product * mask
+        storage.add(linear.bias, grad_product.sum(0, dtype=torch.float32))
+        return grad_total, grad_product
 
     def embed(
-        self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: Any, rate: float
-    ) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:
-        """drop(norm(word + type + position)), the same in low precision, and what its gradient needs."""
+        self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: nn.LayerNorm,
+        rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return dropout(norm(word + type + position)), its copy for matrix multiplications, and `saved`."""
         total = words.index_select(0, packing.ids)
         if types is not None:
             total += types.index_select(0, packing.types)
         total += positions.index_select(0, packing.positions)
-        y, mean, spread = torch.native_layer_norm(total, total.shape[1:], norm.weight, norm.bias, norm.eps)
-        kept = self.masks.drawn(y, rate)
-        y = y if kept is None else y.mul_(kept)
-        return y, y.to(self.kind), (total, mean, spread, kept)
+        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], norm.weight, norm.bias, norm.eps)
+        mask = self.masks.draw(y, rate)
+        y = y if mask is None else y.mul_(mask)
+        return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
 
-    def embed_backward(self, grad: torch.Tensor, saved: tuple[Any, ...], norm: Any, storage: FlatStorage) -> torch.Tensor:
-        """The gradient of the sum."""
-        total, mean, spread, kept = saved
-        grad = grad if kept is None else grad * kept
-        by_total, by_gain, by_shift = aten.native_layer_norm_backward(
-            grad.contiguous(), total, total.shape[1:], mean, spread, norm.weight, norm.bias, [True, True, True]
+    def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
+        """Return the gradient of word + type + position."""
+        total, mean, inverse_std, mask = saved
+        grad = grad if mask is None else grad * mask
+        grad_total: torch.Tensor
+        grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
+            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
         )
-        storage.add(norm.weight, by_gain)
-        storage.add(norm.bias, by_shift)
-        return by_total  # type: ignore[no-any-return]
+        storage.add(norm.weight, grad_gain)
+        storage.add(norm.bias, grad_shift)
+        return grad_total
 
-    def add_rows(
-        self, weight: Any, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int, storage: FlatStorage
-    ) -> None:
-        """Add gradients to the rows of a table; only rows that were touched in the step before are set to zero first."""
+    def add_table_gradient(
+        self, weight: torch.Tensor, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int,
+        storage: FlatStorage,
+    ) -> None:  # fmt: skip
+        """Add `grad` to these rows of a table's gradient; first zero the rows that the last step wrote."""
         slot = storage.gradient(weight)
         if id(weight) not in storage.written:
             if storage.gradients_exposed:  # any row may have been written to
                 slot.zero_()
-            for touched in self.touched.get(id(weight), []):
+            for touched in self.touched_rows.get(id(weight), []):
                 slot.index_fill_(0, touched, 0.0)
-            self.touched[id(weight)] = []
+            self.touched_rows[id(weight)] = []
         where = rows.long()
         slot.index_add_(0, where, grad)
-        self.touched[id(weight)].append(where)
+        self.touched_rows[id(weight)].append(where)
         if padding >= 0:
             slot[padding].zero_()
         storage.mark_written(weight)
 
-    def add_types(self, weight: Any, rows: torch.Tensor, grad: torch.Tensor, storage: FlatStorage) -> None:
-        """Add gradients to the few rows of a small table."""
-        here = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
-        storage.add(weight, here.to(grad.dtype) @ grad)
+    def add_type_gradient(self, weight: torch.Tensor, rows: torch.Tensor, grad: torch.Tensor, storage: FlatStorage) -> None:
+        """Add `grad` to these rows of the gradient of a table with few rows."""
+        is_type = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
+        storage.add(weight, is_type.to(grad.dtype) @ grad)
 
-    def gelu(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, form: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """gelu(x @ weight^T + bias), after what went into it."""
-        raised = self.linear(x, weight, bias.to(self.kind))
-        return raised, functional.gelu(raised, approximate=form) if self.keeps else aten.gelu_(raised, approximate=form)
+    def linear_gelu(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x @ weight^T + bias, and its GELU."""
+        pre_activation = self.linear(x, weight, bias.to(self.matmul_dtype))
+        if self.needs_gradients:
+            return pre_activation, functional.gelu(pre_activation, approximate=approximate)
+        return pre_activation, aten.gelu_(pre_activation, approximate=approximate)
 
-    def gelu_backward(
-        self, grad: torch.Tensor, raised: torch.Tensor, linear: Any, form: str, storage: FlatStorage
+    def linear_gelu_backward(
+        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> torch.Tensor:
-        found: torch.Tensor = aten.gelu_backward(grad, raised, approximate=form)
+        """Return the gradient of x @ weight^T + bias."""
+        found: torch.Tensor = aten.gelu_backward(grad, pre_activation, approximate=approximate)
         storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found
 
-    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, tuple[Any, ...]]:
-        """Attention of query, key and value in one tensor [tokens, 3, heads, width]."""
-        return attend_together(heads, packing, rate, self.masks)
+    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, Saved]:
+        """Return the attention of query, key and value given in one tensor [tokens, 3, heads, width], and `saved`."""
+        return attend_qkv(heads, packing, rate, self.masks)
 
-    def attend_backward(
-        self, grad: torch.Tensor, saved: tuple[Any, ...], linears: list[Any], storage: FlatStorage
-    ) -> torch.Tensor:
-        """The gradients of all three side by side; those of the biases are stored."""
-        return self.join(attend_together_backward(grad, saved), linears, storage)
+    def attend_backward(self, grad: torch.Tensor, saved: Saved, linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+        """Return the gradients of query, key and value side by side."""
+        return self.join_gradients(attend_qkv_backward(grad, saved), linears, storage)
 
-    def join(self, parts: list[torch.Tensor], linears: list[Any], storage: FlatStorage) -> torch.Tensor:
-        """Gradients of neighbouring products as one (they may come as one); those of the biases are stored."""
+    def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+        """Return the gradients of neighbouring linear layers side by side; one part may hold them all."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)
         for part, linear in zip(sums, linears, strict=True):

@@ -1,213 +1,226 @@
-"""Triton kernels of what lies between a layer's matrix products: few launches, each value read once."""
+"""Triton kernels of the operations around matrix multiplications: few launches, and each value is read once."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-# Numbers that are "not specialized" differ from launch to launch: a kernel would be compiled anew for each kind of them.
+# Arguments in `do_not_specialize` differ from launch to launch. Triton would compile a kernel again for 1 and multiples of 16.
 
 
 @triton.jit
-def mixed(x):
-    """32 bits that hang on all bits of x: if one of these changes, each of those does with a chance of one half."""
+def mix_bits(x):
+    """Return 32 bits that depend on all bits of x: each changes with probability one half if one bit of x changes."""
     x = (x ^ (x >> 16)) * 0x85EBCA6B
     x = (x ^ (x >> 13)) * 0xC2B2AE35
     return x ^ (x >> 16)
 
 
 @triton.jit
-def kept_of(seed, salt, places, rate):
-    """1 / (1 - rate) where a value is kept, 0 where it is dropped: drawn by place, so that it can be drawn again.
+def dropout_factor(seed, salt, indices, rate):
+    """Return 1 / (1 - rate) for values that are kept, 0 for dropped ones; the backward pass can draw the same again.
 
-    Two rounds of mixing, under two keys of the site and step: a tenth of the work of Triton's own generator.
+    Two rounds of mixing, with two keys from the seed of the pass and the salt of the dropout: a tenth of the work of Triton's
+    own generator.
     """
-    first = mixed((seed + salt).to(tl.uint32))
-    second = mixed(first + 0x9E3779B9)
-    drawn = mixed(mixed(places.to(tl.uint32) + first) ^ second)
-    least = tl.minimum(rate * 4294967296.0, 4294967040.0).to(tl.uint32)
-    return tl.where((drawn >= least) & (rate < 1.0), 1.0 / (1.0 - rate), 0.0)
+    first = mix_bits((seed + salt).to(tl.uint32))
+    second = mix_bits(first + 0x9E3779B9)
+    random_bits = mix_bits(mix_bits(indices.to(tl.uint32) + first) ^ second)
+    threshold = tl.minimum(rate * 4294967296.0, 4294967040.0).to(tl.uint32)
+    return tl.where((random_bits >= threshold) & (rate < 1.0), 1.0 / (1.0 - rate), 0.0)
 
 
 @triton.jit(do_not_specialize=["salt"])
-def norm_kernel(
-    product, bias, residual, gain, shift, y, low_y, normed, spread, seed_at, salt, rate, eps, width,
-    DROPS: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
+def add_and_norm_kernel(
+    product, bias, residual, gain, shift, y, low_y, normed, inverse_std, seed_pointer, salt, rate, eps, width,
+    HAS_DROPOUT: tl.constexpr, HAS_LOW_COPY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute norm(residual + dropout(product + bias)) of one row."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
-    there = column < width
-    place = row * width + column
-    value = tl.load(product + place, mask=there, other=0.0).to(tl.float32) + tl.load(bias + column, mask=there, other=0.0)
-    if DROPS:
-        value = value * kept_of(tl.load(seed_at), salt, place, rate)
-    total = tl.load(residual + place, mask=there, other=0.0) + value
+    inside = column < width
+    index = row * width + column
+    value = tl.load(product + index, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + column, mask=inside, other=0.0)
+    if HAS_DROPOUT:
+        value = value * dropout_factor(tl.load(seed_pointer), salt, index, rate)
+    total = tl.load(residual + index, mask=inside, other=0.0) + value
     mean = tl.sum(total, 0) / width
-    centred = tl.where(there, total - mean, 0.0)
-    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
-    xhat = centred * scale
-    found = xhat * tl.load(gain + column, mask=there, other=0.0) + tl.load(shift + column, mask=there, other=0.0)
-    tl.store(y + place, found, mask=there)
-    if LOW:
-        tl.store(low_y + place, found.to(low_y.dtype.element_ty), mask=there)
-    tl.store(normed + place, xhat, mask=there)
-    tl.store(spread + row, scale)
+    centered = tl.where(inside, total - mean, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / width + eps)
+    xhat = centered * scale
+    found = xhat * tl.load(gain + column, mask=inside, other=0.0) + tl.load(shift + column, mask=inside, other=0.0)
+    tl.store(y + index, found, mask=inside)
+    if HAS_LOW_COPY:
+        tl.store(low_y + index, found.to(low_y.dtype.element_ty), mask=inside)
+    tl.store(normed + index, xhat, mask=inside)
+    tl.store(inverse_std + row, scale)
 
 
 @triton.jit(do_not_specialize=["salt"])
 def embed_kernel(
-    words, positions, types, ids, places, kinds, gain, shift, y, low_y, normed, spread, seed_at, salt, rate, eps, width,
-    TYPES: tl.constexpr, DROPS: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
+    words, positions, types, ids, position_ids, type_ids, gain, shift, y, low_y, normed, inverse_std, seed_pointer, salt,
+    rate, eps, width,
+    HAS_TYPES: tl.constexpr, HAS_DROPOUT: tl.constexpr, HAS_LOW_COPY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute dropout(norm(word + type + position)) of one token."""
     row = tl.program_id(0)
     column = tl.arange(0, BLOCK)
-    there = column < width
-    total = tl.load(words + tl.load(ids + row).to(tl.int64) * width + column, mask=there, other=0.0)
-    if TYPES:
-        total += tl.load(types + tl.load(kinds + row) * width + column, mask=there, other=0.0)
-    total += tl.load(positions + tl.load(places + row) * width + column, mask=there, other=0.0)
+    inside = column < width
+    total = tl.load(words + tl.load(ids + row).to(tl.int64) * width + column, mask=inside, other=0.0)
+    if HAS_TYPES:
+        total += tl.load(types + tl.load(type_ids + row) * width + column, mask=inside, other=0.0)
+    total += tl.load(positions + tl.load(position_ids + row) * width + column, mask=inside, other=0.0)
     mean = tl.sum(total, 0) / width
-    centred = tl.where(there, total - mean, 0.0)
-    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
-    xhat = centred * scale
-    found = xhat * tl.load(gain + column, mask=there, other=0.0) + tl.load(shift + column, mask=there, other=0.0)
-    place = row * width + column
-    if DROPS:
-        found = found * kept_of(tl.load(seed_at), salt, place, rate)
-    tl.store(y + place, found, mask=there)
-    if LOW:
-        tl.store(low_y + place, found.to(low_y.dtype.element_ty), mask=there)
-    tl.store(normed + place, xhat, mask=there)
-    tl.store(spread + row, scale)
+    centered = tl.where(inside, total - mean, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / width + eps)
+    xhat = centered * scale
+    found = xhat * tl.load(gain + column, mask=inside, other=0.0) + tl.load(shift + column, mask=inside, other=0.0)
+    index = row * width + column
+    if HAS_DROPOUT:
+        found = found * dropout_factor(tl.load(seed_pointer), salt, index, rate)
+    tl.store(y + index, found, mask=inside)
+    if HAS_LOW_COPY:
+        tl.store(low_y + index, found.to(low_y.dtype.element_ty), mask=inside)
+    tl.store(normed + index, xhat, mask=inside)
+    tl.store(inverse_std + row, scale)
 
 
 @triton.jit(do_not_specialize=["salt", "rows"])
 def norm_backward_kernel(
-    grad, more, normed, spread, gain, by_residual, by_product, parts, columns, bias_at, gain_at, shift_at,
-    seed_at, salt, rate, rows, width,
-    MORE: tl.constexpr, DROPS: tl.constexpr, FIRST: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr,
+    grad, extra_grad, normed, inverse_std, gain, grad_residual, grad_product, partial_sums, num_columns,
+    bias_start, gain_start, shift_start, seed_pointer, salt, rate, rows, width,
+    HAS_EXTRA_GRAD: tl.constexpr, HAS_DROPOUT: tl.constexpr, DROPOUT_AFTER_NORM: tl.constexpr, ACCUMULATE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """With FIRST (the embedding) dropout comes after the norm; else it comes before it, on the product alone."""
-    part = tl.program_id(0)
+    """Compute the gradients of a norm for every n-th row; those of its parameters are summed in one row of partial sums.
+
+    With DROPOUT_AFTER_NORM (embeddings) dropout follows the norm; else it precedes it, on the product alone.
+    """
+    program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
-    fits = column < width
-    weight = tl.load(gain + column, mask=fits, other=0.0)
-    by_gain = tl.zeros([BLOCK], tl.float32)
-    by_shift = tl.zeros([BLOCK], tl.float32)
-    by_bias = tl.zeros([BLOCK], tl.float32)
-    for row in range(part, rows, tl.num_programs(0)):
-        place = row * width + column
-        dy = tl.load(grad + place, mask=fits, other=0.0)
-        xhat = tl.load(normed + place, mask=fits, other=0.0)
-        if MORE:
-            dy += tl.load(more + place, mask=fits, other=0.0).to(tl.float32)
-        if FIRST and DROPS:
-            dy *= kept_of(tl.load(seed_at), salt, place, rate)
+    inside = column < width
+    weight = tl.load(gain + column, mask=inside, other=0.0)
+    grad_gain = tl.zeros([BLOCK], tl.float32)
+    grad_shift = tl.zeros([BLOCK], tl.float32)
+    grad_bias = tl.zeros([BLOCK], tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        index = row * width + column
+        dy = tl.load(grad + index, mask=inside, other=0.0)
+        xhat = tl.load(normed + index, mask=inside, other=0.0)
+        if HAS_EXTRA_GRAD:
+            dy += tl.load(extra_grad + index, mask=inside, other=0.0).to(tl.float32)
+        if DROPOUT_AFTER_NORM and HAS_DROPOUT:
+            dy *= dropout_factor(tl.load(seed_pointer), salt, index, rate)
         scaled = dy * weight
         slope = tl.sum(scaled * xhat, 0) / width
         mean = tl.sum(scaled, 0) / width
-        dz = (scaled - mean - xhat * slope) * tl.load(spread + row)
-        tl.store(by_residual + place, dz, mask=fits)
-        by_gain += dy * xhat
-        by_shift += dy
-        if not FIRST:
+        dz = (scaled - mean - xhat * slope) * tl.load(inverse_std + row)
+        tl.store(grad_residual + index, dz, mask=inside)
+        grad_gain += dy * xhat
+        grad_shift += dy
+        if not DROPOUT_AFTER_NORM:
             dx = dz
-            if DROPS:
-                dx = dz * kept_of(tl.load(seed_at), salt, place, rate)
-            tl.store(by_product + place, dx.to(by_product.dtype.element_ty), mask=fits)
-            by_bias += tl.where(fits, dx, 0.0)
-    at = parts + part * columns + column
-    if ADDS:
-        by_gain += tl.load(at + gain_at, mask=fits, other=0.0)
-        by_shift += tl.load(at + shift_at, mask=fits, other=0.0)
-    tl.store(at + gain_at, by_gain, mask=fits)
-    tl.store(at + shift_at, by_shift, mask=fits)
-    if not FIRST:
-        if ADDS:
-            by_bias += tl.load(at + bias_at, mask=fits, other=0.0)
-        tl.store(at + bias_at, by_bias, mask=fits)
+            if HAS_DROPOUT:
+                dx = dz * dropout_factor(tl.load(seed_pointer), salt, index, rate)
+            tl.store(grad_product + index, dx.to(grad_product.dtype.element_ty), mask=inside)
+            grad_bias += tl.where(inside, dx, 0.0)
+    at = partial_sums + program * num_columns + column
+    if ACCUMULATE:
+        grad_gain += tl.load(at + gain_start, mask=inside, other=0.0)
+        grad_shift += tl.load(at + shift_start, mask=inside, other=0.0)
+    tl.store(at + gain_start, grad_gain, mask=inside)
+    tl.store(at + shift_start, grad_shift, mask=inside)
+    if not DROPOUT_AFTER_NORM:
+        if ACCUMULATE:
+            grad_bias += tl.load(at + bias_start, mask=inside, other=0.0)
+        tl.store(at + bias_start, grad_bias, mask=inside)
 
 
 @triton.jit(do_not_specialize=["count", "padding"])
-def rows_kernel(grad, keys, order, slot, count, width, padding, ADDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Add up the gradients of equal keys, which lie together in `order`: always in the same order, so never by chance."""
-    place = tl.program_id(0)
-    key = tl.load(keys + tl.load(order + place))
-    before = tl.load(keys + tl.load(order + tl.maximum(place - 1, 0)))
-    if ((place == 0) | (key != before)) & (key != padding):
+def table_gradient_kernel(grad, keys, order, slot, count, width, padding, ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr):
+    """Add up the gradients of equal keys, which are neighbours in `order`, always in the same sequence."""
+    position = tl.program_id(0)
+    key = tl.load(keys + tl.load(order + position))
+    previous_key = tl.load(keys + tl.load(order + tl.maximum(position - 1, 0)))
+    if ((position == 0) | (key != previous_key)) & (key != padding):
         column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        there = column < width
+        inside = column < width
         total = tl.zeros([BLOCK], tl.float32)
-        if ADDS:
-            total += tl.load(slot + key.to(tl.int64) * width + column, mask=there, other=0.0)
-        now = key
-        while now == key:
-            total += tl.load(grad + tl.load(order + place) * width + column, mask=there, other=0.0)
-            place += 1
-            now = tl.load(keys + tl.load(order + place, mask=place < count, other=0), mask=place < count, other=-1)
-        tl.store(slot + key.to(tl.int64) * width + column, total, mask=there)
+        if ACCUMULATE:
+            total += tl.load(slot + key.to(tl.int64) * width + column, mask=inside, other=0.0)
+        next_key = key
+        while next_key == key:
+            total += tl.load(grad + tl.load(order + position) * width + column, mask=inside, other=0.0)
+            position += 1
+            next_key = tl.load(
+                keys + tl.load(order + position, mask=position < count, other=0), mask=position < count, other=-1
+            )
+        tl.store(slot + key.to(tl.int64) * width + column, total, mask=inside)
 
 
 @triton.jit
-def gelu_kernel(raised, bias, active, width, size, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = place < size
-    x = tl.load(raised + place, mask=there, other=0.0).to(tl.float32)
-    x += tl.load(bias + place % width, mask=there, other=0.0)
+def gelu_kernel(pre_activation, bias, activation, width, size, TANH: tl.constexpr, BLOCK: tl.constexpr):
+    """Compute gelu(pre_activation + bias)."""
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    x = tl.load(pre_activation + index, mask=inside, other=0.0).to(tl.float32)
+    x += tl.load(bias + index % width, mask=inside, other=0.0)
     if TANH:
         half = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     else:
         half = 0.5 * (1.0 + tl.math.erf(x * 0.7071067811865476))
-    tl.store(active + place, (x * half).to(active.dtype.element_ty), mask=there)
+    tl.store(activation + index, (x * half).to(activation.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def gelu_backward_kernel(
-    grad, raised, bias, found, parts, columns, bias_at, rows, width,
-    TANH: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr,
+    grad, pre_activation, bias, found, partial_sums, num_columns, bias_start, rows, width,
+    TANH: tl.constexpr, ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    part = tl.program_id(1)
+    """Compute the gradient of `pre_activation` for every n-th row; that of the bias is summed in one row of partial sums."""
+    program = tl.program_id(1)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = column < width
-    offset = tl.load(bias + column, mask=there, other=0.0)
-    by_bias = tl.zeros([BLOCK], tl.float32)
-    for row in range(part, rows, tl.num_programs(1)):
-        place = row * width + column
-        x = tl.load(raised + place, mask=there, other=0.0).to(tl.float32) + offset
+    inside = column < width
+    bias_value = tl.load(bias + column, mask=inside, other=0.0)
+    grad_bias = tl.zeros([BLOCK], tl.float32)
+    for row in range(program, rows, tl.num_programs(1)):
+        index = row * width + column
+        x = tl.load(pre_activation + index, mask=inside, other=0.0).to(tl.float32) + bias_value
         if TANH:
             half = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
             slope = half + x * half * (1.0 - half) * 1.5957691216057308 * (1.0 + 0.134145 * x * x)
         else:
             slope = 0.5 * (1.0 + tl.math.erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
-        dx = tl.load(grad + place, mask=there, other=0.0).to(tl.float32) * slope
-        tl.store(found + place, dx.to(found.dtype.element_ty), mask=there)
-        by_bias += tl.where(there, dx, 0.0)
-    start = parts + part * columns + bias_at + column
-    if ADDS:
-        by_bias += tl.load(start, mask=there, other=0.0)
-    tl.store(start, by_bias, mask=there)
+        dx = tl.load(grad + index, mask=inside, other=0.0).to(tl.float32) * slope
+        tl.store(found + index, dx.to(found.dtype.element_ty), mask=inside)
+        grad_bias += tl.where(inside, dx, 0.0)
+    start = partial_sums + program * num_columns + bias_start + column
+    if ACCUMULATE:
+        grad_bias += tl.load(start, mask=inside, other=0.0)
+    tl.store(start, grad_bias, mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows", "num_joined"])
-def join_kernel(
-    first, second, third, joined, parts, columns, bias_at, rows, width, num_joined,
-    ADDS: tl.constexpr, BLOCK: tl.constexpr,
+def join_gradients_kernel(
+    first, second, third, joined, partial_sums, num_columns, bias_start, rows, width, num_joined,
+    ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    which = tl.program_id(1)
-    part = tl.program_id(2)
+    """Copy gradients side by side; those of their biases are summed in one row of partial sums."""
+    source_number = tl.program_id(1)
+    program = tl.program_id(2)
     source = first
-    if which == 1:
+    if source_number == 1:
         source = second
-    if which == 2:
+    if source_number == 2:
         source = third
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = column < width
-    by_bias = tl.zeros([BLOCK], tl.float32)
-    for row in range(part, rows, tl.num_programs(2)):
-        value = tl.load(source + row * width + column, mask=there, other=0.0)
-        tl.store(joined + row * num_joined * width + which * width + column, value, mask=there)
-        by_bias += value.to(tl.float32)
-    start = parts + part * columns + bias_at + which * width + column
-    if ADDS:
-        by_bias += tl.load(start, mask=there, other=0.0)
-    tl.store(start, by_bias, mask=there)
+    inside = column < width
+    grad_bias = tl.zeros([BLOCK], tl.float32)
+    for row in range(program, rows, tl.num_programs(2)):
+        value = tl.load(source + row * width + column, mask=inside, other=0.0)
+        tl.store(joined + row * num_joined * width + source_number * width + column, value, mask=inside)
+        grad_bias += value.to(tl.float32)
+    start = partial_sums + program * num_columns + bias_start + source_number * width + column
+    if ACCUMULATE:
+        grad_bias += tl.load(start, mask=inside, other=0.0)
+    tl.store(start, grad_bias, mask=inside)

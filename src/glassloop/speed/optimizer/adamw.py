@@ -1,25 +1,33 @@
-"""AdamW over flat storage in one pass, with the clipping of gradients folded into it."""
+"""AdamW over flat storage in one pass, which also clips the gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from glassloop.errors import SettingsError
 from glassloop.speed.capture.precompile import KernelLauncher
 from glassloop.speed.optimizer.storage import FlatStorage
 
-PIECE = 4096
+if TYPE_CHECKING:
+    from glassloop.speed.optimizer.triton_adamw import TritonAdamW
+
+PIECE = 4096  # norms are first taken over pieces of this many gradients
 REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class FlatAdamW(torch.optim.AdamW):
-    """The same numbers as torch's AdamW. Its state is saved and put back under the names torch's has."""
+    """AdamW with the numbers of torch's own. Its state is saved and loaded under the names that torch uses."""
 
-    def __init__(self, groups: list[dict[str, Any]], storage: FlatStorage, **options: Any) -> None:
-        super().__init__(groups, **options)
+    def __init__(
+        self, groups: ParamsT, storage: FlatStorage, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=fused)
         self.storage = storage
         device = storage.weights.device
         self.steps = torch.zeros((), device=device)
@@ -27,17 +35,18 @@ class FlatAdamW(torch.optim.AdamW):
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
         self.launchers: list[KernelLauncher] = []
+        self.kernel: TritonAdamW | None = None
         if device.type == "cuda":
             from glassloop.speed.optimizer.triton_adamw import TritonAdamW
 
-            self.kernel: Any = TritonAdamW(storage, self.defaults["betas"])
+            self.kernel = TritonAdamW(storage, self.defaults["betas"])
             self.launchers = [self.kernel.launch]
 
     def clip(self, max_norm: float) -> torch.Tensor:
-        """The norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
+        """Return the norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
         self.storage.zero_missing_gradients()
         blocks = [block for block in (self.storage.matrix_gradients, self.storage.other_gradients) if block.numel()]
-        if self.learning_rate.is_cuda:
+        if self.kernel is not None:
             self.norm = self.kernel.norm(blocks)
         else:
             self.norm = torch.linalg.vector_norm(torch.cat([piecewise_norms(block) for block in blocks]))
@@ -45,23 +54,24 @@ class FlatAdamW(torch.optim.AdamW):
         return self.norm
 
     def upload_learning_rate(self) -> None:
-        """Bring the rate of the schedule to the device: the step itself reads it there, so that it can be replayed."""
+        """Copy the learning rate of the schedule to the device, where a captured CUDA graph of the step reads it."""
         if not all(map(REQUIRES_GRAD, self.storage.parameters)):
-            raise SettingsError(
-                "weights were frozen in the middle of a training", "freeze them before it, or use backend plain"
-            )
+            raise SettingsError("weights were frozen during training", "freeze them before it starts, or use backend plain")
         if self.learning_rate.is_cuda:
             self.learning_rate.fill_(float(self.param_groups[0]["lr"]))
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update all weights."""
         store, group = self.storage, self.param_groups[0]
         decay = max(float(group["weight_decay"]) for group in self.param_groups)
         beta1, beta2 = group["betas"]
-        if not (store.weights.is_cuda and torch.cuda.is_current_stream_capturing()):  # a graph is told before each replay
+        if not (
+            store.weights.is_cuda and torch.cuda.is_current_stream_capturing()
+        ):  # a captured step is given it before replays
             self.upload_learning_rate()
         self.steps.add_(1)
-        if store.weights.is_cuda:
+        if self.kernel is not None:
             self.kernel(self.steps, self.learning_rate, self.norm, self.max_norm, beta1, beta2, group["eps"], decay)
             return
         scale = None
@@ -72,10 +82,10 @@ class FlatAdamW(torch.optim.AdamW):
                 (store.matrix_gradients, 0) if region.in_layers else (store.other_gradients, store.num_matrix_values)
             )
             torch._fused_adamw_(
-                [store.weights[region.part]],
+                [store.weights[region.span]],
                 [block[region.start - offset : region.stop - offset]],
-                [store.moments[0][region.part]],
-                [store.moments[1][region.part]],
+                [store.moments[0][region.span]],
+                [store.moments[1][region.span]],
                 [],
                 [self.steps],
                 lr=float(group["lr"]),
@@ -91,32 +101,33 @@ class FlatAdamW(torch.optim.AdamW):
         store.refresh_low_copies()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Discard all gradients."""
         self.storage.clear_gradients()
 
-    def torch_state(self) -> dict[Any, dict[str, torch.Tensor]]:
-        """The state by parameter, as torch's AdamW would have it: full tables, whatever is kept smaller here."""
+    def torch_state(self) -> dict[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the state of each parameter as torch's AdamW has it: with full tables, even if only some rows are trained."""
         store, found = self.storage, {}
         for weight in store.parameters:
-            widen = store.tables[id(weight)].full if id(weight) in store.tables else lambda value: value
+            widen = store.tables[id(weight)].expand if id(weight) in store.tables else lambda value: value
             moments = [widen(store.view(block, id(weight))) for block in store.moments]
             found[weight] = {"step": self.steps, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
         return found
 
     def load_torch_state(self) -> None:
-        """Take over what was put into `state`: what `torch_state` gave, here or in torch's AdamW."""
+        """Take over what was loaded into `state`: what `torch_state` returned, or the state of torch's AdamW."""
         store = self.storage
         self.steps.zero_()
-        for place, key in enumerate(("exp_avg", "exp_avg_sq")):
-            store.moments[place].zero_()
+        for index, key in enumerate(("exp_avg", "exp_avg_sq")):
+            store.moments[index].zero_()
             for weight, values in self.state.items():
-                value = store.tables[id(weight)].small(values[key]) if id(weight) in store.tables else values[key]
-                store.view(store.moments[place], id(weight)).copy_(value)
+                value = store.tables[id(weight)].select(values[key]) if id(weight) in store.tables else values[key]
+                store.view(store.moments[index], id(weight)).copy_(value)
                 self.steps.copy_(values["step"])
         self.state.clear()
 
 
 def piecewise_norms(block: torch.Tensor) -> torch.Tensor:
-    """The norms of a block's pieces: one sum over millions of fp32 squares would be wrong in the fourth digit."""
+    """Return the norms of a block's pieces; one sum over millions of fp32 squares would be wrong in the fourth digit."""
     even = block.numel() // PIECE * PIECE
     pieces = torch.linalg.vector_norm(block[:even].view(-1, PIECE), dim=1, dtype=torch.float32)
     return torch.cat([pieces, torch.linalg.vector_norm(block[even:], dtype=torch.float32)[None]])

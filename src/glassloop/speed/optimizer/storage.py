@@ -1,10 +1,9 @@
-"""Flat storage: all weights in one block of memory, their gradients in another that is never given back."""
+"""Flat storage: all weights in one block of memory, and all gradients in another that is kept between steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,29 +12,35 @@ from glassloop.errors import SettingsError
 from glassloop.speed.encoders.parts import LayerParts
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
-ALIGNED = 64  # weights start at a multiple of so many numbers; neighbours that are used as one have no gap between them
+ALIGNED = 64  # groups of weights start at a multiple of this; within a group there is no gap, so it can be used as one
 
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of the flat storage that is updated in one go."""
+    """A stretch of the flat storage that is updated in one pass."""
 
     start: int
     stop: int
     decays: bool
-    in_layers: bool  # the matrices of fast layers: products of low precision, if any, read a copy of these
+    in_layers: bool  # the matrices of fast layers, which have a copy in the dtype of matrix multiplications
 
     @property
-    def part(self) -> slice:
+    def span(self) -> slice:
         return slice(self.start, self.stop)
 
 
 class FlatStorage:
     """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
 
-    `tables` names the parameters of which only some rows are trained (see vocabulary.py). `low`: the precision of matrix
-    products, of which the layers' matrices get a copy; `low_gradients`: their gradients are kept in it as well. With `trains`
-    False the parameters stay where they are, and only what layers read in one piece is copied.
+    Args:
+        model: The model whose parameters are stored.
+        layers: Its fast layers. Their matrices come first, so that one copy in `matmul_dtype` holds them all.
+        no_decay: The ids of the parameters without weight decay.
+        embedding_vectors: The norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
+        tables: By parameter id, the tables of which only some rows are trained.
+        matmul_dtype: The dtype of matrix multiplications. Unless it is fp32, the layers' matrices and vectors get a copy in it.
+        low_precision_gradients: Whether the gradients of the layers' matrices are kept in `matmul_dtype` too.
+        trains: Whether parameters move into the storage; else only what layers read in one piece is copied.
     """
 
     def __init__(
@@ -44,9 +49,9 @@ class FlatStorage:
         layers: Sequence[LayerParts],
         no_decay: set[int],
         *,
-        embedding_vectors: list[nn.Parameter] | None = None,
+        embedding_vectors: list[torch.Tensor] | None = None,
         tables: dict[int, ReducedVocabulary] | None = None,
-        low: torch.dtype = torch.float32,
+        matmul_dtype: torch.dtype = torch.float32,
         low_precision_gradients: bool = False,
         trains: bool = True,
     ) -> None:
@@ -56,7 +61,7 @@ class FlatStorage:
         vectors = [*([embedding_vectors] if embedding_vectors else []), *(layer.vectors for layer in layers)]
         known = {id(weight) for group in (*matrices, *vectors) for weight in group}
         rest = [weight for weight in named if id(weight) not in known and trains]
-        sections: list[tuple[list[list[nn.Parameter]], bool, bool]] = [
+        sections: list[tuple[list[list[torch.Tensor]], bool, bool]] = [
             (matrices, True, True),
             ([[weight] for weight in rest if id(weight) not in no_decay], True, False),
             (vectors + [[weight] for weight in rest if id(weight) in no_decay], False, False),
@@ -78,20 +83,20 @@ class FlatStorage:
         device = named[0].device
         self.num_matrix_values = self.regions[0].stop if matrices else 0
         self.weights = torch.zeros(place, device=device)
-        self.low, self.low_precision_gradients = low, low_precision_gradients
+        self.matmul_dtype, self.low_precision_gradients = matmul_dtype, low_precision_gradients
         self.low_matrices: torch.Tensor | None = None
-        if low is not torch.float32:
-            self.low_matrices = torch.zeros(self.num_matrix_values, dtype=low, device=device)
+        if matmul_dtype is not torch.float32:
+            self.low_matrices = torch.zeros(self.num_matrix_values, dtype=matmul_dtype, device=device)
         self.vectors = [weight for group in vectors for weight in group]
         self.first_vector = self.locations[id(self.vectors[0])][0] if vectors else place
         last = self.vectors[-1] if vectors else None
         self.num_vector_values = self.locations[id(last)][0] + last.numel() - self.first_vector if last is not None else 0
         self.low_vectors = self.weights[:0]
-        if low is not torch.float32:
-            self.low_vectors = torch.zeros(self.num_vector_values, dtype=low, device=device)
-        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # made once: a step asks for hundreds
-        self.written: set[int] = set()  # the parameters that have a gradient since the last step
-        self.gradients_exposed = False  # others write into gradients too
+        if matmul_dtype is not torch.float32:
+            self.low_vectors = torch.zeros(self.num_vector_values, dtype=matmul_dtype, device=device)
+        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # cached: a step asks for hundreds of them
+        self.written: set[int] = set()  # the ids of parameters that got a gradient since the last step
+        self.gradients_exposed = False  # whether the user's code may write into gradients
         self.trains = trains
         if self.parameters:
             torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
@@ -100,44 +105,44 @@ class FlatStorage:
                 weight.data = self.view(self.weights, id(weight))
         self.refresh_low_copies()
 
-    def trained_values(self, weight: nn.Parameter) -> torch.Tensor:
-        """What is trained of a parameter: all of it, or the rows that are used."""
+    def trained_values(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the values of a parameter that are trained: all of them, or the used rows of a table."""
         table = self.tables.get(id(weight))
-        return table.small(weight.detach()) if table is not None else weight.detach()
+        return table.select(weight.detach()) if table is not None else weight.detach()
 
     def open_for_training(self) -> None:
-        """Room for gradients and moments."""
-        device, size, inside = self.weights.device, self.weights.numel(), self.num_matrix_values
+        """Allocate gradients and moments."""
+        device, size, in_matrices = self.weights.device, self.weights.numel(), self.num_matrix_values
         self.moments = (torch.zeros(size, device=device), torch.zeros(size, device=device))
-        kind = self.low if self.low_precision_gradients else torch.float32
-        self.matrix_gradients = torch.zeros(inside, dtype=kind, device=device)
-        self.other_gradients = torch.zeros(size - inside, device=device)
+        dtype = self.matmul_dtype if self.low_precision_gradients else torch.float32
+        self.matrix_gradients = torch.zeros(in_matrices, dtype=dtype, device=device)
+        self.other_gradients = torch.zeros(size - in_matrices, device=device)
 
     def view(self, block: torch.Tensor, number: int, offset: int = 0) -> torch.Tensor:
-        """A parameter's stretch of a block, in its shape."""
+        """Return the stretch of a block that belongs to the parameter with this id, in its shape."""
         start, shape = self.locations[number]
         return block[start - offset : start - offset + shape.numel()].view(shape)
 
     def table_rows(self, weight: torch.Tensor) -> torch.Tensor:
-        """The rows of a table that are read: all of it, or those that are trained."""
+        """Return the rows of a table that the model reads: all of them, or those that are trained."""
         return self.view(self.weights, id(weight)) if id(weight) in self.locations else weight.detach()
 
-    def gradient(self, weight: nn.Parameter) -> torch.Tensor:
-        """Where a parameter's gradient is kept."""
+    def gradient(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the memory of a parameter's gradient."""
         found = self.views.get((id(weight),))
         if found is None:
-            inside = self.locations[id(weight)][0] < self.num_matrix_values
-            block, offset = (self.matrix_gradients, 0) if inside else (self.other_gradients, self.num_matrix_values)
+            is_matrix = self.locations[id(weight)][0] < self.num_matrix_values
+            block, offset = (self.matrix_gradients, 0) if is_matrix else (self.other_gradients, self.num_matrix_values)
             found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
         return found
 
-    def full_gradient(self, weight: nn.Parameter) -> torch.Tensor:
-        """A parameter's gradient in its own shape and precision, whatever is kept smaller here."""
+    def full_gradient(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a parameter's gradient in its full shape and in fp32."""
         table, found = self.tables.get(id(weight)), self.gradient(weight).float()
-        return table.full(found) if table is not None else found
+        return table.expand(found) if table is not None else found
 
-    def joined(self, weights: Sequence[nn.Parameter], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
-        """Neighbours in the storage as one: query, key and value are one matrix with three times the rows."""
+    def joined_view(self, weights: Sequence[torch.Tensor], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
+        """Return neighbouring parameters as one: query, key and value form a matrix with three times the rows."""
         key = (block.data_ptr(), *map(id, weights))
         if key in self.views:
             return self.views[key]
@@ -147,58 +152,58 @@ class FlatStorage:
         together = block[start - offset : start - offset + size]
         last = self.locations[id(weights[-1])][0] + shapes[-1].numel()
         if last - start != size:
-            raise ValueError("these weights are not neighbours")
+            raise ValueError("these parameters are not neighbours in the storage")
         self.views[key] = together.view(-1, *shapes[0][1:])
         return self.views[key]
 
-    def matmul_weight(self, *weights: nn.Parameter) -> torch.Tensor:
-        """Matrices of a layer in the precision of products, joined where several are asked for."""
-        return self.joined(weights, self.weights if self.low_matrices is None else self.low_matrices)
+    def matmul_weight(self, *weights: torch.Tensor) -> torch.Tensor:
+        """Return matrices of a layer in the dtype of matrix multiplications; several are joined."""
+        return self.joined_view(weights, self.weights if self.low_matrices is None else self.low_matrices)
 
-    def add_product(self, weights: Sequence[nn.Parameter], left: torch.Tensor, right: torch.Tensor) -> None:
-        """Add left^T @ right to the joined gradient of `weights`; where both are several, each to its share of the rows."""
-        slot = self.joined(weights, self.matrix_gradients)
+    def add_matmul_gradient(self, weights: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
+        """Add left^T @ right to the joined gradient of `weights`; a batch of products fills the rows one after the other."""
+        slot = self.joined_view(weights, self.matrix_gradients)
         slot = slot.view(*left.shape[:-2], -1, slot.shape[-1])
-        product = left.mT
+        transposed = left.mT
         if id(weights[0]) in self.written:
-            slot.addmm_(product, right) if slot.dtype == left.dtype and slot.dim() == 2 else slot.add_(product @ right)
+            slot.addmm_(transposed, right) if slot.dtype == left.dtype and slot.dim() == 2 else slot.add_(transposed @ right)
         elif slot.dtype == left.dtype:
-            torch.matmul(product, right, out=slot)
+            torch.matmul(transposed, right, out=slot)
         else:
-            slot.copy_(product @ right)
+            slot.copy_(transposed @ right)
         self.mark_written(*weights)
 
-    def add(self, weight: nn.Parameter, value: torch.Tensor) -> None:
-        """Add to a parameter's gradient."""
+    def add(self, weight: torch.Tensor, value: torch.Tensor) -> None:
+        """Add a value to a parameter's gradient."""
         slot = self.gradient(weight)
         slot.add_(value) if id(weight) in self.written else slot.copy_(value)
         self.mark_written(weight)
 
-    def mark_written(self, *weights: nn.Parameter) -> None:
-        """Note that these have a gradient, and show it to whoever looks at `.grad`."""
+    def mark_written(self, *weights: torch.Tensor) -> None:
+        """Record that these parameters have a gradient, and expose it as `.grad`."""
         for weight in weights:
             self.written.add(id(weight))
             slot = self.gradient(weight)
             if slot.dtype == weight.dtype and slot.shape == weight.shape:
                 weight.grad = slot
 
-    def adopt_gradient(self, weight: Any) -> None:
-        """Move a gradient that autograd has just made into its place; a second one was added there already."""
-        if weight.grad.data_ptr() != self.gradient(weight).data_ptr():
+    def adopt_gradient(self, weight: torch.Tensor) -> None:
+        """Move a gradient that autograd has just made into the storage; a second one was added there by autograd."""
+        if weight.grad is not None and weight.grad.data_ptr() != self.gradient(weight).data_ptr():
             self.add(weight, weight.grad)
 
     def adopt_gradients(self) -> None:
-        """Take gradients that were put in the place of ours; one that was taken away cannot be."""
+        """Copy gradients that `on_gradients` has replaced into the storage; raise if it has removed one."""
         self.gradients_exposed = True
         for weight in self.parameters:
             slot = self.gradient(weight)
             if weight.grad is None and id(weight) in self.written:
-                raise SettingsError("on_gradients has set a gradient to None", "use backend plain, or set it to zero")
+                raise SettingsError("on_gradients set a gradient to None", "set it to zero instead, or use backend plain")
             if weight.grad is not None and weight.grad.data_ptr() != slot.data_ptr():
                 slot.copy_(weight.grad)
 
     def clear_gradients(self) -> None:
-        """Forget all gradients; their memory stays."""
+        """Discard all gradients and keep their memory."""
         self.written.clear()
         for weight in self.parameters:
             weight.grad = None
@@ -210,33 +215,34 @@ class FlatStorage:
                 self.gradient(weight).zero_()
 
     def refresh_low_copies(self) -> None:
-        """Copy the matrices into their low precision."""
+        """Update the copies in the dtype of matrix multiplications."""
         if self.low_matrices is not None:
             self.low_matrices.copy_(self.weights[: self.num_matrix_values])
         self.refresh_low_vectors()
 
     def refresh_low_vectors(self) -> None:
+        """Update the copy of the vectors in the dtype of matrix multiplications."""
         if self.low_matrices is not None:
             self.low_vectors.copy_(self.weights[self.first_vector : self.first_vector + self.num_vector_values])
 
-    def matmul_bias(self, *weights: nn.Parameter) -> torch.Tensor:
-        """Neighbouring biases of a layer in the precision of products."""
+    def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
+        """Return neighbouring biases of a layer in the dtype of matrix multiplications, joined."""
         if self.low_matrices is None:
-            return self.joined(weights, self.weights)
-        return self.joined(weights, self.low_vectors, self.first_vector)
+            return self.joined_view(weights, self.weights)
+        return self.joined_view(weights, self.low_vectors, self.first_vector)
 
     @property
     def vector_gradients(self) -> torch.Tensor:
-        """The gradients of the layers' biases and norms, one after the other."""
+        """Return the gradients of the layers' biases and norms, one after the other."""
         start = self.first_vector - self.num_matrix_values
         return self.other_gradients[start : start + self.num_vector_values]
 
     def release(self) -> None:
-        """Give every parameter memory of its own again; what a training needed is given back first."""
+        """Give every parameter its own memory again; free what training needed first."""
         self.views.clear()
         if not self.trains:
             return
-        if hasattr(self, "moments"):  # else gradients are somebody else's
+        if hasattr(self, "moments"):  # else gradients were not ours
             for weight in self.parameters:
                 weight.grad = None
             del self.moments, self.matrix_gradients, self.other_gradients

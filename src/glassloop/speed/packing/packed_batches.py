@@ -1,9 +1,10 @@
-"""Packed batches of a data set: rows read as they lie in their file, packed, and sent to the device ahead of their steps."""
+"""Packed batches of a data set: rows are read from the Arrow file, packed, and uploaded ahead of their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,17 +13,28 @@ from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import refuse_other_columns
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
 from glassloop.errors import DataError, SettingsError
-from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, Lists, counted, joined, pack
+from glassloop.speed.packing.layout import (
+    FLASH_MULTIPLE,
+    LENGTH_MULTIPLE,
+    PackedInputs,
+    Ragged,
+    join_rows,
+    pack,
+    positions_within,
+)
 
-UPLOADED_TOKENS = 16_384  # batches of so many tokens together go to the device in one copy, ahead of their steps
-EVALUATED_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU waiting; large ones leave a CPU's cache
-LONG_ROW = 512  # so many tokens for each row of the batch size at most, so that a smaller one still saves memory
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+UPLOAD_TOKENS = 16_384  # batches are uploaded together until they hold this many tokens
+EVALUATION_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU idle; large ones do not fit a CPU's cache
+TOKENS_PER_ROW = 512  # an evaluation batch holds at most this times the batch size, so a smaller one saves memory
 READ_ROWS = 10_000
 TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 
 
-class Column:
-    """A column of lists as they lie in the memory-mapped file: rows by number, without copies."""
+class ListColumn:
+    """A column of lists in a memory-mapped file: rows are read by number, without copies."""
 
     def __init__(self, values: list[np.ndarray], offsets: list[np.ndarray]) -> None:
         self.values, self.offsets = values, offsets
@@ -32,150 +44,182 @@ class Column:
         offsets = self.offsets[part]
         return self.values[part][offsets[row] : offsets[row + 1]]
 
-    def joined(self, numbers: np.ndarray) -> Lists:
-        """Some rows, one after the other."""
+    def join(self, numbers: np.ndarray) -> Ragged:
+        """Return the chosen rows one after the other."""
         if len(self.values) > 1:
-            return joined([self[number] for number in numbers])
+            return join_rows([self[number] for number in numbers])
         starts = self.offsets[0][numbers]
         lengths = self.offsets[0][numbers + 1] - starts
-        return self.values[0][np.repeat(starts, lengths) + counted(lengths)], lengths
+        return self.values[0][np.repeat(starts, lengths) + positions_within(lengths)], lengths
 
 
-def read_table(rows: Any) -> dict[str, Any]:
-    """The columns of an encoded data set (in arrow format): lists as `Column`, numbers as arrays."""
+def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
+    """Return the columns of an encoded data set in Arrow format: lists as `ListColumn`, numbers as arrays."""
     parts = [rows[start : start + READ_ROWS] for start in range(0, len(rows), READ_ROWS)]
-    found: dict[str, Any] = {}
+    columns: dict[str, ListColumn | np.ndarray] = {}
     for name in parts[0].column_names:
         cells = [part[name].combine_chunks() for part in parts]
         if hasattr(cells[0], "offsets"):
             # Offsets count from the start of the file's own values.
             values = [cell.values.to_numpy(zero_copy_only=False) for cell in cells]
-            found[name] = Column(values, [cell.offsets.to_numpy() for cell in cells])
+            columns[name] = ListColumn(values, [cell.offsets.to_numpy() for cell in cells])
         else:
-            found[name] = np.concatenate([cell.to_numpy(zero_copy_only=False) for cell in cells])
-    return found
+            columns[name] = np.concatenate([cell.to_numpy(zero_copy_only=False) for cell in cells])
+    return columns
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """A packed batch in main memory."""
+
+    inputs: PackedInputs
+    labels: np.ndarray | None
+    numbers: np.ndarray
 
 
 class PackedBatches:
-    """The same batches as `Batches`, packed. With a GPU, many at a time are sent to it ahead of their steps."""
+    """The batches of `Batches`, packed. Several at a time are uploaded to a GPU ahead of their steps.
+
+    Args:
+        batches: The padded batches, which decide the order of the rows.
+        device: Where the packed batches go.
+        first_position: The position of a row's first token.
+        vocabulary: The new id of each token id, if only some word vectors are trained.
+        limits: The most tokens of a row, and the number of word vectors. Kernels do not check them.
+        flash: Whether flash attention will run, whose lengths are rounded up further.
+    """
 
     def __init__(
         self, batches: Batches, device: torch.device, first_position: int = 0, vocabulary: torch.Tensor | None = None,
         limits: tuple[int, int] | None = None, *, flash: bool = False,
     ) -> None:  # fmt: skip
         self.padded, self.device, self.first_position = batches, device, first_position
-        self.steps = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
+        self.multiples = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
-        self.vocabulary = vocabulary.numpy() if vocabulary is not None else None  # the new number of each token id
-        self.limits = limits  # tokens of a row and words that the model has vectors for: kernels do not look
-        self.table = read_table(batches.table) if batches.table is not None else None
+        self.vocabulary = vocabulary.numpy() if vocabulary is not None else None
+        self.limits = limits
+        self.stored = read_columns(batches.table) if batches.table is not None else None
 
     def __len__(self) -> int:
         return len(self.padded)
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from number `skip` on."""
-        return self.sent(self.order(epoch)[skip:], ordered=True)
+        """Yield the batches of an epoch, without the first `skip`."""
+        return self.upload(self.order(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
-        """Every `num_processes`-th batch from number `rank` on."""
-        plan, lengths = self.order()[rank::num_processes], self.padded.lengths
+        """Yield this process's batches of a pass over all rows; rows sorted by length are grouped by number of tokens."""
+        order, lengths = self.order()[rank::num_processes], self.padded.lengths
         if lengths is not None:
-            most = min(EVALUATED_TOKENS.get(self.device.type, 1_024), LONG_ROW * self.batch_size)
-            plan = regrouped(plan, lengths, most)
-        return self.sent(plan, ordered=False)
+            most = min(EVALUATION_TOKENS.get(self.device.type, 1_024), TOKENS_PER_ROW * self.batch_size)
+            order = regroup(order, lengths, most)
+        return self.upload(order, ordered=False)
 
-    def sent(self, plan: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
-        """The batches on the device, small ones several in one copy."""
-        # Rows that are read one by one may draw random numbers: read ahead of a checkpoint, they would be drawn twice.
-        most = UPLOADED_TOKENS if self.device.type == "cuda" and self.table is not None else 0
-        some: list[Batch] = []
-        for place, numbers in enumerate(plan):
-            some.append(self.batch(numbers, ordered=ordered))
-            if place + 1 < len(plan) and sum(batch.inputs["tokens"] for batch in some) < most:
+    def upload(self, order: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
+        """Yield the batches on the device; several small ones are uploaded in one copy."""
+        # Rows that are not stored may draw random numbers when read. Reading ahead of a checkpoint would draw them twice.
+        most = UPLOAD_TOKENS if self.device.type == "cuda" and self.stored is not None else 0
+        pending: list[HostBatch] = []
+        for index, numbers in enumerate(order):
+            pending.append(self.batch(numbers, ordered=ordered))
+            if index + 1 < len(order) and sum(batch.inputs["tokens"] for batch in pending) < most:
                 continue
-            lines = send([batch.inputs["packed"] for batch in some], self.device)
-            labels = send([batch.labels for batch in some], self.device) if some[0].labels is not None else [None] * len(some)
-            for batch, line, label in zip(some, lines, labels, strict=True):
-                yield Batch(batch.inputs | {"packed": line}, label, batch.numbers, batch.size)
-            some = []
+            packed = to_device([batch.inputs["packed"] for batch in pending], self.device)
+            given = [batch.labels for batch in pending if batch.labels is not None]
+            labels: list[torch.Tensor] | list[None] = to_device(given, self.device) if given else [None] * len(pending)
+            for batch, line, label in zip(pending, packed, labels, strict=True):
+                inputs = {**batch.inputs, "packed": line}
+                yield Batch(inputs, label, batch.numbers, len(batch.numbers))  # type: ignore[arg-type]
+            pending = []
 
-    def batch(self, numbers: np.ndarray, *, ordered: bool = True) -> Batch:
-        """One packed batch in main memory."""
-        columns = self.columns(numbers)
+    def batch(self, numbers: np.ndarray, *, ordered: bool = True) -> HostBatch:
+        """Return one packed batch in main memory."""
+        tokens, others = self.columns(numbers)
+        ids = tokens["input_ids"]
         if self.limits is not None:
-            refuse_beyond(columns["input_ids"], *self.limits)
-        if self.vocabulary is not None and self.table is None:
-            refuse_uncounted(columns["input_ids"][0], self.vocabulary)
-        types = columns["token_type_ids"][0] if "token_type_ids" in columns else None
-        inputs = pack(columns["input_ids"], types, self.first_position, self.steps, self.vocabulary, ordered=ordered)
-        return Batch(inputs, labels_among(columns), numbers, len(numbers))  # type: ignore[arg-type]
+            check_limits(ids, *self.limits)
+        if self.vocabulary is not None and self.stored is None:
+            check_known_tokens(ids[0], self.vocabulary)
+        types = tokens["token_type_ids"][0] if "token_type_ids" in tokens else None
+        inputs = pack(ids, types, self.first_position, self.multiples, self.vocabulary, ordered=ordered)
+        return HostBatch(inputs, labels_among(others), numbers)
 
-    def columns(self, numbers: np.ndarray) -> dict[str, Any]:
-        """The chosen rows, lists of tokens joined, without what their attention mask takes away at the end."""
-        columns: dict[str, Any] = {}
-        if self.table is not None:
-            for name, column in self.table.items():
-                if isinstance(column, Column):
-                    columns[name] = [column[row] for row in numbers] if name in LABEL_KEYS else column.joined(numbers)
+    def columns(self, numbers: np.ndarray) -> tuple[dict[str, Ragged], dict[str, np.ndarray | list[np.ndarray]]]:
+        """Return the chosen rows: columns of tokens without hidden ones at the end of a row, and the other columns."""
+        tokens: dict[str, Ragged] = {}
+        others: dict[str, np.ndarray | list[np.ndarray]] = {}
+        if self.stored is not None:
+            for name, column in self.stored.items():
+                if not isinstance(column, ListColumn):
+                    others[name] = column[numbers]
+                elif name in LABEL_KEYS:
+                    others[name] = [column[row] for row in numbers]
                 else:
-                    columns[name] = column[numbers]
+                    tokens[name] = column.join(numbers)
         else:
             rows = [self.padded.rows[int(number)] for number in numbers]
             for name in rows[0]:
                 cells = [np.asarray(row[name]) for row in rows]
-                columns[name] = joined(cells) if name in TOKEN_KEYS else cells
-        refuse_other_columns(columns)
-        mask, lengths = columns.pop("attention_mask", (np.ones(0), None))
-        if not mask.all():
-            rows_of, mask = np.repeat(np.arange(len(lengths)), lengths), mask.astype(bool)
-            left = np.bincount(rows_of, mask, len(lengths)).astype(np.int32)
-            if (mask != (counted(lengths) < left[rows_of])).any():
-                raise SettingsError("an attention mask hides tokens within a row, not only behind it", "use backend plain")
-            for name in TOKEN_KEYS:
-                if name in columns:
-                    columns[name] = (columns[name][0][mask], left)
-        return columns
+                if name in TOKEN_KEYS:
+                    tokens[name] = join_rows(cells)
+                else:
+                    others[name] = cells
+        refuse_other_columns([*tokens, *others])
+        return without_hidden(tokens), others
 
 
-def regrouped(plan: list[np.ndarray], lengths: np.ndarray, most: int) -> list[np.ndarray]:
-    """The same rows in the same order, in groups of so many tokens at most, or of one row."""
-    order = np.concatenate(plan) if plan else np.zeros(0, dtype=np.int64)
-    found: list[list[int]] = []
+def without_hidden(tokens: dict[str, Ragged]) -> dict[str, Ragged]:
+    """Remove the attention mask and the tokens that it hides at the end of rows."""
+    if "attention_mask" not in tokens:
+        return tokens
+    mask, lengths = tokens.pop("attention_mask")
+    if mask.all():
+        return tokens
+    row_of_token, mask = np.repeat(np.arange(len(lengths)), lengths), mask.astype(bool)
+    visible = np.bincount(row_of_token, mask, len(lengths)).astype(np.int32)
+    if (mask != (positions_within(lengths) < visible[row_of_token])).any():
+        raise SettingsError("an attention mask hides tokens inside a row, not only at its end", "use backend plain")
+    return {name: (values[mask], visible) for name, (values, _) in tokens.items()}
+
+
+def regroup(order: list[np.ndarray], lengths: np.ndarray, most: int) -> list[np.ndarray]:
+    """Return the same rows in the same order, in groups of at most `most` tokens or of one row."""
+    rows = np.concatenate(order) if order else np.zeros(0, dtype=np.int64)
+    groups: list[list[int]] = []
     tokens = most
-    for row, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+    for row, length in zip(rows.tolist(), lengths[rows].tolist(), strict=True):
         if tokens + length > most:
-            found.append([])
+            groups.append([])
             tokens = 0
-        found[-1].append(row)
+        groups[-1].append(row)
         tokens += length
-    return [np.array(group) for group in found]
+    return [np.array(group) for group in groups]
 
 
-def refuse_beyond(rows: Lists, most_tokens: int, num_words: int) -> None:
-    """Raise where a row is longer than the model takes, or holds a token it does not know."""
+def check_limits(rows: Ragged, most_tokens: int, num_words: int) -> None:
+    """Raise if a row is longer than the model accepts or has a token that the model does not know."""
     words, lengths = rows
     if (longest := int(lengths.max())) > most_tokens:
-        raise SettingsError(
-            f"a row has {longest:,} tokens, the model takes {most_tokens:,}", "encode with a smaller max_length"
-        )
+        problem = f"a row has {longest:,} tokens, but the model accepts at most {most_tokens:,}"
+        raise SettingsError(problem, "encode with a smaller max_length")
     if (largest := int(words.max(initial=0))) >= num_words:
-        raise SettingsError(
-            f"a row holds the token {largest:,}, the model knows {num_words:,}", "use the model's own tokenizer"
-        )
+        problem = f"a row has the token id {largest:,}, but the model knows only {num_words:,} tokens"
+        raise SettingsError(problem, "use the model's own tokenizer")
 
 
-def refuse_uncounted(words: np.ndarray, vocabulary: np.ndarray) -> None:
-    """Raise for a token that no row held when their words were counted: it has no vector among those that are trained."""
+def check_known_tokens(words: np.ndarray, vocabulary: np.ndarray) -> None:
+    """Raise if a row has a token that no row had when the vocabulary was counted, so that it has no trained vector."""
     if len(unknown := words[vocabulary[words] < 0]):
-        problem = f"a row holds the token {unknown[0]:,}, which no row held when it was read before: rows change between reads"
-        raise DataError(problem, "give rows that stay the same, or use backend plain")
+        problem = (
+            f"a row has the token id {unknown[0]:,}, which no row had when they were read before: rows change between reads"
+        )
+        raise DataError(problem, "pass rows that do not change, or use backend plain")
 
 
-def send(arrays: list[Any], device: torch.device) -> list[torch.Tensor]:
-    """Arrays as tensors on the device, in one copy."""
+def to_device(arrays: list[np.ndarray], device: torch.device) -> list[torch.Tensor]:
+    """Return arrays as tensors on the device, uploaded in one copy."""
     if device.type != "cuda":
         return [torch.from_numpy(array) for array in arrays]
-    whole = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays])).pin_memory().to(device, non_blocking=True)
-    parts = torch.split(whole, [array.size for array in arrays])
+    joined = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays])).pin_memory()
+    parts = torch.split(joined.to(device, non_blocking=True), [array.size for array in arrays])
     return [part.view(array.shape) if array.ndim > 1 else part for part, array in zip(parts, arrays, strict=True)]

@@ -136,7 +136,7 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is_written(staged) -> None:
     assert {how for how, _ in stage.runs} == {"run"}
     assert len(stage.runs) == stage.scheduled == 6, "no step is lost and none is done twice"
     assert stage.said == [
-        "steps are run one kernel at a time: they cannot be captured "
+        "steps cannot be captured as CUDA graphs, so they run without them "
         "(RuntimeError: operation not permitted when stream is capturing)"
     ]
     assert stage.cleared == 2, "half a step's gradients are not kept"

@@ -54,14 +54,14 @@ def test_dropout_rates_are_those_of_the_modules() -> None:
     layer = layers_of(model)[0]
     layer.module.attention.self.dropout.p = 0.2
     layer.module.output.dropout.p = 0.3
-    assert layer.rates == (0.2, 0.1, 0.3)
-    assert layers_of(tiny_model("distilbert", dropout=0.1))[0].rates == (0.1, 0.0, 0.1)
-    assert layers_of(tiny_model("albert", dropout=0.1))[0].rates == (0.1, 0.1, 0.0)
+    assert layer.dropout_rates == (0.2, 0.1, 0.3)
+    assert layers_of(tiny_model("distilbert", dropout=0.1))[0].dropout_rates == (0.1, 0.0, 0.1)
+    assert layers_of(tiny_model("albert", dropout=0.1))[0].dropout_rates == (0.1, 0.1, 0.0)
 
 
 @pytest.mark.parametrize(("activation", "form"), [("gelu", "none"), ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh")])
 def test_the_form_of_gelu(activation: str, form: str) -> None:
-    assert layers_of(tiny_model(hidden_act=activation))[0].form == form
+    assert layers_of(tiny_model(hidden_act=activation))[0].gelu_approximate == form
 
 
 @pytest.mark.parametrize(

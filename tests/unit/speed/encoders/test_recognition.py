@@ -10,9 +10,10 @@ import transformers
 from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE
 
+from glassloop.models.families import FAMILIES
 from glassloop.speed.encoders.recognition import (
-    FIRST_TOKEN_CLASSIFIERS,
-    MODULE_CLASSIFIERS,
+    has_replaceable_layers,
+    packs_own_layers,
     why_not_flat,
     why_not_packed,
     why_not_unmodified,
@@ -23,12 +24,13 @@ from glassloop.speed.encoders.recognition import (
 def test_a_model_of_a_known_family_can_be_packed(family: str) -> None:
     model = tiny_model(family)
     assert why_not_flat(model) is why_not_packed(model) is None
-    assert type(model).__name__ in (*FIRST_TOKEN_CLASSIFIERS, *MODULE_CLASSIFIERS)
+    assert has_replaceable_layers(model) == (family not in BY_MODULES)
+    assert packs_own_layers(model) == (family in BY_MODULES)
 
 
 def test_every_known_class_exists_and_is_tested() -> None:
     tested = {type(tiny_model(family)).__name__ for family in (*FAST, *ALIKE, *BY_MODULES)}
-    assert tested == {*FIRST_TOKEN_CLASSIFIERS, *MODULE_CLASSIFIERS}
+    assert tested == {family.classifier for family in FAMILIES.values() if family.packing != "none"}
     assert all(hasattr(transformers, name) for name in tested)
 
 

@@ -69,7 +69,7 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
     savings.open_for_training()
     with torch.inference_mode():
         model(**inputs_of(model, rows))
-    assert not savings.ops.keeps
+    assert not savings.ops.needs_gradients
     weighed(model(**inputs_of(model, rows)).logits).backward()
     savings.after_backward()
     for name, weight in model.named_parameters():
@@ -113,7 +113,7 @@ class Trained:
         self.optimizer.zero_grad()
 
     def packed(self) -> torch.Tensor:
-        return self.model(**inputs_of(self.model, self.rows, vocabulary=self.vocabulary.numbers.numpy())).logits
+        return self.model(**inputs_of(self.model, self.rows, vocabulary=self.vocabulary.new_ids.numpy())).logits
 
 
 def test_padded_inputs_see_the_trained_word_vectors() -> None:

@@ -10,13 +10,13 @@ from torch.nn import functional
 from glassloop.speed.operations.attention import (
     attend,
     attend_backward,
-    attend_together,
-    attend_together_backward,
+    attend_qkv,
+    attend_qkv_backward,
     can_flash,
-    gathered,
-    spread,
+    from_grid,
+    to_grid,
 )
-from glassloop.speed.operations.torch_operations import DropoutMasks
+from glassloop.speed.operations.dropout import DropoutMasks
 
 HEADS, WIDTH = 2, 8
 
@@ -45,27 +45,27 @@ def masks() -> DropoutMasks:
 
 @pytest.mark.parametrize("window", [-1, 0, 2, 100])
 @pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("firsts_only", [False, True])
-def test_each_sequence_is_attended_alone(window: int, multiple: int, firsts_only: bool) -> None:
+@pytest.mark.parametrize("first_tokens_only", [False, True])
+def test_each_sequence_is_attended_alone(window: int, multiple: int, first_tokens_only: bool) -> None:
     packing = packing_of(token_rows(), multiple=multiple)
     spare = packing.tokens - sum(LENGTHS)
     lengths = [*LENGTHS, *([spare] if spare else [])]
     query, key, value = (drawn(packing.tokens, seed).requires_grad_() for seed in range(3))
     expected = alone(query, key, value, lengths, window)
-    firsts = packing.firsts.long()
-    if firsts_only:
+    firsts = packing.first_tokens.long()
+    if first_tokens_only:
         expected = expected[firsts]
     grad = drawn(len(expected), 9)
-    if not firsts_only and spare:
+    if not first_tokens_only and spare:
         grad[-spare:] = 0.0  # nothing is asked of what only fills a shape
-    by_query, by_key, by_value = torch.autograd.grad(expected, (query, key, value), grad)
-    asked = query.detach()[firsts] if firsts_only else query.detach()
+    grad_query, grad_key, grad_value = torch.autograd.grad(expected, (query, key, value), grad)
+    asked = query.detach()[firsts] if first_tokens_only else query.detach()
     found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, masks(), window)
     torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
     mine = attend_backward(grad, saved)
-    torch.testing.assert_close(mine[0], by_query[firsts] if firsts_only else by_query, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mine[1], by_key, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mine[2], by_value, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[0], grad_query[firsts] if first_tokens_only else grad_query, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[1], grad_key, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[2], grad_value, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
@@ -76,8 +76,8 @@ def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int
     heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
     grad = drawn(packing.tokens, 9)
     torch.manual_seed(1)
-    out, saved = attend_together(heads, packing, rate, masks())
-    (together,) = attend_together_backward(grad, saved)
+    out, saved = attend_qkv(heads, packing, rate, masks())
+    (together,) = attend_qkv_backward(grad, saved)
     torch.manual_seed(1)
     expected, saved = attend(*heads.unbind(1), packing, rate, masks())
     found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
@@ -88,14 +88,14 @@ def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_long_and_short_rows_are_attended_in_grids_of_their_own(multiple: int) -> None:
     packing = packing_of(token_rows((9, 40, 3, 8, 33, 7, 1)), multiple=multiple)
-    assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.filled, 16)]
+    assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.has_filler, 16)]
     heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
     grad = drawn(packing.tokens, 9)
-    out, saved = attend_together(heads, packing, 0.0, masks())
+    out, saved = attend_qkv(heads, packing, 0.0, masks())
     expected, others = attend(*heads.unbind(1), packing, 0.0, masks())
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
     found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, others)]
-    torch.testing.assert_close(attend_together_backward(grad, saved)[0], torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attend_qkv_backward(grad, saved)[0], torch.cat(found, 1), atol=1e-6, rtol=1e-5)
 
 
 def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
@@ -103,13 +103,13 @@ def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
     packing = packing_of(token_rows((40, 9, 38, 8)))
     assert len(packing.grids.parts) == 2
     heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
-    out, saved = attend_together(heads, packing, 0.3, masks())
+    out, saved = attend_qkv(heads, packing, 0.3, masks())
     for rows in (out[:40], out[40:49], out[49:87], out[87:]):
         assert rows.std() > 0.01
         assert rows.mean() == pytest.approx(1.0, abs=0.15)
-    (found,) = attend_together_backward(torch.ones(95, HEADS, WIDTH), saved)
-    by_value = found.view(95, 3, HEADS, WIDTH)[:, 2]
-    assert by_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
+    (found,) = attend_qkv_backward(torch.ones(95, HEADS, WIDTH), saved)
+    grad_value = found.view(95, 3, HEADS, WIDTH)[:, 2]
+    assert grad_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
 
 
 def test_a_batch_of_single_tokens_attends_to_itself() -> None:
@@ -130,9 +130,9 @@ def test_an_empty_sequence_at_the_end_makes_no_number_strange() -> None:
 def test_spread_and_gathered_are_each_others_way_back() -> None:
     packing = packing_of(token_rows(), multiple=8)
     tokens = drawn(packing.tokens, 4)
-    grid = spread(tokens, packing)
+    grid = to_grid(tokens, packing)
     assert grid.shape == (5, HEADS, packing.longest, WIDTH)
-    assert torch.equal(gathered(grid, packing), tokens)
+    assert torch.equal(from_grid(grid, packing), tokens)
     assert grid.square().sum() == pytest.approx(float(tokens.square().sum()), rel=1e-5), "zeros where there is no token"
 
 
@@ -143,8 +143,8 @@ def test_dropout_drops_shares_of_attention_and_its_gradient_the_same() -> None:
     found, saved = attend(query, key, torch.ones(90, HEADS, WIDTH), packing, 0.3, masks())
     assert found.std() > 0.01
     assert found.mean() == pytest.approx(1.0, abs=0.05)
-    _, _, by_value = attend_backward(torch.ones(90, HEADS, WIDTH), saved)
-    assert by_value.sum() == pytest.approx(float(found.sum()), rel=1e-4)
+    _, _, grad_value = attend_backward(torch.ones(90, HEADS, WIDTH), saved)
+    assert grad_value.sum() == pytest.approx(float(found.sum()), rel=1e-4)
 
 
 def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
@@ -156,13 +156,13 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
         torch.manual_seed(4)
         return attend(query, key, value, packing, 0.4, masks())
 
-    by_query = attend_backward(grad, run(query)[1])[0]
+    grad_query = attend_backward(grad, run(query)[1])[0]
     for place in ((0, 0, 0), (3, 1, 2), (6, 0, 7)):
         more, less = query.clone(), query.clone()
         more[place] += 1e-6
         less[place] -= 1e-6
         slope = ((run(more)[0] - run(less)[0]) * grad).sum() / 2e-6
-        assert by_query[place] == pytest.approx(float(slope), abs=1e-6)
+        assert grad_query[place] == pytest.approx(float(slope), abs=1e-6)
 
 
 def test_flash_kernels_are_for_a_gpu() -> None:

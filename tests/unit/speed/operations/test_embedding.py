@@ -34,7 +34,7 @@ def embedded(model: Any, training: bool = False, rate: float = 0.0) -> tuple[tor
     storage.open_for_training()
     ops = TorchOperations(torch.device("cpu"))
     inputs = inputs_of(model, rows_with_padding(), types=None if tables.types is None else TYPES)
-    packing = Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+    packing = Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "has_filler")))
     ops.before_forward(storage, packing, training)
     padding = tables.words.padding_idx
     y = EmbeddingSum.apply(tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding)

@@ -14,35 +14,36 @@ from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_g
 from glassloop.speed.encoders.parts import embeddings_of, layers_of
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.operations.attention import attend, attend_backward
-from glassloop.speed.operations.encoder_layer import PostNormLayer, attend_firsts, attend_firsts_backward
-from glassloop.speed.operations.torch_operations import DropoutMasks, TorchOperations
+from glassloop.speed.operations.dropout import DropoutMasks
+from glassloop.speed.operations.encoder_layer import PostNormLayer, attend_first_tokens, attend_first_tokens_backward
+from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 TYPES = [np.arange(length) % 2 for length in LENGTHS]
 
 
-def layer_alone(model: Any, x: torch.Tensor, packing: Any, firsts_only: bool, training: bool = False) -> torch.Tensor:
+def layer_alone(model: Any, x: torch.Tensor, packing: Any, first_tokens_only: bool, training: bool = False) -> torch.Tensor:
     """The first layer over packed tokens."""
     storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors)
     storage.open_for_training()
     ops, layer = TorchOperations(torch.device("cpu")), layers_of(model)[0]
     ops.before_forward(storage, packing, training)
-    return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, firsts_only, False)
+    return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, first_tokens_only, False)
 
 
-@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("first_tokens_only", [False, True])
 @pytest.mark.parametrize("family", FAST)
-def test_a_layer_gives_the_numbers_of_its_module(family: str, firsts_only: bool) -> None:
+def test_a_layer_gives_the_numbers_of_its_module(family: str, first_tokens_only: bool) -> None:
     model = lively(family)
     twin, packing = copy.deepcopy(model), packing_of(token_rows())
     x = torch.randn(packing.tokens, 32, generator=torch.Generator().manual_seed(1))
     mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
-    found = layer_alone(model, mine, packing, firsts_only)
+    found = layer_alone(model, mine, packing, first_tokens_only)
     parts, module = other.split(LENGTHS), layers_of(twin)[0].module
     each = [module(part[None]) for part in parts]
     whole = [(part[0] if isinstance(part, tuple) else part)[0] for part in each]
-    expected = torch.stack([part[0] for part in whole]) if firsts_only else torch.cat(whole)
+    expected = torch.stack([part[0] for part in whole]) if first_tokens_only else torch.cat(whole)
     torch.testing.assert_close(found, expected, **CLOSE)
     grad = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2))
     found.backward(grad)
@@ -54,13 +55,13 @@ def test_a_layer_gives_the_numbers_of_its_module(family: str, firsts_only: bool)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("firsts_only", [False, True])
+@pytest.mark.parametrize("first_tokens_only", [False, True])
 @pytest.mark.parametrize("family", FAST)
-def test_all_gradients_of_a_model_are_autograds(family: str, firsts_only: bool, multiple: int) -> None:
+def test_all_gradients_of_a_model_are_autograds(family: str, first_tokens_only: bool, multiple: int) -> None:
     """Two passes before one step: the second is added to the first."""
     model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
     types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in WITH_TOKEN_TYPES else [None, None]
-    savings = ReplacedLayers(model, firsts_only=firsts_only)
+    savings = ReplacedLayers(model, first_tokens_only=first_tokens_only)
     savings.open_for_training()
     expected: dict[str, torch.Tensor] = {}
     for some, kinds in zip(rows, types, strict=True):
@@ -142,21 +143,21 @@ def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int
     inputs = x.clone().requires_grad_()
     key, value = (part(inputs).view(packing.tokens, layer.heads, -1) for part in (layer.key, layer.value))
     expected, saved = attend(query, key.detach(), value.detach(), packing, rate, masks())
-    by_query, by_key, by_value = attend_backward(grad, saved)
+    grad_query, grad_key, grad_value = attend_backward(grad, saved)
     linears = [layer.key, layer.value]
     parts = [inputs, *(part.weight for part in linears), *(part.bias for part in linears)]
-    by_parts = torch.autograd.grad([key, value], parts, [by_key, by_value])
+    grad_parts = torch.autograd.grad([key, value], parts, [grad_key, grad_value])
 
-    found, kept = attend_firsts(query, x, layer, packing, storage, rate, masks())
+    found, kept = attend_first_tokens(query, x, layer, packing, storage, rate, masks())
     torch.testing.assert_close(found, expected, **CLOSE)
     for times in (1, 2):  # the second is added to the first
-        mine = attend_firsts_backward(grad, kept, layer, storage)
-        torch.testing.assert_close(mine[0], by_query, **CLOSE)
-        torch.testing.assert_close(mine[1], by_parts[0], **CLOSE)
-        for part, by_part in zip(parts[1:], by_parts[1:], strict=True):
-            torch.testing.assert_close(storage.gradient(part), times * by_part, atol=5e-5, rtol=1e-5)
+        mine = attend_first_tokens_backward(grad, kept, layer, storage)
+        torch.testing.assert_close(mine[0], grad_query, **CLOSE)
+        torch.testing.assert_close(mine[1], grad_parts[0], **CLOSE)
+        for part, grad_part in zip(parts[1:], grad_parts[1:], strict=True):
+            torch.testing.assert_close(storage.gradient(part), times * grad_part, atol=5e-5, rtol=1e-5)
     if rate:
-        whole = attend_firsts(query, x, layer, packing, storage, 0.0, masks())[0]
+        whole = attend_first_tokens(query, x, layer, packing, storage, 0.0, masks())[0]
         assert not torch.allclose(found, whole, atol=0.05), "something was dropped"
 
 
@@ -164,9 +165,9 @@ def test_the_bias_of_keys_moves_nothing() -> None:
     model, packing = lively("bert"), packing_of(token_rows((7, 2, 11, 5)))
     layer, storage = layers_of(model)[0], storage_of(model)
     x, query = drawn(packing.tokens, 32, seed=1), drawn(4, layer.heads, 32 // layer.heads, seed=2)
-    before, saved = attend_firsts(query, x, layer, packing, storage, 0.0, masks())
-    attend_firsts_backward(torch.ones_like(query), saved, layer, storage)
+    before, saved = attend_first_tokens(query, x, layer, packing, storage, 0.0, masks())
+    attend_first_tokens_backward(torch.ones_like(query), saved, layer, storage)
     assert storage.gradient(layer.key.bias).count_nonzero() == 0
     with torch.no_grad():
         layer.key.bias.add_(1.0)
-    assert torch.equal(before, attend_firsts(query, x, layer, packing, storage, 0.0, masks())[0])
+    assert torch.equal(before, attend_first_tokens(query, x, layer, packing, storage, 0.0, masks())[0])

@@ -38,7 +38,7 @@ class Flat:
     def step(self, gradients: dict[str, torch.Tensor], max_norm: float) -> float:
         for name, weight in self.model.named_parameters():
             table = self.storage.tables.get(id(weight))
-            self.storage.add(weight, gradients[name] if table is None else table.small(gradients[name]))
+            self.storage.add(weight, gradients[name] if table is None else table.select(gradients[name]))
         norm = self.optimizer.clip(max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -155,7 +155,7 @@ def test_weights_that_are_frozen_in_the_middle_are_refused() -> None:
     flat = Flat(tiny_model(), 0.0)
     flat.step(gradients_of(flat.model, 0), 1.0)
     flat.model.classifier.requires_grad_(False)
-    with pytest.raises(SettingsError, match="frozen in the middle of a training"):
+    with pytest.raises(SettingsError, match="weights were frozen during training"):
         flat.step(gradients_of(flat.model, 1), 1.0)
     flat.model.classifier.requires_grad_(True)
     assert flat.optimizer.steps == 1

@@ -74,7 +74,7 @@ def test_gradients_are_added_and_forgotten() -> None:
     left, right = torch.randn(5, 32), torch.randn(5, 32)
     for number in (1, 2):
         storage.add(bias, torch.ones(32))
-        storage.add_product([matrix], left, right)
+        storage.add_matmul_gradient([matrix], left, right)
         assert torch.equal(bias.grad, torch.full((32,), float(number)))
         torch.testing.assert_close(matrix.grad, number * left.t() @ right)
     storage.clear_gradients()
@@ -87,7 +87,7 @@ def test_the_product_of_neighbours_is_shared_out() -> None:
     model = tiny_model()
     storage, layer = stored(model), layers_of(model)[0]
     left, right = torch.randn(5, 96), torch.randn(5, 32)
-    storage.add_product([layer.query.weight, layer.key.weight, layer.value.weight], left, right)
+    storage.add_matmul_gradient([layer.query.weight, layer.key.weight, layer.value.weight], left, right)
     for place, part in enumerate((layer.query, layer.key, layer.value)):
         torch.testing.assert_close(part.weight.grad, left[:, place * 32 : place * 32 + 32].t() @ right)
 
@@ -129,7 +129,7 @@ def test_gradients_that_were_replaced_are_taken_over() -> None:
     storage.adopt_gradients()
     assert torch.equal(storage.gradient(bias), torch.full((32,), 3.0))
     bias.grad = None
-    with pytest.raises(SettingsError, match="on_gradients has set a gradient to None"):
+    with pytest.raises(SettingsError, match="on_gradients set a gradient to None"):
         storage.adopt_gradients()
 
 
@@ -148,7 +148,7 @@ def test_only_used_rows_of_a_table_are_stored() -> None:
 
 def test_low_precision_has_copies_of_matrices_and_biases() -> None:
     model = tiny_model()
-    storage, layer = stored(model, low=torch.bfloat16), layers_of(model)[0]
+    storage, layer = stored(model, matmul_dtype=torch.bfloat16), layers_of(model)[0]
     assert storage.matmul_weight(layer.up.weight).dtype == torch.bfloat16
     with torch.no_grad():
         layer.up.weight.fill_(3.0)
@@ -163,10 +163,13 @@ def test_low_precision_has_copies_of_matrices_and_biases() -> None:
 @pytest.mark.parametrize("low_precision_gradients", [False, True])
 def test_gradients_of_low_precision_only_where_asked_for(low_precision_gradients: bool) -> None:
     model = tiny_model()
-    storage, layer = stored(model, low=torch.bfloat16, low_precision_gradients=low_precision_gradients), layers_of(model)[0]
+    storage, layer = (
+        stored(model, matmul_dtype=torch.bfloat16, low_precision_gradients=low_precision_gradients),
+        layers_of(model)[0],
+    )
     left, right = torch.ones(5, 32, dtype=torch.bfloat16), torch.ones(5, 32, dtype=torch.bfloat16)
-    storage.add_product([layer.out.weight], left, right)
-    storage.add_product([layer.out.weight], left, right)
+    storage.add_matmul_gradient([layer.out.weight], left, right)
+    storage.add_matmul_gradient([layer.out.weight], left, right)
     assert storage.matrix_gradients.dtype == (torch.bfloat16 if low_precision_gradients else torch.float32)
     assert torch.equal(storage.gradient(layer.out.weight).float(), torch.full((32, 32), 10.0))
 

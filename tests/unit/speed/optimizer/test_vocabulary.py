@@ -22,10 +22,10 @@ USED = np.array([0, 2, 5])
 def test_there_and_back() -> None:
     vocabulary = ReducedVocabulary(USED, 7, CPU)
     table = torch.randn(7, 3)
-    small = vocabulary.small(table)
+    small = vocabulary.select(table)
     assert torch.equal(small, table[[0, 2, 5]])
-    assert vocabulary.numbers.tolist() == [0, -1, 1, -1, -1, 2, -1]
-    full = vocabulary.full(small)
+    assert vocabulary.new_ids.tolist() == [0, -1, 1, -1, -1, 2, -1]
+    full = vocabulary.expand(small)
     assert torch.equal(full[[0, 2, 5]], small)
     assert full[[1, 3, 4, 6]].abs().sum() == 0
 
@@ -71,7 +71,7 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
     savings.open_for_training()
     optimizer = FlatAdamW(decay_groups(model, 0.0), savings.storage, lr=0.01)
     for _ in range(3):
-        weighed(model(**inputs_of(model, rows, vocabulary=vocabulary.numbers.numpy())).logits).backward()
+        weighed(model(**inputs_of(model, rows, vocabulary=vocabulary.new_ids.numpy())).logits).backward()
         optimizer.step()
         optimizer.zero_grad()
     savings.remove()
@@ -83,5 +83,5 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_token_without_a_vector_is_refused_by_name(token: int, as_list: bool) -> None:
     rows = Dataset.from_dict({"input_ids": [[3, 5], [token, 4]]})
-    with pytest.raises(SettingsError, match=f"a row holds the token {token}, the model knows 12"):
+    with pytest.raises(SettingsError, match=f"a row has the token id {token}, but the model knows only 12 tokens"):
         used_ids([rows.to_list() if as_list else rows], 12, padding=0)

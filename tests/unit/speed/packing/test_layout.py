@@ -7,7 +7,7 @@ import pytest
 import torch
 from packs import packed_rows, packing_of
 
-from glassloop.speed.packing.layout import rounded
+from glassloop.speed.packing.layout import round_up
 
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
 TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
@@ -15,14 +15,14 @@ TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
 
 def test_tokens_lie_one_after_the_other_without_padding() -> None:
     found = packing_of(ROWS, types=TYPES)
-    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (6, 3, 8, False, 3)
+    assert (found.tokens, found.rows, found.longest, found.has_filler, found.sequences) == (6, 3, 8, False, 3)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4]
     assert found.positions.tolist() == [0, 1, 2, 0, 0, 1]
     assert found.types.tolist() == [0, 1, 1, 0, 0, 1]
-    assert found.places.tolist() == [0, 1, 2, 8, 16, 17]
+    assert found.slot_of_token.tolist() == [0, 1, 2, 8, 16, 17]
     assert found.bounds.tolist() == [0, 3, 4, 6]
-    assert found.firsts.tolist() == [0, 3, 4]
-    assert found.first_bounds.tolist() == [0, 1, 2, 3]
+    assert found.first_tokens.tolist() == [0, 3, 4]
+    assert found.first_token_bounds.tolist() == [0, 1, 2, 3]
 
 
 def test_all_numbers_are_one_tensor_of_small_integers() -> None:
@@ -47,26 +47,26 @@ def test_ids_get_their_new_numbers() -> None:
 
 def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
     found = packing_of(ROWS, first_position=2, multiple=4, types=TYPES)
-    assert (found.tokens, found.rows, found.longest, found.filled, found.sequences) == (8, 3, 8, True, 4)
+    assert (found.tokens, found.rows, found.longest, found.has_filler, found.sequences) == (8, 3, 8, True, 4)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4, 0, 0]
     assert found.positions.tolist() == [2, 3, 4, 2, 2, 3, 2, 3]
     assert found.types.tolist() == [0, 1, 1, 0, 0, 1, 0, 0]
-    assert found.places.tolist() == [0, 1, 2, 8, 16, 17, 24, 25]
+    assert found.slot_of_token.tolist() == [0, 1, 2, 8, 16, 17, 24, 25]
     assert found.bounds.tolist() == [0, 3, 4, 6, 8]
-    assert found.firsts.tolist() == [0, 3, 4]
-    assert found.first_bounds.tolist() == [0, 1, 2, 3, 3], "of first tokens alone, the last sequence has none"
+    assert found.first_tokens.tolist() == [0, 3, 4]
+    assert found.first_token_bounds.tolist() == [0, 1, 2, 3, 3], "of first tokens alone, the last sequence has none"
 
 
 def test_equal_ids_and_equal_positions_lie_together_in_their_orders() -> None:
     found = packing_of([np.array([7, 5, 7]), np.array([5, 7])], multiple=4)
-    assert found.by_id.tolist() == [5, 6, 7, 1, 3, 0, 2, 4]
-    assert found.by_position.tolist() == [0, 3, 5, 1, 4, 6, 2, 7]
+    assert found.sorted_by_id.tolist() == [5, 6, 7, 1, 3, 0, 2, 4]
+    assert found.sorted_by_position.tolist() == [0, 3, 5, 1, 4, 6, 2, 7]
 
 
 def test_where_nothing_is_left_over_the_last_sequence_is_empty() -> None:
     found = packing_of([np.arange(1, 5), np.arange(1, 5)], multiple=4)
     assert found.bounds.tolist() == [0, 4, 8, 8]
-    assert found.firsts.tolist() == [0, 4]
+    assert found.first_tokens.tolist() == [0, 4]
 
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:
@@ -81,14 +81,14 @@ def test_batches_of_like_shape_have_the_same_measures() -> None:
 
 
 def test_attention_is_kept_from_places_without_a_token_but_never_from_all() -> None:
-    seen = packing_of(ROWS, multiple=4).padding == 0
+    seen = packing_of(ROWS, multiple=4).additive_mask == 0
     assert seen.sum(1).tolist() == [3, 1, 2, 2]
     assert seen[0].tolist() == [True] * 3 + [False] * 5
-    empty = packing_of([np.arange(1, 5)], multiple=4).padding
+    empty = packing_of([np.arange(1, 5)], multiple=4).additive_mask
     assert (empty == 0).sum(1).tolist() == [4, 1], "a softmax over nothing would be no number"
     assert torch.isfinite(empty).all()
 
 
 @pytest.mark.parametrize(("number", "multiple", "expected"), [(1, 1, 1), (7, 1, 7), (1, 32, 32), (32, 32, 32), (33, 32, 64)])
 def test_rounding_goes_up(number: int, multiple: int, expected: int) -> None:
-    assert rounded(number, multiple) == expected
+    assert round_up(number, multiple) == expected

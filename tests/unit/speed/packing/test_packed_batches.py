@@ -14,26 +14,26 @@ from glassloop.data.collator import PaddingCollator
 from glassloop.errors import DataError
 from glassloop.speed.packing import layout as packing
 from glassloop.speed.packing import packed_batches
-from glassloop.speed.packing.packed_batches import PackedBatches, regrouped, send
+from glassloop.speed.packing.packed_batches import PackedBatches, regroup, to_device
 
 CPU = torch.device("cpu")
 
 
 def test_on_a_cpu_arrays_are_not_copied() -> None:
     array = np.arange(4)
-    assert send([array], CPU)[0].data_ptr() == array.ctypes.data
+    assert to_device([array], CPU)[0].data_ptr() == array.ctypes.data
 
 
 def test_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
     plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3, 5])], np.array([3, 4, 9, 1, 2, 2])
-    assert [part.tolist() for part in regrouped(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
-    assert [part.tolist() for part in regrouped(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
-    assert regrouped([], lengths, 5) == []
+    assert [part.tolist() for part in regroup(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
+    assert [part.tolist() for part in regroup(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
+    assert regroup([], lengths, 5) == []
 
 
 @pytest.mark.parametrize("most", [1, 16, 10_000])
 def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(packed_batches.EVALUATED_TOKENS, "cpu", most)
+    monkeypatch.setitem(packed_batches.EVALUATION_TOKENS, "cpu", most)
     batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
     found = [*PackedBatches(batches, CPU).whole()]
     assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.order()).tolist()
@@ -42,7 +42,7 @@ def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_token
 
 
 def test_a_smaller_batch_size_still_saves_memory(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_batches, "LONG_ROW", 8)
+    monkeypatch.setattr(packed_batches, "TOKENS_PER_ROW", 8)
     for size in (1, 3):
         batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), size, group_by_length=True)
         assert max(batch.inputs["tokens"] for batch in PackedBatches(batches, CPU).whole()) <= 8 * size
@@ -74,7 +74,7 @@ SOURCES = {
 def unpacked(batch: Any) -> list[tuple[list[int], list[int], list[int]]]:
     """Ids, types and positions of each row of a packed batch."""
     inputs = batch.inputs
-    found = packing.Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "filled")))
+    found = packing.Packing(inputs["packed"], *(inputs[name] for name in ("tokens", "rows", "longest", "has_filler")))
     parts = [slice(*found.bounds[row : row + 2].tolist()) for row in range(found.rows)]
     return [(found.ids[part].tolist(), found.types[part].tolist(), found.positions[part].tolist()) for part in parts]
 
@@ -108,7 +108,7 @@ def test_the_same_rows_and_labels_as_padded_batches(source: str, grouped: bool, 
     rows = SOURCES[source]()
     batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4, seed=7, group_by_length=grouped)
     packed = PackedBatches(batches, CPU)
-    assert (packed.table is not None) == (source != "a list")
+    assert (packed.stored is not None) == (source != "a list")
     assert len(packed) == len(batches)
     for epoch in (0, 1):
         assert same_batches(packed.epoch(epoch), batches.epoch(epoch)) == -(-len(rows) // 4)
@@ -167,7 +167,7 @@ def test_what_a_mask_hides_at_the_end_is_left_out(as_list: bool, tiny_tokenizer)
 def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
     rows = masked(as_list, lambda place, length: place != 1)
     packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 4), CPU)
-    with says("an attention mask hides tokens within a row, not only behind it", "use backend plain"):
+    with says("an attention mask hides tokens inside a row, not only at its end", "use backend plain"):
         next(packed.epoch())
 
 
@@ -175,9 +175,9 @@ def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None
     """A kernel would read whatever lies behind a table."""
     batches = Batches(data_set(5), PaddingCollator(tiny_tokenizer), 5)
     next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
-    with says("a row has 8 tokens, the model takes 7", "encode with a smaller max_length"):
+    with says("a row has 8 tokens, but the model accepts at most 7", "encode with a smaller max_length"):
         next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
-    with says("a row holds the token 24, the model knows 24", "use the model's own tokenizer"):
+    with says("a row has the token id 24, but the model knows only 24 tokens", "use the model's own tokenizer"):
         next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
 
 
@@ -196,5 +196,5 @@ def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None
     vocabulary = torch.full((20,), -1, dtype=torch.int32)
     vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
     packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
-    with pytest.raises(DataError, match="a row holds the token 7, which no row held when it was read before"):
+    with pytest.raises(DataError, match="a row has the token id 7, which no row had when they were read before"):
         next(packed.epoch())
