@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from glassloop.arguments import TrainingArguments as TrainingArguments
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
+    from glassloop.compatibility import EvalPrediction as EvalPrediction
     from glassloop.data.batches import Batch as Batch
     from glassloop.data.batches import Batches as Batches
     from glassloop.data.collator import PaddingCollator as PaddingCollator
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from glassloop.seeds import train_seeds as train_seeds
     from glassloop.settings import DataSettings as DataSettings
     from glassloop.settings_file import RunSettings as RunSettings
-    from glassloop.trainer import EvalPrediction as EvalPrediction
     from glassloop.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ PUBLIC = {
     "Callback": "engine.callbacks",
     "DataSettings": "settings",
     "Encoding": "data.encoding",
-    "EvalPrediction": "trainer",
+    "EvalPrediction": "compatibility",
     "Evaluation": "engine.evaluate",
     "Examples": "data.examples",
     "GlassloopError": "errors",

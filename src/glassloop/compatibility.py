@@ -1,16 +1,43 @@
-"""What transformers' Trainer reads from a subclass or an instance and ours does not: refused by name, never ignored."""
+"""The interface of transformers' Trainer: the same names of results, and an error for whatever Glassloop does not support."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import SettingsError, listed, visible
+from glassloop.models.interfaces import Model
+
+
+class EvalPrediction(NamedTuple):
+    """What `compute_metrics` gets: logits and labels of all rows, in their order."""
+
+    predictions: np.ndarray
+    label_ids: np.ndarray | None
+
+
+class PredictionOutput(NamedTuple):
+    """What `predict` returns: logits and labels of all rows, in their order, and metrics."""
+
+    predictions: np.ndarray
+    label_ids: np.ndarray | None
+    metrics: dict[str, float]
+
+
+class TrainOutput(NamedTuple):
+    """What `train` returns: the number of steps, the mean loss, and metrics."""
+
+    global_step: int
+    training_loss: float
+    metrics: dict[str, float]
+
 
 # Arguments of transformers' Trainer, and what to do instead.
 UNSUPPORTED = {
     "model_init": "build the model first: Trainer(model=load_model(...))",
-    "compute_loss_func": "give loss=, a function of logits and labels that returns one loss a row",
+    "compute_loss_func": "give loss=, a function of logits and labels that returns one loss per row",
     "preprocess_logits_for_metrics": "do it in compute_metrics",
     "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
     "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
@@ -52,8 +79,8 @@ READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of
 FIXED_PARTS = ("processing_class",)
 
 
-def refuse_unsupported(given: dict[str, Any]) -> None:
-    """Raise for an argument of a Trainer that is unknown or not supported."""
+def refuse_unsupported(given: dict[str, object]) -> None:
+    """Raise `SettingsError` for an argument of a Trainer that is unknown or not supported."""
     for name, value in given.items():
         if name not in UNSUPPORTED:
             raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
@@ -62,13 +89,13 @@ def refuse_unsupported(given: dict[str, Any]) -> None:
 
 
 def refuse_keys(ignore_keys: object) -> None:
-    """Raise where outputs of the model are to be ignored: only its logits are ever read."""
+    """Raise `SettingsError` if outputs of the model are to be ignored: only its logits are read."""
     if ignore_keys is not None:
         raise SettingsError("ignore_keys is given, but only the logits of a model are read", "omit it")
 
 
 def refuse_hooks(kind: type) -> None:
-    """Raise where a subclass overrides methods that are never called; all of them are named."""
+    """Raise `SettingsError` with all methods of a subclass that Glassloop would never call."""
     instead = INSTEAD | ONLY_CALLED_BY_USERS
     own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
     found = [name for name in INSTEAD if hasattr(kind, name)]
@@ -78,8 +105,15 @@ def refuse_hooks(kind: type) -> None:
         raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
 
 
-def refuse_assignment(trainer: object, name: str, value: Any) -> None:
-    """Raise for an assignment to a Trainer that would be ignored."""
+def refuse_no_model(model: Model | None) -> Model:
+    """Return the model. Raises `SettingsError` if there is none."""
+    if not hasattr(model, "forward"):
+        raise SettingsError("Trainer needs a model", "give model=load_model(...)")
+    return model
+
+
+def refuse_assignment(trainer: object, name: str, value: object) -> None:
+    """Raise `SettingsError` for an assignment to a Trainer that would be ignored."""
     if name in INSTEAD:
         raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", INSTEAD[name])
     if name == "model" and not hasattr(value, "forward"):

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.metrics import CORRELATIONS, TASKS, Metric, metrics_for
+from glassloop.metrics import CORRELATIONS, TASKS, Metric, decide, metrics_for
 from glassloop.run_folder.record import TIMINGS, is_timing
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
@@ -41,6 +43,10 @@ class Measures:
         """What computes these metrics for a model with the labels `names`."""
         positive = [*names].index(self.positive) if self.positive else None
         return metrics_for(task, len(names), keys=self.keys, positive=positive)
+
+    def scores(self, logits: np.ndarray, labels: np.ndarray | None, task: str, names: Sequence[str]) -> dict[str, float]:
+        """Return these metrics of a model's logits for rows with `labels`."""
+        return self.metric(task, names).compute(predictions=decide(logits, task), references=labels)
 
     def parted(self, key: str) -> tuple[str, str]:
         """The split that a key begins with, if any, and the metric."""

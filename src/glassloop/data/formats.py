@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
+from glassloop.data.interfaces import Rows
 from glassloop.errors import SettingsError, listed
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 TRANSFORM = "custom"  # what datasets calls the format of set_transform and with_transform
 
 
-def refuse_unreadable(rows: Any, name: str) -> None:
-    """Raise where the data set called `name` is missing, empty, or cannot be read by row number."""
+def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
+    """Return the data set called `name`. Raises `SettingsError` if it is missing, empty, or not readable by row number."""
     if rows is None:
         raise SettingsError(f"there is no {name}", "give one to the Trainer")
     if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
@@ -24,6 +25,7 @@ def refuse_unreadable(rows: Any, name: str) -> None:
         )
     if len(rows) == 0:
         raise SettingsError("the data set has no rows", "give at least one row")
+    return rows
 
 
 def arrow_rows(rows: Any) -> Dataset | None:

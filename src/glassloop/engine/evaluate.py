@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+
+from glassloop.run_folder.record import TIMINGS
 
 READ_BATCHES = 16  # logits are read from the device so many batches at a time
 
@@ -74,3 +76,12 @@ def run_over(
     found_labels = np.concatenate(known)[places] if known else None
     loss = sum(share[3] for share in shares) / len(order) if known else None
     return Evaluation(found_logits, found_labels, loss, time.perf_counter() - began)
+
+
+def named_metrics(found: Evaluation, scores: Mapping[str, float], prefix: str) -> Evaluation:
+    """Return an evaluation with its loss, scores and timings as metrics whose names begin with `prefix`."""
+    runtime, per_second = TIMINGS
+    metrics = {} if found.loss is None else {"loss": found.loss, **scores}
+    metrics |= {runtime: found.seconds, per_second: len(found.logits) / max(found.seconds, 1e-9)}
+    named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
+    return replace(found, metrics=named)

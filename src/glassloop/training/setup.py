@@ -1,0 +1,177 @@
+"""The model, data and settings of a Trainer, and what is made from them: batches, plan, loss, backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from glassloop.arguments import TrainingArguments
+from glassloop.backends.admission import supported_backend, verified_backend
+from glassloop.backends.choose import choose_backend
+from glassloop.compatibility import EvalPrediction, refuse_assignment, refuse_hooks, refuse_no_model, refuse_unsupported
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator, collator_of
+from glassloop.data.interfaces import Collator, Rows
+from glassloop.engine.callbacks import Callback, checked_callbacks
+from glassloop.engine.interfaces import Backend, LossSum, TrainingUse
+from glassloop.engine.losses import class_weights_of, loss_of
+from glassloop.engine.plan import make_plan
+from glassloop.engine.state import State
+from glassloop.errors import say
+from glassloop.measures import Measures, chosen_measures
+from glassloop.models.interfaces import Model, Tokenizer
+from glassloop.models.inputs import refuse_unknown_tokens
+from glassloop.models.outputs import label_names, task_of
+from glassloop.run_folder.record import Plan
+from glassloop.training.parts import Optimizers
+from glassloop.training.rows import make_batches
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+DEFAULT_DIR = "trainer_output"
+
+
+class TrainerSetup:
+    """What a Trainer is given, checked. Each method makes one part of a training, and may be overridden."""
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Collator | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | None = None,
+        processing_class: Tokenizer | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: Sequence[Callback | type[Callback]] | None = None,
+        optimizers: Optimizers = (None, None),
+        *,
+        tokenizer: Tokenizer | None = None,
+        loss: LossSum | None = None,
+        on_gradients: Callable[[torch.nn.Module], None] | None = None,
+        accelerator: Accelerator | None = None,
+        backend: Backend | None = None,
+        measures: Measures | None = None,
+        **unsupported: object,
+    ) -> None:
+        refuse_unsupported(unsupported)
+        refuse_hooks(type(self))
+        self.args = args if args is not None else TrainingArguments()
+        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self.reported: set[str] = set()  # lines that are shown once
+        self.quiet = False  # no lines and no progress bar
+        self.should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
+        self.model = refuse_no_model(model)
+        self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
+        self.model = self.model  # moved to the device of the backend
+        self.data_collator = data_collator
+        refuse_unknown_tokens(self.processing_class, self.model)
+        self.optimizers, self.callbacks = optimizers, callbacks
+        self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
+        self.compute_metrics, self.given_measures, self.loss = compute_metrics, measures, loss
+        self.choose_usable()
+        self.folder = Path(self.args.output_dir or DEFAULT_DIR)
+        self.in_run = False  # a run holds the lock of the folder, and gets the final model
+        self.counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
+        self.state = State()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
+        name = "given_measures" if name == "measures" else name
+        refuse_assignment(self, name, value)
+        if isinstance(value, torch.nn.Module) and name == "model" and "backend" in vars(self):
+            value = value.to(self.backend.device)
+        super().__setattr__(name, value)
+        if name == "collate" and "state" in vars(self):
+            self.choose_usable()
+
+    @property
+    def data_collator(self) -> Collator:
+        """What makes a batch of rows."""
+        return self.collate
+
+    @data_collator.setter
+    def data_collator(self, given: Collator | None) -> None:
+        self.collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """The callbacks of the user."""
+        return self.checked_callbacks
+
+    @callbacks.setter
+    def callbacks(self, given: Sequence[Callback | type[Callback]] | None) -> None:
+        self.checked_callbacks = checked_callbacks(given)
+
+    @property
+    def task(self) -> str:
+        """The task of the model, from its config."""
+        return task_of(self.model.config)
+
+    @property
+    def measures(self) -> Measures:
+        """The metrics of an evaluation, unless `compute_metrics` is given."""
+        return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
+
+    def choose_usable(self) -> None:
+        """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
+        reason = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
+        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is your own"
+        if self.on_gradients is not None and self.args.backend == "auto":
+            reason = reason or "on_gradients may do anything with gradients"
+        self.backend = supported_backend(self.backend, self.model, self.say_once, reason)
+
+    def prove(self, rows: Rows | None = None) -> None:
+        """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
+
+        Args:
+            rows: The rows of an evaluation. None: check a training, with its gradients.
+        """
+        use, by_name = self.training_use() if rows is None else None, self.args.backend != "auto"
+        sample = partial(self.batches, self.train_dataset if rows is None else rows, training=rows is None)
+        self.backend = verified_backend(self.backend, self.model, sample, self.say_once, use, by_name=by_name)
+
+    def batches(self, rows: Rows | None, *, training: bool) -> Batches:
+        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
+        return make_batches(rows, self.collate, self.args, self.backend, self.model, self.say_once, training=training)
+
+    def training_use(self) -> TrainingUse:
+        """Return how the model will be trained, as far as a backend has to know it."""
+        return TrainingUse(
+            [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
+            self.args.weight_decay,
+            reads_gradients=self.on_gradients is not None,
+            adds_gradients=self.args.gradient_accumulation_steps > 1,
+            reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
+        )
+
+    def loss_sum(self) -> LossSum:
+        """Return the function that computes the sum of the rows' losses."""
+        return loss_of(self.args, self.task, self.class_weights(), self.loss, self.backend.device)
+
+    def class_weights(self) -> list[float] | None:
+        """Return the weight of each class, None if all count the same. Rows are counted once."""
+        wanted = (self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
+        if self.counted is None or any(now is not then for now, then in zip(wanted, self.counted[0], strict=True)):
+            self.counted = (wanted, class_weights_of(*wanted))
+        return self.counted[1]
+
+    def make_plan(self, batches: Batches) -> Plan:
+        """Return all intervals and lengths of a training as plain numbers."""
+        return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
+
+    def say(self, line: str) -> None:
+        """Show a line to the user, from the main process only."""
+        if self.backend.processes.is_main and not self.quiet:
+            say(line)
+
+    def say_once(self, line: str) -> None:
+        """Show a line to the user unless it was shown before."""
+        if line not in self.reported:
+            self.reported.add(line)
+            self.say(line)
