@@ -1,4 +1,4 @@
-"""What an evaluation found: metrics, the majority baseline, the scores of each class, and the predictions file."""
+"""The outcome of an evaluation: metrics, the majority baseline, the scores of each class, and the predictions file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class Outcome:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics without prefix and timings."""
+        """The metrics without prefix and without timings."""
         return short_metrics(self.found.metrics, self.prefix)
 
 
@@ -44,9 +43,15 @@ def outcome_of(
     prefix: str = "eval",
     trained_on: Mapping[str, int] | None = None,
 ) -> Outcome:
-    """What an evaluation found, beside what always giving the same answer would.
+    """Return an evaluation with the majority baseline and the scores of each class.
 
-    `trained_on`: how many training rows each class had, where the training rows are not among the examples.
+    Args:
+        examples: The data.
+        split: The split that was evaluated.
+        found: The evaluation.
+        measures: The metrics that were computed.
+        prefix: What the names of the metrics begin with.
+        trained_on: How many training rows each class had, if the training rows are not among the examples.
     """
     compared = trained_on is not None or ("train" in examples.splits and split != "train")
     baseline = majority_baseline(examples, split, measures, trained_on) if compared else None
@@ -57,17 +62,17 @@ def outcome_of(
 
 
 def validation_names(examples: Examples) -> list[str]:
-    """The validation splits that have labels; the first one is evaluated while training."""
+    """Return the validation splits that have labels. The first one is evaluated during training."""
     return [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
 
 
 def prefixes(splits: list[str]) -> list[str]:
-    """What the metrics of each split begin with: `eval` for the first, then `eval_mismatched` for validation_mismatched."""
+    """Return the prefix of each split's metrics: `eval` for the first, then `eval_mismatched` for validation_mismatched."""
     return ["eval", *(f"eval_{split.removeprefix('validation_')}" for split in splits[1:])][: len(splits)]
 
 
 def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
-    """The record of a run with what its evaluations found."""
+    """Return the record of a run with the results of its evaluations."""
     evaluation = {name: value for outcome in outcomes for name, value in outcome.found.metrics.items()}
     baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
     return replace(record, evaluation=evaluation, baseline=short_metrics(baseline), classes=outcomes[0].classes or None)
@@ -76,15 +81,15 @@ def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
 def majority_baseline(
     examples: Examples, split: str, measures: Measures, trained_on: Mapping[str, int] | None = None
 ) -> dict[str, float]:
-    """The metrics of always answering what is most frequent in training (for scores: their mean).
+    """Return the metrics of always predicting the most frequent training label, or the mean score.
 
-    That answer has no correlation, and no F1 of a class that it never gives.
+    Omits correlations, and the F1 of a class that is never predicted: they are not defined.
     """
     references = labels_of(examples, split)
     names = examples.labels.names if examples.labels else ()
     undefined = ["matthews_correlation", *CORRELATIONS]
     if examples.task == SCORE:
-        guess: Any = float(labels_of(examples, "train").mean())
+        guess: float | np.ndarray = float(labels_of(examples, "train").mean())
     elif examples.task == SEVERAL:
         guess = (labels_of(examples, "train").mean(axis=0) >= 0.5).astype(int)
     else:
@@ -100,7 +105,7 @@ def majority_baseline(
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
-    """The labels of a split as numbers, scores, or rows of 0 and 1."""
+    """Return the labels of a split as numbers, scores, or rows of 0 and 1."""
     cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
     if examples.task != SEVERAL:
         return np.asarray(cells.to_numpy())
@@ -111,37 +116,35 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
 
 
 def class_scores(predictions: np.ndarray, references: np.ndarray, names: tuple[str, ...]) -> dict[str, ClassRecord]:
-    """Precision, recall and F1 of each class; None where there is nothing to count."""
+    """Return precision, recall and F1 of each class; None if there is nothing to count."""
     if predictions.ndim == 1:
         predictions, references = (np.eye(len(names), dtype=bool)[rows.astype(np.int64)] for rows in (predictions, references))
     given, wanted = predictions.astype(bool), references.astype(bool)
     right, predicted, support = (rows.sum(axis=0).tolist() for rows in (given & wanted, given, wanted))
     found = {}
     for number, name in enumerate(names):
-        hits, told, true = right[number], predicted[number], support[number]
-        precision, recall = hits / told if told else None, hits / true if true else None
-        found[name] = ClassRecord(precision, recall, 2 * hits / (told + true) if told + true else None, true)
+        hits, chosen, true = right[number], predicted[number], support[number]
+        precision, recall = hits / chosen if chosen else None, hits / true if true else None
+        found[name] = ClassRecord(precision, recall, 2 * hits / (chosen + true) if chosen + true else None, true)
     return found
 
 
 def write_predictions(path: Path, examples: Examples, split: str, found: Evaluation) -> None:
-    """One line a row: texts, label, prediction and logits, from which every reported figure can be computed again."""
+    """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again."""
     decided = decide(found.logits, examples.task)
     names = examples.labels.names if examples.labels else None
     lines = []
     for row, (logits, choice) in enumerate(zip(found.logits.tolist(), decided.tolist(), strict=True)):
-        entry: dict[str, Any] = {"row": row, "prediction": named(choice, names)}
+        entry: dict[str, object] = {"row": row, "prediction": label_of(choice, names)}
         if found.labels is not None:
-            entry["label"] = named(found.labels[row].tolist(), names)
+            entry["label"] = label_of(found.labels[row].tolist(), names)
         texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
         lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
 
 
-def named(choice: Any, names: tuple[str, ...] | None) -> Any:
-    """A number, a score or a row of 0 and 1 as a person reads it."""
-    if names is None:
-        return choice
+def label_of(choice: float | list[float], names: tuple[str, ...] | None) -> str | float | list[str]:
+    """Return the name of a class number, the names of a row of 0 and 1, or, without names, the score itself."""
     if isinstance(choice, list):
-        return [name for name, there in zip(names, choice, strict=True) if there]
-    return names[choice]
+        return [name for name, chosen in zip(names or (), choice, strict=True) if chosen]
+    return choice if names is None else names[int(choice)]

@@ -1,11 +1,10 @@
-"""A trained model put to use: labels and scores for texts, for rows of a file, for a split of a data set."""
+"""Use a trained model: predict texts or the rows of a file, and evaluate the model on labelled rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +14,39 @@ from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
+from glassloop.data.interfaces import Rows
 from glassloop.data.labels import LabelSet
 from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.soundness import refuse_half_character
 from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
-from glassloop.engine.evaluate import run_over
+from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
+from glassloop.engine.interfaces import LossSum
+from glassloop.engine.losses import make_loss
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
+from glassloop.measures import Measures
 from glassloop.metrics import decide
 from glassloop.models.inputs import longest_input, refuse_unknown_tokens
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels, label_names, task_of
+from glassloop.outcomes import label_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import model_of_run
+from glassloop.settings import SCORE, SEVERAL
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one text or pair: a label, several labels, or a score; and the probability of each label."""
+    """The prediction for one text or pair.
+
+    Attributes:
+        label: The name of a class, the names of several labels, or a score.
+        scores: The probability of each label by its name; empty if the model predicts a score.
+        logits: The outputs of the model.
+    """
 
     label: str | list[str] | float
     scores: dict[str, float]
@@ -43,10 +54,19 @@ class Prediction:
 
 
 class Predictor:
-    """Loads the model of a run folder (or any model folder) and predicts with it."""
+    """Loads the model of a run folder, or of any model folder, and predicts with it.
+
+    Args:
+        folder: A run folder, or a folder with a model and its tokenizer.
+        device: "auto", "cpu", "cuda" or "mps".
+        batch_size: The number of rows in a forward pass.
+
+    Raises:
+        ModelError: If there is no model, or if its files are damaged.
+    """
 
     def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
-        self.model_dir, self.run = trained_model(user_path(folder))
+        self.model_dir, self.run = model_in(user_path(folder))
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         self.tokenizer = load_tokenizer(self.model_dir)
         self.model = load_model(self.model_dir).to(self.backend.device).eval()
@@ -56,67 +76,134 @@ class Predictor:
         self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
         self.task, self.names = task_of(config), [*label_names(config)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.typed = NONE_TYPED  # special tokens in the texts last predicted
+        self.typed = NONE_TYPED  # special tokens in the texts of the last prediction
 
     @property
     def outputs(self) -> LabelSet | None:
-        """The labels of the model's outputs, with the order that numbers in data mean; None where it gives a score."""
-        if self.task == "regression":
+        """The labels of the model's outputs, with the order that numbers in data refer to; None if it predicts a score."""
+        if self.task == SCORE:
             return None
         names = tuple(self.names)
         numbered = carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
         return LabelSet(names, names if numbered else self.run.data.label_order if self.run else None)
 
     def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
-        """A prediction for every text (or pair of texts), in their order."""
+        """Return a prediction for every text or pair of texts, in their order.
+
+        Args:
+            texts: A text, or a sequence of texts.
+            pairs: The second text of each pair, if the model was trained on pairs.
+
+        Returns:
+            One prediction per text.
+
+        Raises:
+            SettingsError: If the numbers of first and second texts differ.
+            DataError: If a text is not a string.
+            ModelError: If a prediction is not finite.
+        """
         texts = [texts] if isinstance(texts, str) else list(texts)
         pairs = [pairs] if isinstance(pairs, str) else pairs
         if pairs is not None and len(pairs) != len(texts):
-            raise SettingsError(f"{len(texts):,} texts came with {len(pairs):,} second texts", "give one for each")
+            raise SettingsError(
+                f"{len(texts):,} texts are given with {len(pairs):,} second texts", "give one second text for each text"
+            )
         self.typed = NONE_TYPED
         if not texts:
             return []
-        return [self.described(row) for row in self.logits(texts, pairs)]
+        return self.described(self.logits(texts, pairs))
 
     def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
-        """The model's logits, one row a text."""
+        """Return the model's logits, one row per text.
+
+        Args:
+            texts: The texts.
+            pairs: The second text of each pair, if the model was trained on pairs.
+
+        Returns:
+            An array of the shape (texts, labels).
+
+        Raises:
+            DataError: If a text is not a string.
+            ModelError: If a logit is not finite.
+        """
         for row, text in enumerate(texts if pairs is None else [*texts, *pairs]):
             if not isinstance(text, str):
-                raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give text")
+                raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give strings")
             refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
         rows = []
         for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
+        return self.forward(rows).logits
+
+    def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
+        """Return logits, labels and metrics of the model on labelled rows.
+
+        Args:
+            rows: Encoded rows with labels.
+            measures: Which metrics to compute.
+            prefix: What the name of each metric begins with.
+
+        Returns:
+            The evaluation, with metrics such as `eval_loss`.
+
+        Raises:
+            ModelError: If a logit is not finite.
+        """
+        found = self.forward(rows, make_loss(self.task))
+        return named_metrics(found, measures.scores(found.logits, found.labels, self.task, self.names), prefix)
+
+    def forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
+        """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
         batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
         self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
         with self.backend.evaluation_context(self.model):
-            logits = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend).logits
-        if not (finite := np.isfinite(logits).all(axis=1)).all():
-            problem = f"text {int(np.argmin(finite)) + 1:,}: the model's answer is not finite"
+            found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
+        if not (finite := np.isfinite(found.logits).all(axis=1)).all():
+            problem = f"row {int(np.argmin(finite)) + 1:,}: the prediction of the model is not finite"
             raise ModelError(problem, "download the model again: its weights are damaged")
-        return logits
+        return found
 
-    def described(self, logits: np.ndarray) -> Prediction:
-        """Logits as a label and probabilities."""
-        values = logits.astype(np.float64)
-        if self.task == "regression":
-            return Prediction(float(values[0]), {}, values.tolist())
-        if self.task == "multi_label_classification":
-            scores = 1 / (1 + np.exp(-values))
-            chosen = decide(values[None], self.task)[0]
-            label: Any = [name for name, there in zip(self.names, chosen, strict=True) if there]
+    def described(self, logits: np.ndarray) -> list[Prediction]:
+        """Return rows of logits as labels and probabilities."""
+        names = None if self.task == SCORE else tuple(self.names)
+        labels = [label_of(choice, names) for choice in decide(logits, self.task).tolist()]
+        return [
+            Prediction(label, self.probabilities(row), row.tolist())
+            for label, row in zip(labels, logits.astype(np.float64), strict=True)
+        ]
+
+    def probabilities(self, logits: np.ndarray) -> dict[str, float]:
+        """Return the probability of each label for one row of logits; empty if the model predicts a score."""
+        if self.task == SCORE:
+            return {}
+        if self.task == SEVERAL:
+            scores = 1 / (1 + np.exp(-logits))
         else:
-            shifted = np.exp(values - values.max())
+            shifted = np.exp(logits - logits.max())
             scores = shifted / shifted.sum()
-            label = self.names[int(values.argmax())]
-        return Prediction(label, dict(zip(self.names, scores.tolist(), strict=True)), values.tolist())
+        return dict(zip(self.names, scores.tolist(), strict=True))
 
     def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
-        """Predict every row of a file and write the rows with their predictions, in order; return their number.
+        """Predict every row of a file, and write the rows with their predictions in the same order.
 
         The whole file is checked before the first row is predicted. Memory does not grow with the number of rows.
+
+        Args:
+            source: The file to read.
+            target: The file to write; its suffix chooses the format.
+            text: The column with the texts. Default: the column the model was trained on.
+            pair: The column with the second texts.
+            delimiter: The column delimiter of `source`. Default: found in the file.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            DataError: If the file or one of its rows cannot be predicted.
+            SettingsError: If it is not clear which column holds the texts.
         """
         refuse_target(target)
         suffix, number = target.suffix.lower(), 0
@@ -128,7 +215,7 @@ class Predictor:
                 if suffix == ".tsv":
                     refuse_for_tsv(table, first, source.name, self.added_columns)
             if not columns:
-                raise DataError(f"{source.name}: there are no rows", "give a file with at least one row")
+                raise DataError(f"{source.name}: the file has no rows", "give a file with at least one row")
             write = row_writer(opened, suffix, columns)
             for row in self.predicted_rows(source, text, pair, delimiter):
                 write(row)
@@ -137,22 +224,21 @@ class Predictor:
 
     @property
     def added_columns(self) -> list[str]:
-        """The columns that predictions are written to."""
-        return ["prediction", *(f"score_{name}" for name in self.names if self.task != "regression")]
+        """The columns with predictions in a written file."""
+        return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
     def predicted_rows(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[Row]:
-        """The rows of a file with their predictions."""
+        """Yield the rows of a file with their predictions."""
         text, pair = self.text_columns(text, pair)
         for _, table in self.checked_tables(source, text, pair, delimiter):
             rows = table.to_pylist()
             logits = self.logits([row[text] for row in rows], [row[pair] for row in rows] if pair else None)
-            for row, values in zip(rows, logits, strict=True):
-                answer = self.described(values)
+            for row, answer in zip(rows, self.described(logits), strict=True):
                 scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
                 yield {**row, "prediction": answer.label, **scores}
 
     def text_columns(self, text: str | None, pair: str | None) -> tuple[str | None, str | None]:
-        """The columns of the texts: those given, else those the model was trained on."""
+        """Return the columns of the texts: those given, or those the model was trained on."""
         if self.run is not None and text is None:
             return self.run.data.columns.text, pair or self.run.data.columns.text_pair
         return text, pair
@@ -160,7 +246,10 @@ class Predictor:
     def checked_tables(
         self, source: Path, text: str | None, pair: str | None, delimiter: str | None
     ) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of a file as tables, each with the number of its first row; raises where a row cannot be predicted."""
+        """Yield the rows of a file as tables, each with the number of its first row.
+
+        Raises `DataError` or `SettingsError` for the first row that cannot be predicted.
+        """
         if source.exists():
             refuse_special(source)
         if source.suffix.lower() not in SUFFIXES or not source.is_file():
@@ -179,7 +268,7 @@ class Predictor:
             for name in self.added_columns:
                 if name in table.column_names:
                     raise DataError(
-                        f"{source.name}: there is a column {visible(name)} already",
+                        f"{source.name}: there is already a column {visible(name)}",
                         "rename it: predictions are written to a column of that name",
                     )
             table = written_table(table, source.name)
@@ -196,8 +285,8 @@ class Predictor:
             row_number += table.num_rows
 
 
-def trained_model(folder: Path) -> tuple[Path, RunRecord | None]:
-    """The model's folder and the run's record; a bare model folder has none."""
+def model_in(folder: Path) -> tuple[Path, RunRecord | None]:
+    """Return the folder of a model and the record of its run; None without a run. Raises `ModelError` if there is no model."""
     if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such run", "name the folder of a finished run, or of a model")
+        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
     return model_of_run(folder) if is_run(folder) else (folder, None)

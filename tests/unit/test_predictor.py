@@ -152,7 +152,7 @@ def test_no_texts_have_no_answers(predictor: Predictor) -> None:
 
 
 def test_a_pair_that_is_none(says, predictor: Predictor) -> None:
-    with says("3 texts came with 2 second texts", "give one for each"):
+    with says("3 texts are given with 2 second texts", "give one second text for each text"):
         predictor.predict(["a", "b", "c"], ["d", "e"])
 
 
@@ -173,7 +173,7 @@ def test_a_model_without_a_run(text_run: Path, predictor: Predictor) -> None:
 
 
 def test_no_such_run(says, tmp_path: Path) -> None:
-    with says(f"{tmp_path / 'gone'}: there is no such run", "name the folder of a finished run, or of a model", ModelError):
+    with says(f"{tmp_path / 'gone'}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):
         Predictor(tmp_path / "gone")
 
 
@@ -201,7 +201,7 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     weights["classifier.bias"][1] = np.nan
     save_file(weights, path, {"format": "pt"})
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
-    with says(problem, "the weights are damaged or their training diverged: download the model again", ModelError):
+    with says(problem, "the weights are damaged or their training diverged: get the model again", ModelError):
         Predictor(path.parent, device="cpu")
 
 
@@ -210,7 +210,9 @@ def test_an_answer_that_is_not_finite_is_no_answer(says, model_dir) -> None:
     predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
     with torch.no_grad():
         predictor.model.classifier.weight[1] = 3e38
-    with says("text 1: the model's answer is not finite", "download the model again: its weights are damaged", ModelError):
+    with says(
+        "row 1: the prediction of the model is not finite", "download the model again: its weights are damaged", ModelError
+    ):
         predictor.predict(["good", "bad"])
 
 
@@ -294,7 +296,7 @@ def test_dates_and_numbers_that_are_none(predictor: Predictor, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["prediction", "score_neg", "score_pos, really"])
 def test_no_column_of_the_input_is_overwritten(says, predictor: Predictor, tmp_path: Path, name: str) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good", name: "mine"}) + "\n")
-    problem = f'in.jsonl: there is a column "{name}" already'
+    problem = f'in.jsonl: there is already a column "{name}"'
     with says(problem, "rename it: predictions are written to a column of that name", DataError):
         predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
     assert not (tmp_path / "out.csv").exists()
@@ -312,7 +314,7 @@ def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: 
 
 def test_a_file_without_rows(says, predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\n")
-    with says("in.csv: there are no rows", "give a file with at least one row", DataError):
+    with says("in.csv: the file has no rows", "give a file with at least one row", DataError):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
 
 

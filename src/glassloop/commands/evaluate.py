@@ -7,19 +7,17 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from glassloop.arguments import TrainingArguments
 from glassloop.commands.predict import say_special_tokens
 from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.files import find_path
-from glassloop.measures import recorded_measures
+from glassloop.measures import chosen_measures, recorded_measures
 from glassloop.outcomes import outcome_of, prefixes, validation_names
 from glassloop.predictor import Predictor
 from glassloop.run_folder.record import split_changes
 from glassloop.settings import CLASSES
 from glassloop.show.results import show_outcome
-from glassloop.trainer import Trainer
 
 
 def evaluate_run(
@@ -72,20 +70,19 @@ def evaluate_run(
             "restore the data; to evaluate on other data, name them: glassloop evaluate RUN DATA",
         )
     encoded = encode(examples, predictor.tokenizer, predictor.max_length)
-    args = TrainingArguments(per_device_eval_batch_size=batch_size, device=device, precision="fp32", positive_label=positive)
     known = examples.measures
     if (record := predictor.run) is not None:
         known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
-    trainer = Trainer(predictor.model, args, processing_class=predictor.tokenizer, backend=predictor.backend, measures=known)
+    measures = chosen_measures(known, predictor.task, predictor.names, positive)
     alone = find_path(source) if len(examples.splits) == 1 else None  # a file has no splits
     counted_rows = described.splits.get("train") if described and data is not None and predictor.task == CLASSES else None
     trained_on = counted_rows.label_counts if counted_rows else None
     metrics: dict[str, float] = {}
     for name, prefix in zip(names, prefixes(names), strict=True):
         say_special_tokens(encoded[name].typed)
-        found = trainer.evaluation(rows := encoded[name].rows, prefix)
+        found = predictor.evaluate(rows := encoded[name].rows, measures, prefix)
         metrics |= found.metrics
         shown = alone.name if alone and alone.is_file() else name
-        outcome = outcome_of(examples, name, found, trainer.measures, prefix, trained_on)
+        outcome = outcome_of(examples, name, found, measures, prefix, trained_on)
         show_outcome(Console(), outcome, f"{shown} ({counted(len(rows), 'row', 'rows')})")
     return metrics
