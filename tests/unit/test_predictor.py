@@ -159,7 +159,7 @@ def test_a_pair_that_is_none(says, predictor: Predictor) -> None:
 @pytest.mark.parametrize(("texts", "pairs"), [(["good", None], None), (["good", "bad"], ["good", 7])])
 def test_what_is_no_text(says, predictor: Predictor, texts: Any, pairs: Any) -> None:
     shown = "None" if pairs is None else "7"
-    with says(f'text 2 is "{shown}", not text', "give text", DataError):
+    with says(f'text 2 is "{shown}", not text', "give strings", DataError):
         predictor.predict(texts, pairs)
 
 
@@ -201,7 +201,7 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     weights["classifier.bias"][1] = np.nan
     save_file(weights, path, {"format": "pt"})
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
-    with says(problem, "the weights are damaged or their training diverged: get the model again", ModelError):
+    with says(problem, "the weights are damaged or their training diverged: download the model again", ModelError):
         Predictor(path.parent, device="cpu")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from glassloop.engine.state import State
@@ -42,11 +43,11 @@ class Callback:
 EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
-def checked_callbacks(callbacks: list[Any] | None) -> list[Any]:
+def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> list[Callback]:
     """The callbacks, each with all events. Methods for events that do not exist here are an error: they would never run."""
     ready = []
-    for callback in callbacks or []:
-        callback = callback() if isinstance(callback, type) else callback
+    for given in callbacks or []:
+        callback = given() if isinstance(given, type) else given
         strange = [name for name in dir(callback) if name.startswith("on_") and name not in EVENTS]
         if strange:
             raise SettingsError(

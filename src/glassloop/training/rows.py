@@ -11,8 +11,8 @@ from glassloop.data.row_labels import LABEL_KEYS, infer_task, refuse_labels
 from glassloop.engine.interfaces import Backend, Say
 from glassloop.errors import listed
 from glassloop.models.adapters import base_of
-from glassloop.models.interfaces import Model
 from glassloop.models.inputs import accepted_inputs
+from glassloop.models.interfaces import Model
 from glassloop.models.outputs import task_of
 
 
@@ -52,6 +52,7 @@ def make_batches(
 
 def accepted_columns(rows: Rows, model: Model, say: Say) -> Rows:
     """Return the rows without columns the model does not accept, and report these columns."""
+    known: Rows
     known, unused = known_columns(rows, {*accepted_inputs(type(base_of(model))), *LABEL_KEYS})
     if unused:
         say(f"columns the model does not accept are dropped: {listed(unused)}")

@@ -23,8 +23,8 @@ from glassloop.engine.plan import make_plan
 from glassloop.engine.state import State
 from glassloop.errors import say
 from glassloop.measures import Measures, chosen_measures
-from glassloop.models.interfaces import Model, Tokenizer
 from glassloop.models.inputs import refuse_unknown_tokens
+from glassloop.models.interfaces import Model, Tokenizer
 from glassloop.models.outputs import label_names, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
