@@ -63,11 +63,13 @@ def test_every_quoted_name_exists() -> None:
 
 
 def test_names_are_understood(tmp_path: Path) -> None:
-    code = '"glassloop.engine.loop:fit"\n"glassloop.trainer:Trainer.x"\n"glassloop.files.shutil.disk_usage"\n"glassloop.y"\n'
+    code = (
+        '"glassloop.engine.loop:fit"\n"glassloop.predictor:Predictor.x"\n"glassloop.files.shutil.disk_usage"\n"glassloop.y"\n'
+    )
     (tmp_path / "x.py").write_text(code, encoding="utf-8")
     assert [found[1:] for found in quoted_names(tmp_path / "x.py")] == [
         ("engine.loop", "fit", ""),
-        ("trainer", "Trainer", "x"),
+        ("predictor", "Predictor", "x"),
         ("files", "shutil", "disk_usage"),
         ("__init__", "y", ""),
     ]
