@@ -131,7 +131,7 @@ WRONG = {
         ["data", "/no/such/file.csv"],
         3,
         'data: "/no/such/file.csv": there is no such file or folder\n'
-        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "no such column": (
         ["data", "TABLE", "--text", "sentense1"],

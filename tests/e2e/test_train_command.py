@@ -196,7 +196,7 @@ REFUSED = {
     "no data": (
         3,
         'data: "xyz.csv": there is no such file or folder\n'
-        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "bad data": (
         3,

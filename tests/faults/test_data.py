@@ -130,7 +130,7 @@ def test_32_invalid_utf8_is_named_with_its_offset(write: Write) -> None:
 
 def test_32_nul_bytes_are_refused(write: Write) -> None:
     error = refused(write("nul.csv", GOOD + "a\0b,pos\n"))
-    assert error.problem == 'nul.csv, row 6: "text" holds a NUL byte'
+    assert error.problem == 'nul.csv, row 6: "text" contains a NUL byte'
 
 
 def test_32_emoji_and_right_to_left_text_are_kept(write: Write) -> None:

@@ -207,7 +207,7 @@ def test_wrong_data(run, write) -> None:
         3,
         "",
         f'data: "{file.with_name("trian.csv")}": there is no such file or folder; did you mean "train.csv"?\n'
-        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     )
 
 
@@ -257,7 +257,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
     assert "find_source" in err
     assert err.endswith(
         'data: "nosuch.csv": there is no such file or folder\n'
-        "try:  name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
+        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
     )
 
 

@@ -40,6 +40,9 @@ class Known:
     metrics: tuple[str, ...] | None = None
 
 
+NOTHING_KNOWN = Known()
+
+
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
     """The columns named by the user, else those the source knows, else those that cannot be mistaken."""
     label = settings.label_columns or ((known.label,) if known.label else ()) or (find_label(head, source),)
@@ -125,7 +128,7 @@ def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
     return [f"columns of a kind that datasets does not know are not kept: {listed(dropped)}"] if dropped else []
 
 
-def written_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
+def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
     """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came.
 
     Of a very wide table only the columns that matter are stored, and no column whose kind `datasets` does not know.

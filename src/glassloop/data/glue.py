@@ -11,9 +11,13 @@ import pyarrow as pa
 
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import Known
+from glassloop.data.file_source import checksums
 from glassloop.data.readers import opened_text, read_delimited
-from glassloop.errors import DataError, did_you_mean, listed, visible
+from glassloop.data.spool import SpooledSplit
+from glassloop.errors import DataError, counted, did_you_mean, listed, visible
 from glassloop.files import user_path
+from glassloop.metrics import GLUE
+from glassloop.records import Json
 from glassloop.settings import CLASSES, SCORE
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
@@ -31,7 +35,7 @@ INFERENCE = ("entailment", "neutral", "contradiction")
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One task: where its files are, which of their columns hold texts and label, what the labels are called."""
+    """One task: its files, their columns with texts and label, and the names of the labels."""
 
     folder: str
     texts: dict[str, str]  # our column -> the column of the files
@@ -39,17 +43,14 @@ class GlueTask:
     label_names: tuple[str, ...] | None
     files: dict[str, str]
 
-    @property
-    def known(self) -> Known:
-        text, pair = [*self.texts, None][:2]
-        return Known(text, pair, "label", self.label_names, CLASSES if self.label_names else SCORE)
-
 
 def sentence_pair(folder: str, label: str, names: tuple[str, ...] | None) -> GlueTask:
+    """Return a task on pairs called sentence1 and sentence2."""
     return GlueTask(folder, {"sentence1": "sentence1", "sentence2": "sentence2"}, label, names, USUAL_FILES)
 
 
 def mnli(files: dict[str, str]) -> GlueTask:
+    """Return MNLI with these files by split."""
     return GlueTask("MNLI", {"premise": "sentence1", "hypothesis": "sentence2"}, "gold_label", INFERENCE, files)
 
 
@@ -84,8 +85,15 @@ GLUE_TASKS = {
 OTHER_PLACES = {"ax": (("diagnostic", "diagnostic.tsv"), ("AX", "test.tsv"))}
 
 
+def known_of(name: str) -> Known:
+    """Return what is known about a task: its columns, label names, kind of task and metrics."""
+    task = glue_task(name)
+    text, pair = [*task.texts, None][:2]
+    return Known(text, pair, "label", task.label_names, CLASSES if task.label_names else SCORE, GLUE[name])
+
+
 def glue_task(name: str) -> GlueTask:
-    """The task called `name`, or an error that offers the nearest one."""
+    """Return the task called `name`. Raise `DataError` with the nearest name if there is none."""
     if name not in GLUE_TASKS:
         raise DataError(
             f"GLUE has no task {visible(name)}{did_you_mean(name, GLUE_TASKS)}", f"use one of {listed(GLUE_TASKS, 20)}"
@@ -94,9 +102,9 @@ def glue_task(name: str) -> GlueTask:
 
 
 def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
-    """The files of a task by split, from `data_dir` or `GLASSLOOP_DATA`; None where neither has been named or holds them.
+    """Return the files of a task by split, from `data_dir` or `GLASSLOOP_DATA`; None if neither is set or has them.
 
-    A `data_dir` that does not hold the task is an error: it was named for this.
+    Raise `DataError` if `data_dir` does not contain the task.
     """
     task = glue_task(name)
     if data_dir:
@@ -119,19 +127,64 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
         return None
     wanted = listed(task.files.values()) + (f" (or {listed(MSR_FILES)})" if name == "mrpc" else "")
     raise DataError(
-        f"{base}: holds no files of GLUE {name}: looked for {wanted} in {listed(places)}",
-        f"name the folder that holds {task.folder}/, or that folder itself, with --data_dir",
+        f"{base}: there are no files of GLUE {name}: looked for {wanted} in {listed(places)}",
+        f"give the folder that contains {task.folder}/, or that folder itself, with --data_dir",
     )
 
 
+@dataclass(frozen=True)
+class GlueSource:
+    """A GLUE task in its original files, by split."""
+
+    task: str
+    files: dict[str, Path]
+
+    @property
+    def known(self) -> Known:
+        """Return the columns, labels and metrics of the task."""
+        return known_of(self.task)
+
+    def key(self) -> list[Json]:
+        """Return the checksums of the files, and of the list that says which rows are the validation split of MRPC."""
+        beside = [file for folder in {file.parent for file in self.files.values()} if (file := folder / MSR_FILES[2]).is_file()]
+        return ["glue", self.task, [*self.files], [*checksums([*self.files.values(), *beside])]]
+
+    def splits(self, scratch: Path) -> dict[str, GlueSplit]:
+        """Read all files."""
+        return {split: GlueSplit(self.task, split, file, scratch / split) for split, file in self.files.items()}
+
+
+class GlueSplit(SpooledSplit):
+    """The rows of one split. A row is named by its file and its number there."""
+
+    def __init__(self, task: str, split: str, file: Path, spool: Path) -> None:
+        super().__init__(spool, file.name)
+        self.header_rows = 0 if has_no_header(task, split) else 1
+        skipped: list[int] = []
+        for table in read_glue(task, split, file, skipped):
+            self.add(table)
+        self.close()
+        if skipped:
+            self.notes = (f"{file.name}: skipped {counted(len(skipped), 'broken row', 'broken rows')} of the original file",)
+
+    def row_name(self, row: int) -> str:
+        """Return the file of a row and its number there."""
+        for table in self.tables():
+            if row < table.num_rows:
+                return f"{self.source}, row {table['idx'][row].as_py() + self.header_rows + 1:,}"
+            row -= table.num_rows
+        return self.source
+
+
 def has_no_header(name: str, split: str) -> bool:
+    """Return whether the file of a split has no row with column names."""
     return name == "cola" and split != "test"
 
 
 def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator[pa.Table]:
-    """The rows of one split with the columns the task is known by: texts, label, idx (the row in the file).
+    """Yield the rows of one split with the columns the task is known by: texts, label, idx (the row in the file).
 
-    QQP was published with a few broken rows: they are left out, as everywhere, and noted in `skipped`.
+    QQP was published with a few broken rows. They are skipped, as other tools do, and their numbers are added to `skipped`.
     """
     task = glue_task(name)
     headless = ["source", "is_acceptable", "mark", "sentence"] if has_no_header(name, split) else None
@@ -159,7 +212,7 @@ def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator
 
 
 def msr_rows(path: Path, table: pa.Table, is_validation: bool) -> list[bool]:
-    """Which rows of the original MRPC file belong to the validation split (or to the rest): `dev_ids.tsv` lists them."""
+    """Return which rows of the original MRPC file belong to the validation split (or to the rest). `dev_ids.tsv` lists them."""
     with opened_text(path.parent / MSR_FILES[2]) as lines:
         chosen = {tuple(line.rstrip("\r\n").split("\t")[:2]) for line in lines if line.strip()}
     ids = zip(*(table[name].to_pylist() for name in MSR_IDS), strict=True)

@@ -1,4 +1,4 @@
-"""The types of rows, columns and collators in signatures.
+"""The types of data sources, rows and collators in signatures.
 
 A user's data set may be a `datasets.Dataset`, a list of dicts or any object with `len()` and `[number]`: `Rows` names what the
 code really needs. Importing this module loads neither torch nor datasets.
@@ -6,12 +6,18 @@ code really needs. Importing this module loads neither torch nor datasets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
+    import pyarrow as pa
     from torch import Tensor
+
+    from glassloop.data.columns import Known
+    from glassloop.records import Json
 
 # The cells of one row by column name. A cell is a number, or a list, array or tensor of numbers: these have no common type.
 Row: TypeAlias = Mapping[str, Any]
@@ -31,3 +37,39 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int, /) -> Row: ...
+
+
+# What examples are loaded from: a name, a file, a folder, one object with rows, or several by split.
+Data: TypeAlias = "str | Path | Rows | pd.DataFrame | Mapping[str, Rows | pd.DataFrame]"
+
+
+class RawSplit(Protocol):
+    """One split before its rows are checked."""
+
+    @property
+    def source(self) -> str:
+        """Return what a person calls the split, such as the name of its file."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a person should know about the split."""
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in tables of a bounded size. May be called several times."""
+
+    def row_name(self, row: int) -> str:
+        """Return what a person calls a row, such as its file and its number there."""
+
+
+class Source(Protocol):
+    """A data set before its rows are read."""
+
+    @property
+    def known(self) -> Known:
+        """Return what the source says about its columns, labels and task."""
+
+    def key(self) -> list[Json]:
+        """Return values that change whenever the content changes."""
+
+    def splits(self, scratch: Path) -> Mapping[str, RawSplit]:
+        """Return the splits by name. Files may be written to the folder `scratch`, which is removed later."""

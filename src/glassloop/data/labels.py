@@ -88,7 +88,7 @@ def settle_labels(
     else:
         if found.overflowed or (len(values) > 50 and len(values) > 0.5 * len(found.codes)):
             raise DataError(
-                f"{where(values[0])}: the label column holds {len(values):,} different values",
+                f"{where(values[0])}: the label column has {len(values):,} different values",
                 "name the right column with --label"
                 + (", or use --task regression for scores" if all(map(is_number, values)) else ""),
             )
@@ -207,20 +207,22 @@ def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str 
         )
 
 
-def label_column(found: LabelCells, rows: slice, cells: pa.Array, task: str, numbers: Mapping[str, int]) -> pa.Array:
-    """The label cells of some rows as the numbers a model learns; null where the label is not known."""
-    if task == SCORE:
-        return pa.array([None if cell is None else number_of(cell) for cell in cells.to_pylist()], pa.float32())
+def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa.Array:
+    """Return the label numbers of each different cell; null for a missing or unknown label."""
     if task == CLASSES:
-        lookup = [numbers.get(str(cell)) if cell is not None else None for cell in found.cells]
-        return pa.array(lookup, pa.int64()).take(pa.array(found.codes[rows]))
+        return pa.array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
     lists = [
         None
         if cell is None or any(value not in numbers for value in parts_of(cell))
         else sorted({numbers[value] for value in parts_of(cell)})
         for cell in found.cells
     ]
-    return pa.array(lists, pa.list_(pa.int64())).take(pa.array(found.codes[rows]))
+    return pa.array(lists, pa.list_(pa.int64()))
+
+
+def scores_of(cells: pa.Array) -> pa.Array:
+    """Return label cells as scores; null for a cell that is not a finite number."""
+    return pa.array([None if cell is None else number_of(cell) for cell in cells.to_pylist()], pa.float32())
 
 
 def no_labels(num_rows: int, task: str) -> pa.Array:

@@ -1,8 +1,7 @@
-"""The first pass over the rows of a split: every text is checked, every different label cell is told apart."""
+"""The first pass over the rows of a split: check every text, collect the different label cells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,27 +10,18 @@ import pyarrow.compute as pc
 
 from glassloop.data.cells import LabelCells, label_cells
 from glassloop.data.facts import text_keys
+from glassloop.data.interfaces import RawSplit
 from glassloop.errors import DataError, listed, visible
 from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
 
 @dataclass(frozen=True)
-class RawSplit:
-    """One split as it was found: its rows, as often as asked for, and what a person calls each of them."""
-
-    tables: Callable[[], Iterator[pa.Table]]
-    row_name: Callable[[int], str]
-    source: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Survey:
-    """What the first pass over a split's rows found: 13 bytes a row, whatever the length of the texts."""
+    """What the first pass found: 13 bytes per row, whatever the length of the texts."""
 
     found: LabelCells
-    keys: np.ndarray
+    keys: np.ndarray  # a hash of the texts of each row
     empties: np.ndarray  # how many texts of each row are empty
 
 
@@ -41,24 +31,26 @@ class Part:
 
     raw: RawSplit
     survey: Survey
-    rows: np.ndarray  # one bool a row
+    rows: np.ndarray  # one bool per row
 
     @property
     def keys(self) -> np.ndarray:
+        """The hashes of the texts of these rows."""
         return np.asarray(self.survey.keys[self.rows])
 
     @property
     def num_empty(self) -> int:
+        """How many texts of these rows are empty."""
         return int(self.survey.empties[self.rows].sum())
 
     def where(self, value: str | None) -> str:
-        """What a person calls the first row with this label cell (None: missing)."""
+        """Return what a person calls the first row with this label cell (None: a missing one)."""
         row = self.survey.found.first_row(value)
         return self.raw.source if row is None else self.raw.row_name(row)
 
 
-def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
-    """The first pass over a split: all its texts checked, its label cells told apart."""
+def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
+    """Check all texts of a split and collect its label cells. `head` holds its first rows."""
     absent = [column for column in columns.texts if column not in head.column_names]
     labelled = all(column in head.column_names for column in columns.label)
     if not labelled and not name.startswith("test"):
@@ -66,13 +58,14 @@ def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, set
     if absent:
         raise DataError(
             f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
-            "give every split the columns of the training rows (only test may come without labels)",
+            "give every split the columns of the training rows (only test may have no labels)",
         )
     for column in columns.label if labelled else ():
         kind = head[column].type
         if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
             raise DataError(
-                f"{split.source}: column {visible(column)} holds {kind}, not labels", "name the label column with --label"
+                f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label",
+                "name the label column with --label",
             )
     found, keys, empties, index = LabelCells(), [], [], 0
     for table in split.tables():
@@ -90,25 +83,27 @@ def whole_part(name: str, split: RawSplit, head: pa.Table, columns: Columns, set
 
 
 def is_list(kind: pa.DataType) -> bool:
+    """Return whether cells of this type are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
-    """Which cells are empty; raises where that is not wanted, or where a cell is no text at all."""
+    """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
     if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
         raise DataError(
-            f"{split.source}: column {visible(column)} holds {text.type}, not text", "name the text column with --text"
+            f"{split.source}: column {visible(column)} has the type {text.type}, which is not text",
+            "name the text column with --text",
         )
     with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
     if with_nul.any():
         name = split.row_name(first + int(np.argmax(with_nul)))
         raise DataError(
-            f"{name}: {visible(column)} holds a NUL byte", "remove the byte: the file may be damaged or not be text"
+            f"{name}: {visible(column)} contains a NUL byte", "remove the byte: the file may be damaged, or not a text file"
         )
     empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
     if empty.any() and not keep_empty:
         rows = np.flatnonzero(empty)
-        names = [split.row_name(first + int(row)) for row in rows[:6]]  # to name a row may mean to read up to it
+        names = [split.row_name(first + int(row)) for row in rows[:6]]  # naming a row may mean reading up to it
         raise DataError(
             f"{names[0]}: {visible(column)} is empty" + also(names[1:], len(rows) - len(names)),
             "fill or remove the rows, or keep them with --empty keep",
@@ -117,6 +112,6 @@ def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_em
 
 
 def also(names: list[str], more: int) -> str:
-    """`; so are row 5, row 9 and 20 more`, or nothing."""
+    """Return `; so are row 5, row 9 and 20 more`, or nothing."""
     rest = f" and {more:,} more" if more else ""
     return f"; so are {', '.join(name.rpartition(', ')[2] for name in names)}{rest}" if names else ""

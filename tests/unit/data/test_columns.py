@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Known, find_columns, notes_on_columns, written_columns
+from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Known, find_columns, notes_on_columns, stored_columns
 from glassloop.errors import SettingsError
 from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
@@ -170,7 +170,7 @@ def test_the_column_of_several_labels_replaces_no_other(refused):
 def test_wide_and_strange_columns_are_noted():
     columns = Columns("text", None, ("label",))
     head = pa.table({"text": ["a"], "label": ["x"], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
-    assert written_columns(head, columns, pa.array([0])).column_names == ["text", "label"]
+    assert stored_columns(head, columns, pa.array([0])).column_names == ["text", "label"]
     (note,) = notes_on_columns(head, columns)
     assert note == "columns of a kind that datasets does not know are not kept: m (map<string, int64>)"
     assert notes_on_columns(head.select(["text", "label"]), columns) == []

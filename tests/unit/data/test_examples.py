@@ -9,27 +9,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import ClassLabel, DatasetDict, List, Value
+from given_split import GivenSplit
 
 from glassloop.data import cells as cells_module
 from glassloop.data import columns as columns_module
 from glassloop.data.columns import Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import LabelSet
-from glassloop.data.survey import RawSplit
 from glassloop.errors import SettingsError
 from glassloop.run_folder.record import Columns
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
-SAME_COLUMNS = "give every split the columns of the training rows (only test may come without labels)"
+SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
 FIX_ROW = "fix the row, or add the label to --labels"
 KEEP = "fill or remove the rows, or keep them with --empty keep"
 TRAIN = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(10)]
 
 
-def raw_split(name: str, rows: list[dict] | pa.Table, chunk: int = 3) -> RawSplit:
+def raw_split(name: str, rows: list[dict] | pa.Table, chunk: int = 3) -> GivenSplit:
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows)
     parts = [table.slice(start, chunk) for start in range(0, len(table), chunk)]
-    return RawSplit(lambda: iter(parts), lambda row: f"{name}.csv, row {row + 2:,}", f"{name}.csv")
+    return GivenSplit(f"{name}.csv", parts)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_split_that_is_there_is_not_cut(name, prepared):
 
 def test_too_few_rows_to_cut(prepared, refused):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on one side)"
+    problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
     remedy = "add rows, give a validation split, or use --validation_share 0 for none"
     with refused(problem, remedy):
         prepared(train=rows)
@@ -213,19 +213,19 @@ def test_rows_of_training_are_never_skipped(prepared, refused):
 
 def test_a_split_of_which_nothing_is_left(prepared, refused):
     held_out = [{"text": "new", "label": "c"}]
-    with refused("validation.csv: no row has one of the labels a, b", "fix the labels, or leave the split away"):
+    with refused("validation.csv: no row has one of the labels a, b", "fix the labels, or omit the split"):
         prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
 
 
-def test_more_values_than_are_reported_apart_are_never_guessed(prepared, refused, monkeypatch):
+def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]
     remedy = "name the right column with --label, or use --task regression for scores"
     for skip in ("refuse", "skip"):
-        with refused("validation.csv: the label column holds more than 5 different values", remedy):
+        with refused("validation.csv: the label column has more than 5 different values", remedy):
             prepared(train=single[:3], validation=single, settings={"unknown_labels": skip})
-    with refused("train.csv: the label column holds more than 5 different values", remedy):
+    with refused("train.csv: the label column has more than 5 different values", remedy):
         prepared(train=single, validation=single[:3], settings={"labels": ",".join(names)})
     several = [{"text": f"text {place}", "label": names[place:]} for place in range(8)]
     found = prepared(train=several, validation=several, settings={"labels": ",".join(names)})
@@ -347,7 +347,9 @@ def test_what_is_no_text(prepared, refused):
     remedy = "name the text column with --text"
     with refused('train.csv: column "id" holds int64, not text', remedy):
         prepared(train=[{"id": 1, "label": "a"}], settings={"text": "id"})
-    with refused('validation.csv, row 3: "text" holds a NUL byte', "remove the byte: the file may be damaged or not be text"):
+    with refused(
+        'validation.csv, row 3: "text" contains a NUL byte', "remove the byte: the file may be damaged, or not a text file"
+    ):
         prepared(train=TRAIN, validation=[TRAIN[0], {"text": "a\0b", "label": "a"}])
 
 

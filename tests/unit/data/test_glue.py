@@ -264,7 +264,7 @@ def test_broken_rows_of_qqp_are_left_out_and_told(chunk_rows, original, monkeypa
     folder = original(FILES["qqp"])
     found = load_examples("glue/qqp", data_dir=str(folder), split_seed=chunk_rows)
     check("qqp", found, SPLITS["qqp"])
-    assert "train.tsv: 1 broken rows of the original file are left out" in found.notes
+    assert "train.tsv: skipped 1 broken row of the original file" in found.notes
     train = folder / "QQP" / "train.tsv"
     train.write_text(train.read_text().replace("where ?", " "))
     remedy = "fill or remove the rows, or keep them with --empty keep"
@@ -304,8 +304,8 @@ def test_scores_that_are_none(original, refused):
 def test_files_that_are_not_there(task, wanted, original, tmp_path, refused):
     folder = original({name: content for name, content in FILES[task].items() if "test" not in name and "AX" not in name})
     own = glue_task(task).folder
-    problem = f"{folder}: holds no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
-    with refused(problem, f"name the folder that holds {own}/, or that folder itself, with --data_dir"):
+    problem = f"{folder}: there are no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
+    with refused(problem, f"give the folder that contains {own}/, or that folder itself, with --data_dir"):
         load_examples(f"glue/{task}", data_dir=str(folder))
 
 

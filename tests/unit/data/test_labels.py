@@ -7,7 +7,7 @@ import pytest
 
 from glassloop.data import cells as cells_module
 from glassloop.data.cells import LabelCells
-from glassloop.data.labels import LabelSet, label_column, no_labels, refuse_unknown, settle_labels
+from glassloop.data.labels import LabelSet, label_lookup, no_labels, refuse_unknown, scores_of, settle_labels
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 FIX_ROW = "fix the row, or add the label to --labels"
@@ -140,19 +140,19 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (
             [f"text {place}" for place in range(60)],
             {},
-            ", row 2: the label column holds 60 different values",
+            ", row 2: the label column has 60 different values",
             "name the right column with --label",
         ),
         (
             [f"{place:04}" for place in range(60)],
             {},
-            ", row 2: the label column holds 60 different values",
+            ", row 2: the label column has 60 different values",
             "name the right column with --label",
         ),
         (
             [f"{place}" for place in range(60)],
             {},
-            ", row 2: the label column holds 60 different values",
+            ", row 2: the label column has 60 different values",
             "name the right column with --label, or use --task regression for scores",
         ),
         (["a", "a", "a"], {}, ': all rows have the label "a"', "training needs at least two labels"),
@@ -262,11 +262,15 @@ def test_an_unknown_label_that_looks_like_a_known_one(refused):
         (["cat", "dog", None, "x", "cat"], SEVERAL, {"dog": 0, "cat": 1}, pa.array([[1], [0], None, None, [1]])),
     ],
 )
-def test_label_column_gives_numbers_and_null_where_there_is_none(cells, task, numbers, wanted):
+def test_labels_become_numbers_and_null_if_there_is_none(cells, task, numbers, wanted):
     found = cells_of(cells, 2)
     kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
     for rows in (slice(0, 5), slice(1, 4), slice(2, 2)):
-        assert label_column(found, rows, pa.array(cells[rows], kind), task, numbers).equals(wanted[rows])
+        if task == SCORE:
+            numbered = scores_of(pa.array(cells[rows], kind))
+        else:
+            numbered = label_lookup(found, task, numbers).take(pa.array(found.codes[rows]))
+        assert numbered.equals(wanted[rows])
 
 
 def test_rows_without_labels():
@@ -278,7 +282,7 @@ def test_rows_without_labels():
 def test_too_many_different_labels_are_refused(monkeypatch, refused):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     remedy = "name the right column with --label"
-    with refused("d.csv, row 2: the label column holds 5 different values", remedy):
+    with refused("d.csv, row 2: the label column has 5 different values", remedy):
         settle([*"abcdef"] * 9)
     assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
     assert settle(SCORES, task=SCORE) == (SCORE, None)

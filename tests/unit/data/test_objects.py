@@ -15,14 +15,14 @@ from datasets.arrow_writer import ArrowWriter
 
 from glassloop.data import objects
 from glassloop.data.columns import Known
-from glassloop.data.objects import hub_splits, object_tables
+from glassloop.data.objects import ObjectSplit, hub_splits
 
 ROWS = [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}, {"text": "e f", "label": "x"}]
 
 
 def rows_of(data: Any, label: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    _, tables = object_tables("train", data, label)
-    first, second = ([row for table in tables() for row in table.to_pylist()] for _ in range(2))
+    split = ObjectSplit("train", data, label)
+    first, second = ([row for table in split.tables() for row in table.to_pylist()] for _ in range(2))
     assert first == second  # as often as asked for
     return first
 
@@ -76,16 +76,16 @@ def test_missing_cells_of_a_frame_are_missing():
 )
 def test_frames_that_are_no_table(frame, problem):
     with pytest.raises(objects.DataError) as caught:
-        object_tables("train", frame)
+        ObjectSplit("train", frame)
     assert caught.value.problem.startswith(problem)
-    assert caught.value.remedy == "give every column one kind of value and a name of its own"
+    assert caught.value.remedy == "give every column one type of value and its own name"
 
 
 @pytest.mark.parametrize("data", [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})])
 def test_other_objects_are_refused(data, refused):
     remedy = "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
-    with refused(f"data of the kind {type(data).__name__} cannot be read", remedy):
-        object_tables("train", data)
+    with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
+        ObjectSplit("train", data)
 
 
 def test_rows_of_a_list_are_checked_like_those_of_a_file(refused):
@@ -114,7 +114,7 @@ def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
     data = class_labels(["z", "1", "a"], numbers, kind)
     assert [row["label"] for row in rows_of(data)] == wanted
     assert [row["label"] for row in rows_of(data.select(range(1, 4)))] == wanted[1:4]
-    assert object_tables("train", data)[0] == Known(label="label", label_names=("z", "1", "a"))
+    assert ObjectSplit("train", data).known == Known(label="label", label_names=("z", "1", "a"))
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
     ],
 )
 def test_which_names_are_known(others, wanted, known):
-    assert object_tables("train", class_labels(["b", "a"], [0, 1], **others), wanted)[0] == known
+    assert ObjectSplit("train", class_labels(["b", "a"], [0, 1], **others), wanted).known == known
 
 
 def test_the_only_column_of_names_is_the_label_unless_another_is_called_so():
     data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
-    assert object_tables("train", data)[0] == Known(label="tone", label_names=("b", "a"))
-    assert object_tables("train", data.add_column("label", [1, 2]))[0] == Known()
-    assert object_tables("train", ROWS)[0] == Known()
+    assert ObjectSplit("train", data).known == Known(label="tone", label_names=("b", "a"))
+    assert ObjectSplit("train", data.add_column("label", [1, 2])).known == Known()
+    assert ObjectSplit("train", ROWS).known == Known()
 
 
 # --- the hub -----------------------------------------------------------------------------------------------------
@@ -228,4 +228,4 @@ def test_a_data_set_is_read_as_its_user_formatted_it() -> None:
 
 def test_names_of_a_column_that_a_format_does_not_choose_are_not_used() -> None:
     data = class_labels(["b", "a"], [0, 1])
-    assert object_tables("train", data.with_format(columns=["text"]))[0] == Known()
+    assert ObjectSplit("train", data.with_format(columns=["text"])).known == Known()

@@ -84,7 +84,9 @@ def test_labels_of_a_kind_that_cannot_be_labels(cells: list, tmp_path: Path, ref
     table = pa.table({"text": TEXTS, "label": cells})
     pq.write_table(table, tmp_path / "d.parquet")
     kind = pq.read_schema(tmp_path / "d.parquet").field("label").type
-    with refused(f'd.parquet: column "label" holds {kind}, not labels', "name the label column with --label"):
+    with refused(
+        f'd.parquet: column "label" has the type {kind}, which cannot be a label', "name the label column with --label"
+    ):
         load_examples(tmp_path / "d.parquet")
 
 
@@ -94,7 +96,7 @@ def test_a_label_number_without_a_name_is_refused(number: int, refused) -> None:
     plain = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 5 + [0, number]})
     data = Dataset(plain.data, info=DatasetInfo(features=features))
     with refused(
-        f'train: column "label" holds label {number}, but only 2 labels have names',
+        f'train: column "label" contains label {number}, but only 2 labels have names',
         "give every number a name in the features, or cast the column to numbers",
     ):
         load_examples(data)
@@ -110,6 +112,6 @@ DAMAGES = {
 def test_a_damaged_saved_data_set_is_one_error(name: str, content: str, tmp_path: Path) -> None:
     Dataset.from_dict({"text": TEXTS, "label": LABELS}).save_to_disk(tmp_path / "saved")
     (tmp_path / "saved" / name).write_text(content)
-    with pytest.raises(DataError, match="not a readable saved data set: ") as raised:
+    with pytest.raises(DataError, match="the saved data set cannot be read: ") as raised:
         load_examples(tmp_path / "saved")
     assert raised.value.remedy == "save it again with save_to_disk"

@@ -31,7 +31,7 @@ SPLITS = {
     for split, size in SIZES.items()
 }
 WANTED = {split: [{**row, "label": "ab".index(row["label"])} for row in rows] for split, rows in SPLITS.items()}
-OTHERWISE = "name a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
+OTHERWISE = "give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
 @pytest.fixture(autouse=True)
@@ -362,7 +362,7 @@ def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
         prepare(*given)
 
     monkeypatch.setattr(sources, "prepare", change_and_prepare)
-    with refused("the data set gave other rows when it was read again", "give rows that stay the same"):
+    with refused("the data set gave different rows when it was read again", "give rows that stay the same"):
         load_examples(rows)
 
 
@@ -376,7 +376,7 @@ def test_a_fault_leaves_nothing_in_the_cache(fresh_cache):
 @pytest.mark.parametrize("target", ["nowhere.csv", "d.csv"], ids=["broken", "a loop"])
 def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
     (tmp_path / "d.csv").symlink_to(tmp_path / target)
-    with refused(f'"{tmp_path / "d.csv"}": is a link to nothing', OTHERWISE):
+    with refused(f'"{tmp_path / "d.csv"}": is a broken link', OTHERWISE):
         load_examples(tmp_path / "d.csv")
 
 
@@ -414,14 +414,14 @@ def test_names_that_are_neither_files_nor_hub_names(refused):
 @pytest.mark.parametrize("name", ["d.txt", "d.xlsx", "d.csv.gz", "d"])
 def test_files_of_other_kinds(name, write, refused):
     remedy = "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet"
-    with refused(f"{name}: files of this kind are not read", remedy):
+    with refused(f"{name}: this file format is not supported", remedy):
         load_examples(write(name, "text,label\n"))
 
 
 def test_folders_in_doubt(tmp_path, refused):
     folder = tmp_path / "d"
     folder.mkdir()
-    remedy = "name the files by split: train.csv, validation.csv, test.csv; or name one file instead of the folder"
+    remedy = "name the files by split: train.csv, validation.csv, test.csv; or give one file instead of the folder"
     with refused(f"{folder}: there is no file named train (found no data file)", remedy):
         load_examples(folder)
     for name in ("a.csv", "test.csv"):
@@ -435,12 +435,12 @@ def test_folders_in_doubt(tmp_path, refused):
         ("training.csv", "train", "train.csv, training.csv"),
     ]:
         (folder / other).touch()
-        with refused(f"{folder}: which file is the {split} split? found {found}", "keep one"):
+        with refused(f"{folder}: several files could be the {split} split: {found}", "keep one"):
             load_examples(folder)
         (folder / other).unlink()
     (folder / "dev.csv").touch()
     (folder / "validation.csv").touch()
-    with refused(f"{folder}: which file is the validation split? found dev.csv, validation.csv", "keep one"):
+    with refused(f"{folder}: several files could be the validation split: dev.csv, validation.csv", "keep one"):
         load_examples(folder)
 
 
@@ -449,7 +449,7 @@ def test_a_saved_folder_that_is_broken(tmp_path):
     next((tmp_path / "d").glob("*.arrow")).write_bytes(b"broken")
     with pytest.raises(DataError) as caught:
         load_examples(tmp_path / "d")
-    assert caught.value.problem.startswith(f"{tmp_path / 'd'}: not a readable saved data set: ")
+    assert caught.value.problem.startswith(f"{tmp_path / 'd'}: the saved data set cannot be read: ")
     assert caught.value.remedy == "save it again with save_to_disk"
 
 
@@ -459,7 +459,7 @@ def test_a_saved_folder_that_is_broken(tmp_path):
         ({}, "the data set has no splits", "give at least one split"),
         (
             {"train": 0, "dev": 0, "validation": 0},
-            "which one is the validation split? found train, dev, validation",
+            "several splits could be the validation split; found train, dev, validation",
             "name the splits train, validation and test",
         ),
         (
@@ -491,8 +491,8 @@ def test_files_without_rows(name, content, problem, write, refused):
 
 
 def test_rows_are_generated_for_the_quickstart_only(write, refused):
-    problem = "rows is given, but only the quickstart data are generated"
-    with refused(problem, "leave rows away", SettingsError):
+    problem = "rows is given, but only the quickstart data is generated"
+    with refused(problem, "omit rows", SettingsError):
         load_examples(write("d.csv", as_csv(SPLITS["train"])), rows=100)
 
 

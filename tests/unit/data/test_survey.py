@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from given_split import GivenSplit
 
-from glassloop.data.survey import Part, RawSplit, whole_part
+from glassloop.data.survey import Part, survey_split
 from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
 
@@ -13,8 +14,8 @@ COLUMNS = Columns("text", None, ("label",))
 
 def surveyed(rows: list[dict[str, str | None]], **settings: str) -> Part:
     table = pa.Table.from_pylist(rows)
-    split = RawSplit(lambda: iter([table.slice(0, 2), table.slice(2)]), lambda row: f"d.csv, row {row + 2}", "d.csv")
-    return whole_part("train", split, table, COLUMNS, DataSettings(**settings))
+    split = GivenSplit("d.csv", [table.slice(0, 2), table.slice(2)])
+    return survey_split("train", split, table, COLUMNS, DataSettings(**settings))
 
 
 ROWS = [{"text": "a", "label": "x"}, {"text": "", "label": "y"}, {"text": "a", "label": "x"}, {"text": " ", "label": None}]

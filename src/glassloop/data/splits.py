@@ -1,0 +1,64 @@
+"""Which rows become which split: those with a known label, and a validation split held out from the training rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from glassloop.data.cells import parts_of
+from glassloop.data.labels import LabelSet, refuse_other_kind, refuse_unknown
+from glassloop.data.survey import Part
+from glassloop.errors import DataError, listed
+from glassloop.settings import CLASSES, DataSettings
+
+
+def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
+    """Return the part without rows whose label is missing or unknown. Raise `DataError` for them unless `skip` is set."""
+    found = part.survey.found
+    if not found.labelled:
+        return part
+    if found.overflowed:
+        raise DataError(
+            f"{part.raw.source}: the label column has more than {len(found.cells):,} different values",
+            "name the right column with --label, or use --task regression for scores",
+        )
+    if not skip:
+        if None in found.cells:
+            raise DataError(f"{part.where(None)}: the label is missing", "give a label in every row, or remove the row")
+        refuse_unknown(found.values(), labels, part.where, holder)
+    refuse_other_kind(found.values(), labels, part.where, holder)
+    numbers = labels.numbers_of(found.values())
+    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    rows = np.array(known)[found.codes]
+    if not rows.any():
+        raise DataError(
+            f"{part.raw.source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or omit the split"
+        )
+    return replace(part, rows=rows)
+
+
+def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
+    train = parts["train"]
+    keys, codes = train.survey.keys, train.survey.found.codes
+    _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
+    strata = codes[firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        members = members[np.argsort(firsts[members])]  # in the order of the rows
+        size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
+        chosen[random.permutation(members)[:size]] = True
+    cut = chosen[groups]
+    if not cut.any() or cut.all():
+        raise DataError(
+            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
+            "add rows, give a validation split, or use --validation_share 0 for none",
+        )
+    how = "stratified, " if task == CLASSES else ""
+    notes.append(
+        f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how}split_seed {settings.split_seed})"
+    )
+    rest = {name: part for name, part in parts.items() if name != "train"}
+    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}

@@ -1,0 +1,56 @@
+"""Which rows become which split: unknown labels are refused or skipped, and validation is held out fairly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from given_split import GivenSplit
+
+from glassloop.data.labels import LabelSet
+from glassloop.data.splits import hold_out_validation, rows_with_known_labels
+from glassloop.data.survey import Part, survey_split
+from glassloop.run_folder.record import Columns
+from glassloop.settings import CLASSES, SCORE, DataSettings
+
+LABELS = LabelSet(("x", "y"))
+
+
+def part_of(texts: list[str], labels: list[str | None]) -> Part:
+    table = pa.table({"text": texts, "label": pa.array(labels, pa.string())})
+    return survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
+
+
+def test_rows_with_a_missing_or_unknown_label_are_refused_or_skipped(refused) -> None:
+    part = part_of(["a", "b", "c", "d"], ["x", None, "z", "y"])
+    assert rows_with_known_labels(part, LABELS, "the model", skip=True).rows.tolist() == [True, False, False, True]
+    with refused("d.csv, row 3: the label is missing", "give a label in every row, or remove the row"):
+        rows_with_known_labels(part, LABELS, "the model", skip=False)
+    with refused("d.csv: no row has one of the labels x, y", "fix the labels, or omit the split"):
+        rows_with_known_labels(part_of(["a"], ["z"]), LABELS, "the model", skip=True)
+
+
+def test_rows_without_any_label_are_left_alone() -> None:
+    part = part_of(["a", "b"], ["-1", "-1"])
+    assert rows_with_known_labels(part, LABELS, "the model", skip=False) is part
+
+
+@pytest.mark.parametrize("task", [CLASSES, SCORE])
+def test_validation_is_a_share_of_each_class_and_equal_texts_stay_together(task: str) -> None:
+    texts = [f"text {number % 80}" for number in range(120)]  # 40 texts are there twice
+    labels = ["x" if number % 80 < 60 else "y" for number in range(120)]
+    notes: list[str] = []
+    parts = hold_out_validation({"train": part_of(texts, labels)}, task, DataSettings(validation_share=0.25), notes)
+    train, validation = parts["train"], parts["validation"]
+    assert (train.rows ^ validation.rows).all(), "every row is in one of them"
+    assert not {*train.keys.tolist()} & {*validation.keys.tolist()}
+    assert len(np.unique(validation.keys)) == 20
+    if task == CLASSES:
+        assert len({text for text, cut, label in zip(texts, validation.rows, labels, strict=True) if cut and label == "y"}) == 5
+    assert len(notes) == 1
+
+
+def test_one_text_cannot_be_divided(refused) -> None:
+    problem = "d.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
+    with refused(problem, "add rows, give a validation split, or use --validation_share 0 for none"):
+        hold_out_validation({"train": part_of(["a"] * 9, ["x"] * 9)}, CLASSES, DataSettings(), [])
