@@ -345,7 +345,7 @@ def test_empty_texts_are_counted_on_the_side_of_the_cut_they_are_on(prepared):
 
 def test_what_is_no_text(prepared, refused):
     remedy = "name the text column with --text"
-    with refused('train.csv: column "id" holds int64, not text', remedy):
+    with refused('train.csv: column "id" has the type int64, which is not text', remedy):
         prepared(train=[{"id": 1, "label": "a"}], settings={"text": "id"})
     with refused(
         'validation.csv, row 3: "text" contains a NUL byte', "remove the byte: the file may be damaged, or not a text file"

@@ -18,7 +18,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import glassloop
-from glassloop.data import objects, sources
+from glassloop.data import file_source, objects, sources
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.errors import DataError, SettingsError
@@ -136,7 +136,7 @@ def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused):
     (folder / "train-1.csv").write_bytes(as_csv([{"text": "a", "tone": "b"}]))
     found = "text (string), label (string) and text (string), tone (string)"
     with refused(
-        f"train: the columns are not the same in all rows: {found}", "give all rows the same columns and kinds of values"
+        f"train: the columns are not the same in all rows: {found}", "give all rows the same columns and types of values"
     ):
         load_examples(folder)
 
@@ -339,14 +339,14 @@ CHANGED = "try again when nothing writes to it any more"
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_that_changes_while_it_is_read_is_refused(suffix, write, fresh_cache, monkeypatch, refused):
     path = write(f"d{suffix}", FORMATS[suffix](SPLITS["train"]))
-    read = sources.read_file
+    read = file_source.read_file
 
     def read_and_change(*given: Any) -> Any:
         path.write_bytes(FORMATS[suffix](SPLITS["train"][:-1]))
         return read(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sources, "read_file", read_and_change)
+        patched.setattr(file_source, "read_file", read_and_change)
         with refused(f'"{path}": changed while it was read', CHANGED):
             load_examples(path)
     assert list((fresh_cache / "data").iterdir()) == []
