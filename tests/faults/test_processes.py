@@ -60,6 +60,7 @@ def goes_on(runs: Any, run: Path, reference: Path) -> None:
     same_end(reference, run)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(("target", "call"), [(STEP, 8), (EVALUATION, 2)], ids=["step", "evaluation"])
 def test_48_one_process_is_killed(runs: Any, reference: Path, target: str, call: int, rank: int) -> None:
@@ -79,6 +80,7 @@ def test_48_the_writing_process_is_killed_in_a_save(runs: Any, reference: Path) 
     goes_on(runs, run, reference)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("action", "code", "text"), [("bug", 1, "ZeroDivisionError"), ("nospace", 6, "No space left on device")]
 )
@@ -107,6 +109,7 @@ def test_49_what_all_processes_find_is_told_once(runs: Any, tmp_path: Path) -> N
     assert (ended[0].err + ended[1].err).count("-7") == 1, ended[1].err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_50_a_signal_to_one_process_stops_all_at_one_step(runs: Any, reference: Path, rank: int) -> None:
     run = runs.new()
@@ -177,6 +180,7 @@ def launched(runs: Any, *arguments: str, hooks: Any = ()) -> subprocess.Popen[st
     )  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     run = runs.new()

@@ -133,6 +133,7 @@ def test_two_starts_at_once_into_one_folder(runs: Any) -> None:
 # 4: the end of a run
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [TERM, INT, HUP])
 @pytest.mark.parametrize("target", [EVALUATION, MODEL, PREDICTIONS], ids=["evaluation", "model", "predictions"])
 def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, target: str) -> None:
