@@ -98,9 +98,9 @@ def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
         return
     remedy = f"use one of {listed((LOSS, *measures.keys))}"
     if name == "f1" and "f1_macro" in measures.keys:
-        remedy = "name the class whose F1 counts with positive_label, or use f1_macro"
+        remedy = "set positive_label to the class whose F1 counts, or use f1_macro"
     raise SettingsError(
-        f"metric_for_best_model is {visible(wanted)}, but an evaluation gives {listed((LOSS, *measures.keys))}", remedy
+        f"metric_for_best_model is {visible(wanted)}, but an evaluation computes {listed((LOSS, *measures.keys))}", remedy
     )
 
 

@@ -353,11 +353,11 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, in_parallel: Ca
 
 def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
     """safetensors reports a full disk with an error of its own."""
-    from glassloop.engine.checkpoint_folder import Shelf
+    from glassloop.engine.checkpoint_folder import CheckpointFolder
     from glassloop.engine.saver import Saver
     from glassloop.errors import ResourceError
 
-    saver = Saver(Shelf(runs.folder, print), None, lambda folder, weights: None)
+    saver = Saver(CheckpointFolder(runs.folder, print), None, lambda folder, weights: None)
     saver.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     with pytest.raises(ResourceError, match=r"No space left on device.*bytes needed"):
         saver.wait()
@@ -628,7 +628,7 @@ def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
     best = json.loads((run / "run.json").read_text())["best_step"]
     assert best < 15
     assert sorted(path.name for path in checkpoints(run)) == [f"step-{best:08d}", "step-00000016"]
-    hook = Hook("glassloop.engine.checkpoint_folder:Shelf.rotate", best + 2, KILL)
+    hook = Hook("glassloop.engine.checkpoint_folder:CheckpointFolder.rotate", best + 2, KILL)
     half = killed(runs, hook, **settings)
     kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]
     assert best in kept

@@ -221,14 +221,14 @@ def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
 
     trainer = glassloop.Trainer(**parts)
     trainer.callbacks.append(Theirs())
-    with pytest.raises(SettingsError, match="Theirs listens to on_train_begin"):
+    with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
         trainer.train()
 
 
 def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
     optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
     trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
-    with says("the optimizer holds no parameter of the model", "make it over model.parameters() of this model"):
+    with says("the optimizer does not hold any parameter of the model", "make it over model.parameters() of this model"):
         trainer.train()
 
 

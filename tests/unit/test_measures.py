@@ -155,8 +155,8 @@ def test_metrics_that_can_decide(wanted: Any) -> None:
 def test_f1_needs_a_class_before_it_can_decide() -> None:
     with pytest.raises(SettingsError) as caught:
         refuse_unknown_metric("f1", MACRO)
-    assert caught.value.problem == 'metric_for_best_model is "f1", but an evaluation gives loss, accuracy, f1_macro'
-    assert caught.value.remedy == "name the class whose F1 counts with positive_label, or use f1_macro"
+    assert caught.value.problem == 'metric_for_best_model is "f1", but an evaluation computes loss, accuracy, f1_macro'
+    assert caught.value.remedy == "set positive_label to the class whose F1 counts, or use f1_macro"
     with pytest.raises(SettingsError) as caught:
         refuse_unknown_metric("eval_auc", MACRO)
     assert caught.value.remedy == "use one of loss, accuracy, f1_macro"

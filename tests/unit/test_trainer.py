@@ -109,7 +109,7 @@ def test_no_data_set(says, trainer_of) -> None:
         trainer_of(train_dataset=None).train()
     with says("there is no eval_dataset", "give one to the Trainer"):
         trainer_of(eval_dataset=None).evaluate()
-    with says("eval_strategy is epoch, but there is no eval_dataset", "give one"):
+    with says("eval_strategy is epoch, but there is no eval_dataset", "pass an eval_dataset"):
         trainer_of(eval_dataset=None, eval_strategy="epoch").train()
     with pytest.raises(SettingsError, match="there is no"):
         trainer_of().predict(None)
@@ -177,7 +177,7 @@ def test_labels_that_are_fractions(says, trainer_of, few) -> None:
 
 
 def test_no_whole_batch(says, trainer_of) -> None:
-    with says("dataloader_drop_last leaves no batch at all", "use a smaller batch size"):
+    with says("dataloader_drop_last leaves no batches", "use a smaller batch size"):
         trainer_of(per_device_train_batch_size=30, dataloader_drop_last=True).train()
 
 
@@ -621,7 +621,7 @@ def test_a_best_metric_that_does_not_exist(trainer_of) -> None:
     with pytest.raises(SettingsError) as caught:
         trainer_of(eval_strategy="epoch", metric_for_best_model="f2").train()
     assert caught.value.problem.startswith(
-        "metric_for_best_model is eval_f2, but an evaluation gives eval_loss, eval_accuracy,"
+        "metric_for_best_model is eval_f2, but an evaluation computes eval_loss, eval_accuracy,"
     )
 
 
@@ -656,10 +656,10 @@ def test_class_weights(trainer_of, few, balanced: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        ("1,2,3", "class_weights has 3 numbers for 2 labels", "give one a label, 0 or more"),
-        ("1,-2", "class_weights has 2 numbers for 2 labels", "give one a label, 0 or more"),
-        ("1,nan", "class_weights has 2 numbers for 2 labels", "give one a label, 0 or more"),
-        ("even", 'class_weights is "even"', "write balanced, or numbers: 1,2.5"),
+        ("1,2,3", "class_weights has 3 numbers for 2 labels", "give one number per label, 0 or more"),
+        ("1,-2", "class_weights has 2 numbers for 2 labels", "give one number per label, 0 or more"),
+        ("1,nan", "class_weights has 2 numbers for 2 labels", "give one number per label, 0 or more"),
+        ("even", 'class_weights is "even"', "use balanced, or numbers such as 1,2.5"),
     ],
 )
 def test_class_weights_that_cannot_be_meant(says, trainer_of, text: str, problem: str, remedy: str) -> None:
@@ -668,7 +668,7 @@ def test_class_weights_that_cannot_be_meant(says, trainer_of, text: str, problem
 
 
 def test_balanced_weights_need_training_rows(says, trainer_of) -> None:
-    with says("class_weights is balanced, but there are no training rows with labels", "give numbers"):
+    with says("class_weights is balanced, but there are no training rows with labels", "use numbers"):
         trainer_of(class_weights="balanced", train_dataset=None).evaluate()
 
 
@@ -681,7 +681,7 @@ def test_label_smoothing_is_torchs(trainer_of) -> None:
 def test_neither_has_a_meaning_for_scores(says, trainer_of, few) -> None:
     rows = labelled(few["validation"], [0.5, 1.5, -1.0, 2.0])
     for settings in ({"class_weights": "1"}, {"label_smoothing_factor": 0.1}):
-        with says("class_weights and label_smoothing_factor have no meaning for scores", "leave them away"):
+        with says("class_weights and label_smoothing_factor do not apply to regression", "omit them"):
             trainer_of(model=tiny_model(num_labels=1), train_dataset=rows, **settings).train()
 
 
@@ -856,7 +856,7 @@ def test_fp16_that_overflows_in_every_step_is_a_divergence(trainer_of) -> None:
 
     backend = PlainBackend("cpu", "fp16")
     trainer = trainer_of(backend=backend, loss=huge, max_steps=40, logging_steps=5)
-    with pytest.raises(DivergedError, match="for 20 steps the gradient overflowed or was zero") as caught:
+    with pytest.raises(DivergedError, match="the gradient overflowed or was zero for 20 steps") as caught:
         trainer.train()
     assert caught.value.exit_code == 5
     assert trainer.state.step == 20
@@ -895,7 +895,7 @@ def test_a_schedule_that_wants_a_metric(says, trainer_of) -> None:
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    with says("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule"):
+    with says("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule"):
         trainer_of(model=model, optimizers=(optimizer, scheduler)).train()
 
 

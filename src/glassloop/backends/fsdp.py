@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
+from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.errors import SettingsError, counted
 from glassloop.models.interfaces import Model
 
@@ -122,11 +122,11 @@ class FSDPBackend(AccelerateBackend):
     @torch.no_grad()
     def sync_from_model(self) -> None:
         """Take over the weights of the whole model and their optimizer state, which were just loaded."""
-        if self.split is None:
+        if self.split is None or self.optimizer is None:
             return
         for mine, part in zip(tensors_of(self.whole), tensors_of(self.split), strict=True):
             copy_share(mine, part)
-        inner = optimizer_of(self.optimizer)
+        inner = unwrap_optimizer(self.optimizer)
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             for key, value in inner.state.pop(mine, {}).items():
                 where = part.device if inner.defaults.get("fused") else value.device  # where AdamW wants its step counter
@@ -135,7 +135,7 @@ class FSDPBackend(AccelerateBackend):
 
     def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState:
         """Return the whole optimizer state in the main process, and nothing in the others."""
-        state, found = optimizer_of(optimizer).state, dict[torch.nn.Parameter, Tensors]()
+        state, found = unwrap_optimizer(optimizer).state, dict[torch.nn.Parameter, Tensors]()
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             whole = {key: self.gathered(torch.as_tensor(value)).cpu() for key, value in state.get(part, {}).items()}
             if self.processes.is_main and whole:

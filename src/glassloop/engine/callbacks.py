@@ -1,57 +1,93 @@
-"""What watches a run: the events a callback may listen to. A callback changes nothing; it may set `state.stop_reason`."""
+"""Callbacks: what a run calls at each of its events. A callback observes; it may set `state.stop_reason` to stop the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from glassloop.data.batches import Batch
 from glassloop.engine.state import State
 from glassloop.errors import SettingsError, listed
 
 
 class Callback:
-    """Listens to a run. Every method may be left as it is.
+    """The base class of callbacks; override the events you need.
 
-    `reads_weights`: whether it may look at the model's weights. One that never does may say so: weights that are trained
-    outside of the model are then not copied into it after every step.
+    Attributes:
+        reads_weights: Whether the callback may read the model's weights. Set it to False if it never does: a backend that
+            stores weights elsewhere during training then need not copy them into the model after every step.
     """
 
     reads_weights = True
 
     def on_fit_start(self, state: State) -> None:
-        """Before the first step."""
+        """Act before the first step.
 
-    def on_step(self, state: State, batches: list[Any]) -> None:
-        """After every step. Asking the device for a number here makes every step wait."""
+        Args:
+            state: Where training stands.
+        """
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        """Act after every step. Reading a number from the device here makes every step wait for it.
+
+        Args:
+            state: Where training stands.
+            batches: The batches of the step.
+        """
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
-        """Loss and gradient norm of each step since the last log have been read."""
+        """Act when losses were read.
+
+        Args:
+            state: Where training stands.
+            figures: Loss and gradient norm of each step since the last log.
+        """
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """After an evaluation."""
+        """Act after an evaluation.
+
+        Args:
+            state: Where training stands.
+            metrics: The metrics by name.
+        """
 
     def on_save(self, state: State) -> None:
-        """After a checkpoint was written."""
+        """Act after a checkpoint was handed to the thread that writes it.
+
+        Args:
+            state: Where training stands.
+        """
 
     def on_epoch_end(self, state: State) -> None:
-        """After an epoch's last step."""
+        """Act after the last step of an epoch.
+
+        Args:
+            state: Where training stands.
+        """
 
     def on_fit_end(self, state: State) -> None:
-        """After the last step."""
+        """Act after the last step.
+
+        Args:
+            state: Where training stands.
+        """
 
 
 EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
 def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> list[Callback]:
-    """The callbacks, each with all events. Methods for events that do not exist here are an error: they would never run."""
+    """Return the callbacks, classes among them as instances.
+
+    Raises `SettingsError` if one lacks an event, or has a method for an event that Glassloop does not have: it would never
+    be called.
+    """
     ready = []
     for given in callbacks or []:
         callback = given() if isinstance(given, type) else given
-        strange = [name for name in dir(callback) if name.startswith("on_") and name not in EVENTS]
-        if strange:
+        unknown = [name for name in dir(callback) if name.startswith("on_") and name not in EVENTS]
+        if unknown:
             raise SettingsError(
-                f"{type(callback).__name__} listens to {listed(strange)}, which no run of Glassloop tells",
+                f"{type(callback).__name__} has {listed(unknown)}, which is not a Glassloop event",
                 f"the events are {listed(EVENTS)}; make it a subclass of glassloop.Callback",
             )
         if missing := [name for name in EVENTS if not hasattr(callback, name)]:

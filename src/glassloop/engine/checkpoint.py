@@ -1,26 +1,25 @@
-"""Checkpoints: everything a run needs to resume as if it had never stopped, written whole or not at all.
+"""One checkpoint on disk: everything a run needs to resume as if it had never stopped, written completely or not at all.
 
-A checkpoint is a folder `step-00000500`: `model/` as any Hugging Face user expects it, `weights.safetensors` where the weights
-have other names in training (an adapter), `optimizer.safetensors`, the random state of every process, `state.json`, and last of
-all `manifest.json` with the size and SHA-256 of each file.
+A checkpoint is a folder such as `step-00000500`. It holds `model/` as any Hugging Face user expects it, `weights.safetensors`
+if the weights have other names in training (an adapter), `optimizer.safetensors`, the random state of every process,
+`state.json`, and `manifest.json` with the size and SHA-256 of each file, which is written last.
 """
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from glassloop.engine.identity import differences
+from glassloop.engine.identity import Identity, differences
 from glassloop.engine.interfaces import Tensors
+from glassloop.engine.snapshot import OTHER_MODEL, PlainValues, Snapshot
 from glassloop.errors import ModelError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
@@ -31,108 +30,43 @@ WEIGHTS_NAME = "model.safetensors"
 OTHER_CHECKPOINT = "resume from another checkpoint"
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A run between two steps, copied off the device, so that training can go on while it is written."""
+class FileSum(TypedDict):
+    """Size and SHA-256 of a file."""
 
-    model: Tensors
-    optimizer: Tensors
-    best: Tensors
-    randoms: list[Tensors]  # of each process
-    rows: torch.Tensor  # a hash of each training row
-    plain: dict[str, Any]  # state, schedule, scaler, optimizer settings, random states: what JSON can hold
-    identity: dict[str, Any]  # what must be the same when the run goes on
-
-    @property
-    def step(self) -> int:
-        return int(self.plain["state"]["step"])
-
-    @property
-    def num_bytes(self) -> int:
-        tensors = [*self.model.values(), *self.optimizer.values(), *self.best.values(), self.rows]
-        return sum(tensor.nbytes for tensor in tensors)
+    size: int
+    sha256: str
 
 
-def kinds_of(tensors: Tensors) -> dict[str, str]:
-    """Shape and kind of each tensor."""
+class Manifest(TypedDict):
+    """What manifest.json holds: which files belong to a checkpoint, and what must not change when the run is resumed."""
+
+    format: int
+    step: int
+    identity: Identity
+    files: dict[str, FileSum]
+    state: NotRequired[dict[str, Any]]  # of a final model
+    metrics: NotRequired[dict[str, float]]  # of a final model
+
+
+def shapes_of(tensors: Tensors) -> dict[str, str]:
+    """Return shape and type of each tensor."""
     return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
 
 
-def optimizer_of(optimizer: Any) -> Any:
-    """The torch optimizer behind Accelerate's."""
-    return getattr(optimizer, "optimizer", optimizer)
-
-
-def optimizer_tensors(model: torch.nn.Module, optimizer: Any, kept: Any = None) -> tuple[Tensors, dict[str, Any]]:
-    """The optimizer's state (or what was `kept` of it) by the names of the parameters, and its plain settings."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    inner = optimizer_of(optimizer)
-    if kept is None:
-        kept = inner.torch_state() if hasattr(inner, "torch_state") else inner.state
-    tensors = {}
-    for parameter, values in kept.items():
-        for key, value in values.items():
-            tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
-    return tensors, {"groups": groups}
-
-
-def restore_optimizer(model: torch.nn.Module, optimizer: Any, tensors: Tensors, plain: dict[str, Any]) -> None:
-    """Put back what `optimizer_tensors` took."""
-    inner, parameters = optimizer_of(optimizer), dict(model.named_parameters())
-    inner.state.clear()
-    for name, value in tensors.items():
-        key, _, parameter_name = name.partition("/")
-        if parameter_name not in parameters:
-            raise ModelError(
-                f"optimizer.safetensors: {name} belongs to no parameter of the model", "the checkpoint is of another model"
-            )
-        parameter = parameters[parameter_name]
-        if value.dim() and value.shape != parameter.shape:
-            raise ModelError(
-                f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", "the checkpoint is of another model"
-            )
-        where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
-        inner.state[parameter][key] = value.to(where)
-    if hasattr(inner, "load_torch_state"):
-        inner.load_torch_state()
-    for group, stored in zip(inner.param_groups, plain["groups"], strict=True):
-        group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
-
-
-def random_tensors(device: torch.device) -> tuple[Tensors, list[Any]]:
-    """The random states of this process: torch's as tensors, Python's and NumPy's as plain numbers."""
-    tensors = {"torch": torch.get_rng_state()}
-    if device.type == "cuda":
-        tensors["cuda"] = torch.cuda.get_rng_state(device)
-    kind, numpy_keys, *rest = np.random.get_state()
-    return tensors, [random.getstate(), [kind, np.asarray(numpy_keys).tolist(), *rest]]
-
-
-def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> None:
-    torch.set_rng_state(tensors["torch"])
-    if "cuda" in tensors and device.type == "cuda":
-        torch.cuda.set_rng_state(tensors["cuda"], device)
-    version, values, gauss = plain[0]
-    random.setstate((version, tuple(values), gauss))
-    kind, numpy_keys, *rest = plain[1]
-    np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
-
-
 def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
-    """Write a snapshot to `path`: its files, then the manifest, then the name."""
+    """Write a snapshot under a temporary name: its files, then the manifest. Then give it the name `path`."""
     with replacing_dir(path, replace=True) as writing:
-        save_model(writing / "model", dict(snapshot.model))  # save_pretrained empties the dict it is given
+        save_model(writing / "model", dict(snapshot.model))  # save_pretrained empties this dict
         fault_point("write", writing / "model")
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
         tensors |= {f"random-{rank}": state for rank, state in enumerate(snapshot.randoms)}
         tensors |= {"best": snapshot.best} if snapshot.best else {}
-        if names_in(writing / "model" / WEIGHTS_NAME) != {*snapshot.model}:  # saved in another form: an adapter is merged
+        if names_in(writing / "model" / WEIGHTS_NAME) != {*snapshot.model}:  # not saved as it is trained: an adapter is merged
             tensors["weights"] = snapshot.model
         for name, content in tensors.items():
             save_file(content, writing / f"{name}.safetensors")
             fault_point("write", writing / name)
-        plain = {**snapshot.plain, "tensors": {name: kinds_of(content) for name, content in tensors.items()}}
+        plain = {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}}
         (writing / "state.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / "state.json")
         files = sums_of(writing)
@@ -142,12 +76,12 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
 
 
 def names_in(path: Path) -> set[str]:
-    """The names of the tensors in a safetensors file."""
+    """Return the names of the tensors in a safetensors file."""
     with safe_open(path, framework="pt") as opened:
         return {*opened.keys()}
 
 
-def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
+def sums_of(folder: Path) -> dict[str, FileSum]:
     """Return the size and SHA-256 of every file below a folder."""
     return {
         str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
@@ -158,37 +92,38 @@ def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk whose files are as its manifest says."""
+    """A checkpoint on disk whose files agree with its manifest."""
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
 
     @property
-    def plain(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
+    def plain(self) -> PlainValues:
+        """Return the content of state.json."""
+        found: PlainValues = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
         return found
 
     def tensors(self, name: str) -> Tensors:
-        """The tensors of a file, which are those that were written; none where there was nothing to write."""
-        path = self.path / f"{name}.safetensors"
-        if name not in self.plain["tensors"]:
+        """Return the tensors of a file, none if nothing was written; raise `ModelError` if they are not those that were."""
+        path, written = self.path / f"{name}.safetensors", self.plain.get("tensors", {})
+        if name not in written:
             return {}
         try:
             found = load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: not readable: {error}", OTHER_CHECKPOINT) from error
-        then, now = self.plain["tensors"][name], kinds_of(found)
+            raise ModelError(f"{path}: cannot be read: {error}", OTHER_CHECKPOINT) from error
+        then, now = written[name], shapes_of(found)
         for tensor in (key for key in {**then, **now} if then.get(key) != now.get(key)):
-            problem = f"{path}: the tensor {tensor} is {now.get(tensor, 'missing')}, but was {then.get(tensor, 'not there')}"
+            problem = f"{path}: the tensor {tensor} is {now.get(tensor, 'missing')}, but was {then.get(tensor, 'missing')}"
             raise ModelError(problem, OTHER_CHECKPOINT)
         return found
 
     def weights(self) -> Tensors:
-        """The weights under the names of training: those of `model/`, unless it was saved in another form."""
+        """Return the weights under the names they have in training: those of `model/`, unless it was saved in another form."""
         try:
             return self.tensors("weights") or load_file(self.path / "model" / WEIGHTS_NAME)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{self.path}/model: not readable: {error}", OTHER_CHECKPOINT) from error
+            raise ModelError(f"{self.path}/model: cannot be read: {error}", OTHER_CHECKPOINT) from error
 
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
@@ -213,52 +148,51 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
     return Checkpoint(path, manifest)
 
 
-def read_manifest(path: Path, name: str = MANIFEST) -> dict[str, Any]:
+def read_manifest(path: Path, name: str = MANIFEST) -> Manifest:
     """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
     try:
-        manifest: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
-        version = manifest["format"]
-        if type(version) is int and version > FORMAT:  # before its sum, which a newer format may compute differently
+        content = json.loads((path / name).read_text(encoding="utf-8"))
+        version = content["format"]
+        if type(version) is int and version > FORMAT:  # first: a newer format may compute the checksum differently
             raise ModelError(
-                f"checkpoint {path}: written in format {version} by a newer version of Glassloop; this one reads {FORMAT}",
+                f"checkpoint {path}: written in format {version} by a newer version of Glassloop; this version reads {FORMAT}",
                 "update Glassloop",
             )
-        if version != FORMAT or sealed(manifest) != manifest:
-            raise ValueError("the sum of its content is wrong")
+        if version != FORMAT or sealed(content) != content:
+            raise ValueError("wrong checksum")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"checkpoint {path}: {name} is missing or damaged", OTHER_CHECKPOINT) from error
+    manifest: Manifest = content
     return manifest
 
 
 def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:
-    """Raise with the first tensor that is missing, added, or of another shape or kind."""
+    """Raise `ModelError` with the first tensor that is missing, unknown, or of another shape or type."""
     for name in expected:
         if name not in found:
-            raise ModelError(f"{where}: the tensor {name} is missing", "the checkpoint is of another model")
+            raise ModelError(f"{where}: the tensor {name} is missing", OTHER_MODEL)
         if found[name].shape != expected[name].shape or found[name].dtype != expected[name].dtype:
             is_now = f"{tuple(found[name].shape)} {found[name].dtype}"
             raise ModelError(
                 f"{where}: the tensor {name} is {is_now}, not {tuple(expected[name].shape)} {expected[name].dtype}",
-                "the checkpoint is of another model",
+                OTHER_MODEL,
             )
     if added := [name for name in found if name not in expected]:
-        raise ModelError(
-            f"{where}: the tensor {added[0]} belongs to no part of the model", "the checkpoint is of another model"
-        )
+        raise ModelError(f"{where}: the tensor {added[0]} does not belong to the model", OTHER_MODEL)
 
 
-def refuse_other_identity(stored: dict[str, Any], now: dict[str, Any], stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
-    """Raise where settings or data that change the numbers are not those of the checkpoint, with both side by side."""
+def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
+    """Raise `ModelError` with both values if settings or data that change the numbers differ from those of the checkpoint."""
     if changed := differences(stored, now):
         raise ModelError(
-            "the run was started with other settings: " + "; ".join(changed), "give the settings it was started with"
+            "the run was started with different settings: " + "; ".join(changed), "use the settings it was started with"
         )
     if not torch.equal(stored_rows, rows):
-        raise ModelError(f"the training data have changed: {row_changes(stored_rows, rows)}", "put the data back as they were")
+        raise ModelError(f"the training data have changed: {row_changes(stored_rows, rows)}", "restore the original data")
 
 
 def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
-    """What happened to the rows, from their hashes."""
+    """Return what happened to the rows, from their hashes."""
     if len(before) != len(after):
         difference = len(after) - len(before)
         return f"{len(before):,} rows then, {len(after):,} now ({abs(difference):,} {'added' if difference > 0 else 'removed'})"

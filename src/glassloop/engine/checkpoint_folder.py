@@ -1,4 +1,4 @@
-"""The checkpoints of one run: which are intact, which is the newest, which make room, and what is moved aside."""
+"""All checkpoints of a run: find the newest intact one, write new ones, and remove old ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from glassloop.engine.checkpoint import Checkpoint, Snapshot, open_checkpoint, write_checkpoint
+from glassloop.engine.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
 from glassloop.engine.interfaces import Tensors
+from glassloop.engine.snapshot import Snapshot
 from glassloop.errors import ModelError, counted
 from glassloop.files import fault_point, set_aside
 from glassloop.run_folder.layout import checkpoint_name, checkpoints_in
@@ -16,10 +17,10 @@ from glassloop.run_folder.layout import checkpoint_name, checkpoints_in
 RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
 
 
-class Shelf:
-    """The checkpoints below one folder. Nothing that cannot be read is ever overwritten, counted or removed.
+class CheckpointFolder:
+    """The checkpoints in one folder. Damaged ones are never overwritten, counted or removed.
 
-    What this process wrote or opened is known to be intact; anything else is verified once, when it first matters.
+    Checkpoints that this process wrote or opened are known to be intact. Others are verified once, when they are needed.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
@@ -34,19 +35,18 @@ class Shelf:
         return found
 
     def is_intact(self, path: Path) -> bool:
-        """Whether all files of a checkpoint are as they were written."""
+        """Return whether all files of a checkpoint are as they were written."""
         if path not in self.verified:
             try:
                 self.open(path)
             except ModelError as error:
-                self.say(f"kept, but not counted: {error.problem}")
+                self.say(f"kept but not counted: {error.problem}")
         return self.verified[path]
 
     def newest(self, skipped: Iterable[str] = ()) -> Checkpoint | None:
-        """Return the intact checkpoint of the highest step and report those that were skipped; None if there are none.
+        """Return the intact checkpoint with the highest step, and report skipped ones; None if there are no checkpoints.
 
-        Raises `ModelError` with the reason for each if there are checkpoints and none can be used. `skipped` are the
-        reasons why others than these cannot be used.
+        `skipped` names what the caller has skipped before. Raises `ModelError` with all reasons if nothing can be used.
         """
         reasons = [*skipped]
         for path in checkpoints_in(self.folder):
@@ -59,12 +59,12 @@ class Shelf:
                 self.say(f"skipped: {reason}")
             return found
         if reasons:
-            number = counted(len(reasons), "checkpoint is there and it cannot", "checkpoints are there and none can")
+            number = counted(len(reasons), "checkpoint, which cannot", "checkpoints, none of which can")
             raise ModelError(f"{self.folder}: {number} be used: {'; '.join(reasons)}", RESTART)
         return None
 
     def write(self, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
-        """Write a snapshot. An intact checkpoint of the same step is replaced, anything else of that name moved aside."""
+        """Write a snapshot. Replace an intact checkpoint of the same step; move a damaged one aside."""
         path = self.folder / checkpoint_name(snapshot.step)
         if os.path.lexists(path) and not self.is_intact(path):
             self.set_aside(path)
@@ -74,9 +74,9 @@ class Shelf:
         return path
 
     def rotate(self, written: Path, keep: int | None, best_step: int | None) -> None:
-        """Remove intact checkpoints older than `written` until `keep` are left with it; never that of the best evaluation.
+        """Remove old intact checkpoints until `keep` are left, counting `written`; never that of the best evaluation.
 
-        Checkpoints of later steps, which are there after a resume from an earlier one, wait until training has passed them.
+        Checkpoints of later steps, which exist after a resume from an earlier one, stay until training has passed them.
         """
         if keep is None:
             return
@@ -84,13 +84,13 @@ class Shelf:
         older = [path for path in checkpoints_in(self.folder) if path.name < written.name and self.is_intact(path)]
         for path in older[max(keep - 1, 0) :]:
             if path != best:
-                doomed = path.with_name(f".{path.name}.old")
-                path.rename(doomed)  # in one go: a half-removed checkpoint never has a good name
+                renamed = path.with_name(f".{path.name}.old")
+                path.rename(renamed)  # at once: a checkpoint that is partly removed never has its final name
                 fault_point("rename", path)
-                shutil.rmtree(doomed, ignore_errors=True)
+                shutil.rmtree(renamed, ignore_errors=True)
 
     def restart(self) -> None:
-        """Move all checkpoints aside, so that a run can start again."""
+        """Move all checkpoints aside, so that a run can start from step 0."""
         if self.folder.is_dir() and any(self.folder.iterdir()):
             self.set_aside(self.folder)
             self.verified.clear()

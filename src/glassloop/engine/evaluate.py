@@ -1,27 +1,35 @@
-"""One pass over a split: the logits of every example once, in their own order, and what they cost."""
+"""One pass over a split: the logits of every example once, in the order of the data, and their mean loss."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
 
+from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
 from glassloop.run_folder.record import TIMINGS
 
-READ_BATCHES = 16  # logits are read from the device so many batches at a time
+READ_BATCHES = 16  # batches whose logits are copied from the device at once
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """A pass over a split was asked to stop before its end."""
+    """A signal ended a pass over a split before its last batch."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Logits and labels of a split in the order of its rows, the mean loss, and the metrics."""
+    """The result of one pass over a split.
+
+    Attributes:
+        logits: The logits of each row, in the order of the data.
+        labels: The labels of each row; None if there are none.
+        loss: The mean loss of the rows; None without labels or without a loss function.
+        seconds: How long the pass took.
+        metrics: The metrics by name.
+    """
 
     logits: np.ndarray
     labels: np.ndarray | None
@@ -31,23 +39,35 @@ class Evaluation:
 
 
 def run_over(
-    model: Any,
-    batches: Any,
-    backend: Any,
-    loss_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    model: torch.nn.Module,
+    batches: RowBatches,
+    backend: EvaluationBackend,
+    loss_sum: LossSum | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
-    """The model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
+    """Run a model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
 
-    Only the logits of each batch are kept, so memory grows with the rows by a few bytes a class.
-    Raises `Interrupted` when `should_stop` says so.
+    Only logits are kept, so memory grows by a few bytes per row and class.
+
+    Args:
+        model: The model. It returns an object with `logits`.
+        batches: The batches of the split.
+        backend: The device and precision to use, and the processes that share the batches.
+        loss_sum: A function of logits and labels that returns the sum of the rows' losses.
+        should_stop: Called after each batch; True ends the pass.
+
+    Returns:
+        Logits, labels and loss, without metrics.
+
+    Raises:
+        Interrupted: `should_stop` returned True.
     """
     began = time.perf_counter()
     was_training = model.training
     model.eval()
     numbers, labels, cost = [], [], torch.zeros((), device=backend.device)
     logits: list[np.ndarray] = []
-    waiting: list[torch.Tensor] = []  # logits on the device: reading them one by one would wait for each batch
+    waiting: list[torch.Tensor] = []  # logits on the device: copying them one by one would wait for each batch
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):

@@ -1,4 +1,4 @@
-"""What a training is, in values short enough to write down and compare: config, weights, loss, optimizer, schedule."""
+"""Everything that determines the numbers of a training, as short values that can be stored and compared."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
+from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.errors import listed
+from glassloop.models.interfaces import Config
 
-Identity = dict[str, Any]  # what JSON can hold
-# Entries of a config that say where a model came from, not what it computes; labels are compared by name.
+Identity: TypeAlias = dict[str, object]  # values that JSON can hold
+# Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.
 ORIGIN = (
     "_name_or_path",
     "_commit_hash",
@@ -27,7 +29,7 @@ ORIGIN = (
     "id2label",
     "label2id",
 )
-# What a schedule counts while it runs.
+# Attributes of a schedule that change while it runs.
 COUNTERS = ("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step", "lr_lambdas")
 JSON = (bool, int, float, str, type(None))
 PLAIN = (*JSON, bytes, complex)
@@ -35,6 +37,7 @@ MOST_DEPTH, MOST_SHOWN = 6, 8
 
 
 def digest(text: str | bytes, size: int = 8) -> str:
+    """Return a hash of `size` bytes in hexadecimal."""
     return blake2b(text.encode() if isinstance(text, str) else text, digest_size=size).hexdigest()
 
 
@@ -50,6 +53,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def tensor_digest(value: torch.Tensor) -> str:
+    """Return shape, type and a hash of the bytes of a tensor."""
     content = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
     return f"{tuple(value.shape)} {value.dtype} {blake2b(content.data, digest_size=16).hexdigest()}"
 
@@ -59,7 +63,7 @@ def rows_fingerprint(hashes: np.ndarray) -> str:
     return f"{len(hashes):,} rows ({digest(hashes.tobytes())})"
 
 
-def config_values(config: Any) -> Identity:
+def config_values(config: Config) -> Identity:
     """Return the entries of a model's config that change what it computes."""
     found: Identity = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else {}
     return {name: value for name, value in sorted(found.items()) if name not in ORIGIN}
@@ -70,7 +74,7 @@ def frozen_names(model: torch.nn.Module) -> list[str]:
     return sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
 
 
-def optimizer_values(model: torch.nn.Module, optimizer: Any) -> Identity:
+def optimizer_values(model: torch.nn.Module, optimizer: Optimizer) -> Identity:
     """Return class and settings of an optimizer, and which parameters each of its groups holds."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = []
@@ -78,28 +82,28 @@ def optimizer_values(model: torch.nn.Module, optimizer: Any) -> Identity:
         held = sorted(names.get(id(parameter), "unknown") for parameter in group["params"])
         kept = {name: group[name] for name in sorted(group) if name not in ("params", "initial_lr")}
         settings = {name: value if isinstance(value, JSON) else text_of(value) for name, value in kept.items()}
-        settings |= {"lr": float(group.get("initial_lr", group["lr"]))}  # a schedule changes the rate itself
+        settings |= {"lr": float(group.get("initial_lr", group["lr"]))}  # a schedule changes lr itself
         groups.append(settings | {"weights": f"{len(held):,} ({digest(' '.join(held))})"})
     return {"class": type(optimizer).__qualname__, "groups": {str(number): group for number, group in enumerate(groups)}}
 
 
-def schedule_values(schedule: Any) -> Identity:
-    """Return class and settings of a schedule, without what it counts."""
+def schedule_values(schedule: LRScheduler) -> Identity:
+    """Return class and settings of a schedule, without its counters."""
     state = {name: value for name, value in vars(schedule).items() if name not in (*COUNTERS, "optimizer")}
     kept = {name: value for name, value in sorted(state.items()) if isinstance(value, (*PLAIN, list, tuple))}
     rates = [identified(rate) for rate in getattr(schedule, "lr_lambdas", ())]
     return {"class": type(schedule).__qualname__, "settings": digest(text_of(kept)), "functions": rates}
 
 
-def identified(call: Any) -> str:
-    """Return the name of something that can be called, with a hash of its code and of the values it uses."""
+def identified(call: object) -> str:
+    """Return the name of a function or callable object, with a hash of its code and of the values it uses."""
     target = call.func if isinstance(call, partial) else call
     name = getattr(target, "__qualname__", type(target).__qualname__)
     return f"{name} ({digest(text_of(call))})"
 
 
-def text_of(value: Any, depth: int = 0) -> str:
-    """Return a text that changes where a value, or the code and the plain values behind it, changes."""
+def text_of(value: object, depth: int = 0) -> str:
+    """Return a text that changes if a value changes, or the code and the plain values behind it."""
     if isinstance(value, PLAIN):
         return repr(value)
     if depth == MOST_DEPTH:
@@ -132,9 +136,9 @@ def text_of(value: Any, depth: int = 0) -> str:
     return text_of([type(value).__qualname__, code if isinstance(code, FunctionType) else None, vars_of(value)], deeper)
 
 
-def cell_values(function: FunctionType) -> list[Any]:
-    """What a function took from around it; a cell may be empty still."""
-    found = []
+def cell_values(function: FunctionType) -> list[object]:
+    """Return the values of a function's closure; None for a cell that is still empty."""
+    found: list[object] = []
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
@@ -143,11 +147,12 @@ def cell_values(function: FunctionType) -> list[Any]:
     return found
 
 
-def vars_of(value: Any) -> dict[str, Any]:
+def vars_of(value: object) -> dict[str, object]:
+    """Return the attributes of an object; none if it has no `__dict__`."""
     return dict(vars(value)) if hasattr(value, "__dict__") else {}
 
 
-def differences(stored: Any, now: Any, name: str = "") -> list[str]:
+def differences(stored: object, now: object, name: str = "") -> list[str]:
     """Return a sentence for each value that differs, with both values side by side."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
         names = [*stored, *(entry for entry in now if entry not in stored)]
@@ -156,14 +161,16 @@ def differences(stored: Any, now: Any, name: str = "") -> list[str]:
     if stored == now:
         return []
     if isinstance(stored, list) and isinstance(now, list):
-        gone, new = ([entry for entry in one if entry not in other] for one, other in ((stored, now), (now, stored)))
-        if (gone or new) and max(len(stored), len(now)) > MOST_SHOWN:
-            return [f"{name}: {len(stored):,} then ({listed(gone, 3) or 'all'}), {len(now):,} now ({listed(new, 3) or 'all'})"]
-    return [f"{name}: {shown(stored)} then, {shown(now)} now"]
+        removed, added = ([entry for entry in one if entry not in other] for one, other in ((stored, now), (now, stored)))
+        if (removed or added) and max(len(stored), len(now)) > MOST_SHOWN:
+            return [
+                f"{name}: {len(stored):,} then ({listed(removed, 3) or 'all'}), {len(now):,} now ({listed(added, 3) or 'all'})"
+            ]
+    return [f"{name}: {shortened(stored)} then, {shortened(now)} now"]
 
 
-def shown(value: Any) -> str:
-    """A value in a sentence."""
+def shortened(value: object) -> str:
+    """Return a value as text; of a long list only the first entries."""
     if isinstance(value, list) and len(value) > MOST_SHOWN:
         return listed(value, MOST_SHOWN)
     return str(value)

@@ -1,36 +1,70 @@
-"""AdamW with the usual exclusions from weight decay, and the schedule of its learning rate."""
+"""AdamW with the usual exclusions from weight decay, and learning rate schedules."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from glassloop.arguments import TrainingArguments
+from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory
 from glassloop.errors import SettingsError
 from glassloop.run_folder.record import Plan
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW with the defaults of the old `transformers.AdamW` (no weight decay), fused where torch offers it."""
+    """torch's AdamW with the defaults of the former `transformers.AdamW`: no weight decay.
 
-    def __init__(self, params: Any, lr: float = 1e-3, weight_decay: float = 0.0, **options: Any) -> None:
-        for old in ("correct_bias", "no_deprecation_warning"):
-            if options.pop(old, True) is False:
-                raise SettingsError(f"AdamW has no {old}=False any more", "leave it away: the bias is always corrected")
-        super().__init__(params, lr=lr, weight_decay=weight_decay, **options)
+    Args:
+        params: The parameters to train, or groups of them.
+        lr: The learning rate.
+        weight_decay: The weight decay of groups that do not set their own.
+        betas: The decay rates of the running averages of gradients and of their squares.
+        eps: Added to the denominator.
+        fused: Use torch's fused kernels. Default: torch decides.
+        correct_bias: An argument of the former `transformers.AdamW`; only True is accepted.
+        no_deprecation_warning: An argument of the former `transformers.AdamW`; only True is accepted.
+        **flags: amsgrad, maximize, foreach, capturable or differentiable, as torch's AdamW takes them.
+
+    Raises:
+        SettingsError: `correct_bias` or `no_deprecation_warning` is False.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        fused: bool | None = None,
+        correct_bias: bool = True,
+        no_deprecation_warning: bool = True,
+        **flags: bool,
+    ) -> None:
+        for name, value in (("correct_bias", correct_bias), ("no_deprecation_warning", no_deprecation_warning)):
+            if value is False:
+                raise SettingsError(f"AdamW no longer has {name}=False", "omit it: the bias is always corrected")
+        super().__init__(params, lr, betas, eps, weight_decay, fused=fused, **flags)
+
+
+def unwrap_optimizer(optimizer: Optimizer) -> Optimizer:
+    """Return the torch optimizer behind one that Accelerate has wrapped."""
+    return getattr(optimizer, "optimizer", optimizer)
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The parameters in two groups: with weight decay, and without it (biases and normalisation weights)."""
+    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalisation weights)."""
     norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    spared = {name for name, _ in named if name in norms or name.endswith("bias")}
+    no_decay = {name for name, _ in named if name in norms or name.endswith("bias")}
     groups = [
-        {"params": [parameter for name, parameter in named if name not in spared], "weight_decay": weight_decay},
-        {"params": [parameter for name, parameter in named if name in spared], "weight_decay": 0.0},
+        {"params": [parameter for name, parameter in named if name not in no_decay], "weight_decay": weight_decay},
+        {"params": [parameter for name, parameter in named if name in no_decay], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
@@ -43,41 +77,71 @@ def make_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
     fused: bool = True,
-) -> torch.optim.Optimizer:
-    """AdamW over all trainable parameters of `model`."""
+) -> Optimizer:
+    """Return AdamW over all trainable parameters of a model.
+
+    Args:
+        model: The model to train.
+        learning_rate: The learning rate of the first step, which a schedule changes.
+        weight_decay: The weight decay. Biases and normalisation weights have none.
+        betas: The decay rates of the running averages of gradients and of their squares.
+        epsilon: Added to the denominator.
+        fused: Use torch's fused kernels on devices that have them.
+
+    Raises:
+        SettingsError: All parameters are frozen.
+    """
     groups = decay_groups(model, weight_decay)
     if not groups:
-        raise SettingsError("the model has no parameter to train", "unfreeze some: parameter.requires_grad_(True)")
+        raise SettingsError("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)")
     device = groups[0]["params"][0].device.type
     offered = fused and device in ("cpu", "cuda", "mps")
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=epsilon, fused=offered or None)
 
 
 def make_scheduler(
-    name: str, optimizer: torch.optim.Optimizer, warmup_steps: int, max_steps: int, options: dict[str, Any] | None = None
-) -> Any:
-    """The learning rate's schedule by its usual name."""
+    name: str, optimizer: Optimizer, warmup_steps: int, max_steps: int, options: Mapping[str, object] | None = None
+) -> LRScheduler:
+    """Return a learning rate schedule of transformers.
+
+    Args:
+        name: Its name, such as "linear" or "cosine".
+        optimizer: The optimizer whose learning rate it changes.
+        warmup_steps: The number of steps until the learning rate reaches its full value.
+        max_steps: The number of steps of the training.
+        options: Further arguments of the schedule.
+
+    Raises:
+        SettingsError: There is no such schedule, or it does not take these options.
+    """
     from transformers import get_scheduler
 
     try:
-        return get_scheduler(name, optimizer, warmup_steps, max_steps, scheduler_specific_kwargs=options or {})
+        found: LRScheduler = get_scheduler(
+            name, optimizer, warmup_steps, max_steps, scheduler_specific_kwargs=dict(options or {})
+        )
+        return found
     except (TypeError, ValueError) as error:
         raise SettingsError(f"lr_scheduler_type {name}: {error}", "check lr_scheduler_kwargs") from error
 
 
 def make_optimizers(
-    args: TrainingArguments, model: Any, plan: Plan, given: tuple[Any, Any], make: Callable[..., Any] = make_optimizer
-) -> tuple[Any, Any]:
-    """The user's optimizer and schedule where given, else AdamW (as `make` makes it) and the schedule of the settings."""
+    args: TrainingArguments,
+    model: torch.nn.Module,
+    plan: Plan,
+    given: tuple[Optimizer | None, LRScheduler | None],
+    make: OptimizerFactory = make_optimizer,
+) -> tuple[Optimizer, LRScheduler]:
+    """Return the user's optimizer and schedule if given, else AdamW (as `make` makes it) and the schedule of the settings."""
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
-        raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone")
+        raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or only the optimizer")
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise SettingsError("ReduceLROnPlateau wants a metric, which a step has not", "use another schedule")
+        raise SettingsError("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule")
     if optimizer is not None:
         held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
         if not any(id(weight) in held for weight in model.parameters()):
-            problem = "the optimizer holds no parameter of the model"
+            problem = "the optimizer does not hold any parameter of the model"
             raise SettingsError(problem, "make it over model.parameters() of this model")
     else:
         optimizer = make(

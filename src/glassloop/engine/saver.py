@@ -1,4 +1,4 @@
-"""When and how checkpoints are written during training: copied between two steps, written behind the next ones."""
+"""Write checkpoints in a thread while training continues, and keep the weights of the best evaluation."""
 
 from __future__ import annotations
 
@@ -6,75 +6,78 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.checkpoint import Snapshot
-from glassloop.engine.checkpoint_folder import Shelf
+from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.interfaces import Tensors
+from glassloop.engine.snapshot import Snapshot
 from glassloop.engine.state import State
 from glassloop.errors import ResourceError, resource_error
 
 
 class Saver:
-    """Writes snapshots one after the other in a thread of its own; an error there is raised at the next call."""
+    """Writes snapshots one after the other in a thread; the next call raises an error that occurred there.
 
-    def __init__(self, shelf: Shelf, keep: int | None, save_model: Callable[[Path, Tensors], None]) -> None:
-        self.shelf, self.keep, self.save_model = shelf, keep, save_model
+    `keep`: the number of checkpoints to keep; None keeps all.
+    """
+
+    def __init__(self, checkpoints: CheckpointFolder, keep: int | None, save_model: Callable[[Path, Tensors], None]) -> None:
+        self.checkpoints, self.keep, self.save_model = checkpoints, keep, save_model
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
         self.num_bytes = 0
 
-    def save(self, snapshot: Snapshot, *, behind: bool = True) -> None:
-        """Write a snapshot; with `behind`, while training continues."""
+    def save(self, snapshot: Snapshot, *, in_background: bool = True) -> None:
+        """Write a snapshot, `in_background` while training continues."""
         self.wait()
         self.num_bytes = snapshot.num_bytes
         self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint")
         self.thread.start()
-        if not behind:
+        if not in_background:
             self.wait()
 
     def write(self, snapshot: Snapshot) -> None:
+        """Write a snapshot and remove old checkpoints, in the thread."""
         try:
-            written = self.shelf.write(snapshot, self.save_model)
-            self.shelf.rotate(written, self.keep, snapshot.plain["state"]["best_step"])
+            written = self.checkpoints.write(snapshot, self.save_model)
+            self.checkpoints.rotate(written, self.keep, snapshot.plain["state"]["best_step"])
         except BaseException as error:
             self.error = error
 
     def wait(self) -> None:
-        """Wait until nothing is being written; raise the error that occurred."""
+        """Wait until the last snapshot is written; raise the error that occurred."""
         if self.thread is not None:
             self.thread.join()
             self.thread = None
         if self.error is not None:
             error, self.error = self.error, None
-            raise full_disk(error, self.shelf.folder, "a checkpoint", self.num_bytes) or error from error
+            raise full_disk(error, self.checkpoints.folder, "a checkpoint", self.num_bytes) or error from error
 
 
 def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | None = None) -> ResourceError | None:
-    """Return a write below a run folder that failed as an error with path, needed and free bytes and how to retry.
-
-    Returns None for other errors.
-    """
+    """Return an error with path, needed and free bytes and how to resume, if a write into a run folder failed; else None."""
     if isinstance(error, ResourceError) or not (isinstance(error, OSError) or resource_error(error)):
         return None
-    reason = error.strerror if isinstance(error, OSError) else error  # safetensors has an error of its own
-    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    reason = error.strerror if isinstance(error, OSError) else error  # safetensors has its own error class
+    existing = next(place for place in (folder, *folder.parents) if place.is_dir())
     needed = f"{num_bytes:,} bytes needed, " if num_bytes is not None else ""
-    room = f"{needed}{shutil.disk_usage(there).free:,} bytes free"
+    room = f"{needed}{shutil.disk_usage(existing).free:,} bytes free"
     return ResourceError(
         f"{getattr(error, 'filename', None) or folder}: {reason} while writing {what} ({room})",
-        f"make room, then resume: glassloop train --resume {folder.parent}",
+        f"free disk space, then resume: glassloop train --resume {folder.parent}",
     )
 
 
 class BestWeights(Callback):
     """Keeps a copy of the weights of the best evaluation in main memory."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.weights: Tensors = {}
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Copy the weights if this evaluation is the best one."""
         if state.best_step == state.step:
             self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}

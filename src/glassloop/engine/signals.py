@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: the first is noted and acted on between two steps, the second ends the run at once."""
+"""Signals that ask a run to stop: it acts on the first one between two steps; a second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from glassloop.engine.state import State
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def heard(number: signal.Signals) -> bool:
-    """Whether to listen to a signal: not to a SIGHUP that is ignored on purpose, as under nohup."""
+def handled(number: signal.Signals) -> bool:
+    """Return whether to handle a signal: not a SIGHUP that is ignored on purpose, as under nohup."""
     return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
 
 
 @contextmanager
 def listening(state: State) -> Iterator[None]:
-    """Note the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
+    """Store the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -36,7 +36,7 @@ def listening(state: State) -> Iterator[None]:
         if number == signal.SIGHUP:
             drop_lost_terminal()
 
-    before = {number: signal.signal(number, ask) for number in STOPPING if heard(number)}
+    before = {number: signal.signal(number, ask) for number in STOPPING if handled(number)}
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def listening(state: State) -> Iterator[None]:
 
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
-    """Yield the list of the signals that come while the block runs, for whoever passes them on to other processes."""
+    """Yield a list of the signals that arrive while the block runs, for a caller that passes them on to other processes."""
     got: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -55,7 +55,7 @@ def noted_signals() -> Iterator[list[int]]:
             drop_lost_terminal()
 
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, note) for number in STOPPING if main and heard(number)}
+    before = {number: signal.signal(number, note) for number in STOPPING if main and handled(number)}
     try:
         yield got
     finally:
@@ -64,7 +64,7 @@ def noted_signals() -> Iterator[list[int]]:
 
 
 def drop_lost_terminal() -> None:
-    """Send standard output and error to nowhere if their terminal is gone: a write to it would fail, and end the run."""
+    """Redirect standard output and error to the null device if their terminal was closed: writing to it would end the run."""
     for descriptor in (1, 2):
         try:
             os.write(descriptor, b"")
@@ -81,7 +81,7 @@ def leave(number: int) -> NoReturn:
 
 
 def leave_on_signal() -> None:
-    """Outside of training, which saves first, SIGTERM and SIGHUP exit at once but in order: nothing half-written stays."""
+    """Exit in an orderly way on SIGTERM and SIGHUP, so that no partly written files stay. A training saves first instead."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP

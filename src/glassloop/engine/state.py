@@ -1,24 +1,43 @@
-"""What a run intends (the plan) and where it is (the state), as plain numbers that can be saved and shown."""
+"""Where a run stands, as plain numbers that can be saved and shown."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from glassloop.errors import SettingsError, listed
+from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import Plan
 
-MOST_STILL = 20  # fp16's scaler leaves out a few steps until it has found its scale, never so many in a row
+MOST_STEPS_WITHOUT_GRADIENT = 20  # fp16's scaler skips a few steps until it has found its factor, but never this many
 
 
 class NotFiniteError(FloatingPointError):
-    """A figure of a step that is not finite: what, and the number of the step."""
+    """A loss, gradient or weight that is not finite. Its arguments are a sentence and the number of the step."""
 
 
 @dataclass
 class State:
-    """Counters of a run. A step is one change of the weights; `batch` counts the batches taken in this epoch."""
+    """Where a run stands.
+
+    Attributes:
+        step: The number of weight updates.
+        epoch: The number of finished epochs.
+        batch: The number of batches of this epoch that were trained on.
+        loss_sum: The sum of the losses of all steps.
+        losses_read: The number of losses in this sum.
+        last_loss: The latest loss.
+        best_score: The best value of the plan's metric.
+        best_step: The step of that evaluation.
+        evaluations_without_gain: The number of evaluations since then.
+        steps_without_gradient: The number of latest steps with a gradient of zero: in fp16, those that overflowed.
+        stop_reason: Why to stop after this step; a callback may set it.
+        evaluation_due: Whether an evaluation was interrupted and is to be repeated.
+        unlogged: Loss and gradient norm of each step since the last log.
+        history: The entries of history.jsonl.
+        asked_to_stop: The signal that this process received, or 0.
+        signal: The signal that all processes act on, or 0.
+    """
 
     step: int = 0
     epoch: int = 0
@@ -29,23 +48,31 @@ class State:
     best_score: float | None = None
     best_step: int | None = None
     evaluations_without_gain: int = 0
-    still: int = 0  # steps in a row without a gradient: in fp16 those that overflowed
+    steps_without_gradient: int = 0
     stop_reason: str | None = None
     evaluation_due: bool = False
     unlogged: list[list[float]] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    asked_to_stop: int = 0  # the signal this process got
-    signal: int = 0  # the signal all processes act on
+    history: list[Entry] = field(default_factory=list)
+    asked_to_stop: int = 0
+    signal: int = 0
 
     def read(self, figures: list[list[float]]) -> None:
-        """Take the losses and gradient norms of the steps since the last reading; they are kept until they are logged."""
+        """Take the losses and gradient norms of the latest steps, which are kept until they are logged.
+
+        Args:
+            figures: Loss and gradient norm of each step.
+
+        Raises:
+            NotFiniteError: One of them is not finite, or gradients have been zero for too many steps.
+        """
         for offset, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
                 raise NotFiniteError(f"step {offset:,}: {what}", offset)
-            self.still = self.still + 1 if norm == 0 < loss else 0
-            if self.still == MOST_STILL:
-                raise NotFiniteError(f"step {offset:,}: for {MOST_STILL} steps the gradient overflowed or was zero", offset)
+            self.steps_without_gradient = self.steps_without_gradient + 1 if norm == 0 < loss else 0
+            if self.steps_without_gradient == MOST_STEPS_WITHOUT_GRADIENT:
+                problem = f"the gradient overflowed or was zero for {MOST_STEPS_WITHOUT_GRADIENT} steps"
+                raise NotFiniteError(f"step {offset:,}: {problem}", offset)
             self.loss_sum += loss
             self.losses_read += 1
             self.last_loss = loss
@@ -53,17 +80,25 @@ class State:
 
     @property
     def mean_loss(self) -> float:
-        """The mean loss of all steps read so far."""
+        """Return the mean loss of all steps read so far."""
         return self.loss_sum / self.losses_read if self.losses_read else 0.0
 
     def judge(self, metrics: dict[str, float], plan: Plan) -> None:
-        """Compare an evaluation with the best one so far; ask to stop where patience has run out."""
+        """Compare an evaluation with the best one so far; set `stop_reason` if patience has run out.
+
+        Args:
+            metrics: The metrics by name.
+            plan: Which metric counts, and how long to wait for an improvement.
+
+        Raises:
+            SettingsError: The evaluation did not compute the plan's metric.
+        """
         if plan.best_metric not in metrics:
             raise SettingsError(
-                f"metric_for_best_model is {plan.best_metric}, but an evaluation gives {listed(metrics)}",
-                "name the class whose F1 counts with positive_label, or use f1_macro"
+                f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}",
+                "set positive_label to the class whose F1 counts, or use f1_macro"
                 if plan.best_metric == "eval_f1" and "eval_f1_macro" in metrics
-                else "name one of these; without labels there is no loss",
+                else "choose one of these; without labels there is no loss",
             )
         score = metrics[plan.best_metric]
         gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)
@@ -74,6 +109,6 @@ class State:
             if plan.patience is not None and self.evaluations_without_gain >= plan.patience:
                 self.stop_reason = f"no better {plan.best_metric} in {plan.patience} evaluations"
 
-    def to_dict(self) -> dict[str, Any]:
-        """All that must survive a stop."""
+    def to_dict(self) -> dict[str, object]:
+        """Return everything that a checkpoint has to hold."""
         return {name: value for name, value in asdict(self).items() if name not in ("asked_to_stop", "signal")}

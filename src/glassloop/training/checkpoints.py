@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 
-from glassloop.engine.checkpoint import (
-    Checkpoint,
+from glassloop.engine.checkpoint import Checkpoint, refuse_other_identity, refuse_other_tensors
+from glassloop.engine.snapshot import (
+    PlainValues,
     Snapshot,
     optimizer_tensors,
     random_tensors,
-    refuse_other_identity,
-    refuse_other_tensors,
     restore_optimizer,
     restore_random,
 )
@@ -22,12 +21,12 @@ from glassloop.training.failures import refuse_not_finite_weights
 from glassloop.training.started import StartedTraining
 
 
-def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
+def save_checkpoint(training: StartedTraining, *, in_background: bool = True) -> None:
     """Copy the training between two steps and write the copy. All processes take part, the main process writes.
 
     Args:
         training: The training to save.
-        behind: Write in a thread while the training continues.
+        in_background: Write in a thread while the training continues.
     """
     parts, backend, bare = training.parts, training.parts.backend, training.bare
     randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
@@ -39,7 +38,7 @@ def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
     refuse_not_finite_weights(weights, parts.state.step)
     optimizer, plain_optimizer = optimizer_tensors(bare, training.optimizer, gathered)
     scheduler = {name: value for name, value in training.scheduler.state_dict().items() if name != "lr_lambdas"}
-    plain = {
+    plain: PlainValues = {
         "state": parts.state.to_dict(),
         "optimizer": plain_optimizer,
         "scheduler": scheduler,
@@ -50,7 +49,7 @@ def save_checkpoint(training: StartedTraining, *, behind: bool = True) -> None:
     }
     tensors = [found for found, _ in randoms]
     snapshot = Snapshot(weights, optimizer, training.best.weights, tensors, training.row_hashes(), plain, training.identity())
-    training.saver.save(snapshot, behind=behind)
+    training.saver.save(snapshot, in_background=in_background)
 
 
 def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skipped: list[str]) -> Checkpoint | None:
@@ -62,8 +61,8 @@ def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skippe
         skipped: Why something newer than all checkpoints cannot be used.
     """
     if resume is not True:
-        return training.shelf.open(Path(str(resume))) if resume else None
-    found = training.shelf.newest(skipped)
+        return training.checkpoint_folder.open(Path(str(resume))) if resume else None
+    found = training.checkpoint_folder.newest(skipped)
     if found is None:
         training.parts.say(f"{training.parts.folder}: there is no checkpoint, so the run starts again")
     return found

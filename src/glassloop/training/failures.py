@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from glassloop.data.encoding import lengths_of
-from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.interfaces import Tensors
+from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.engine.state import NotFiniteError
 from glassloop.errors import DivergedError, ResourceError, TooLargeError, listed
 from glassloop.training.started import StartedTraining
@@ -49,7 +49,7 @@ def diverged(training: StartedTraining, error: NotFiniteError) -> DivergedError:
     group = training.batches.order(epoch)[place * parts.plan.accumulate : (place + 1) * parts.plan.accumulate]
     rows = listed(np.concatenate(group).tolist(), 8)
     last = "none" if parts.state.last_loss is None else f"{parts.state.last_loss:.4g}"
-    rate = optimizer_of(training.optimizer).param_groups[0].get("initial_lr", parts.args.learning_rate)
+    rate = unwrap_optimizer(training.optimizer).param_groups[0].get("initial_lr", parts.args.learning_rate)
     return DivergedError(
         f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
         "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",

@@ -56,7 +56,7 @@ def refuse_other_request(folder: Path, stored: RunRecord, asked: Request) -> Non
     wanted = {name: value for name, value in then.items() if name not in SHOWN}
     if changed := differences(wanted, {name: now[name] for name in wanted}):
         raise SettingsError(
-            f"{folder} is finished, and was trained with other settings: {'; '.join(changed)}",
+            f"{folder} is finished, and was trained with different settings: {'; '.join(changed)}",
             f"train a new run, from this one's model with --model {folder}, or omit the settings",
         )
 
@@ -72,13 +72,13 @@ def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> 
     if from_start and stored.identity:
         changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
     if changed:
-        raise ModelError(f"the run was started with other settings or data: {'; '.join(changed)}", SAME)
+        raise ModelError(f"the run was started with different settings or data: {'; '.join(changed)}", SAME)
 
 
 def refuse_other_model(given: str | None, stored: str) -> None:
     """Raise `ModelError` where a run would be resumed with a model of another name."""
     if given and absolute_name(given) != stored:
-        raise ModelError(f"the run was started with other settings: model: {stored} then, {given} now", "omit --model")
+        raise ModelError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
 
 
 def identity_of(parts: TrainingParts) -> Identity:

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from glassloop.engine.checkpoint import optimizer_of
 from glassloop.engine.history import History
 from glassloop.engine.interfaces import ProcessGroup, Say
 from glassloop.engine.loop import fit, train_step
+from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.engine.saver import full_disk
 from glassloop.engine.signals import leave, listening
 from glassloop.engine.state import NotFiniteError, State
@@ -152,7 +152,7 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
 
 def refuse_earlier(training: StartedTraining) -> None:
     """Raise `SettingsError` if a new training would overwrite an earlier one."""
-    folder, found = training.parts.folder, checkpoints_in(training.shelf.folder)
+    folder, found = training.parts.folder, checkpoints_in(training.checkpoint_folder.folder)
     if found or (is_run(folder) and not training.parts.in_run):
         what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
         raise SettingsError(
@@ -166,10 +166,10 @@ def move_earlier_aside(training: StartedTraining) -> None:
     """Move everything aside that a run could resume from."""
     if training.parts.backend.processes.is_main:
         (training.parts.folder / TRAINED_NAME).unlink(missing_ok=True)
-        training.shelf.restart()
+        training.checkpoint_folder.restart()
     training.parts.backend.processes.wait()
 
 
 def next_rate(training: StartedTraining) -> float:
     """Return the learning rate of the next step."""
-    return float(optimizer_of(training.scheduler.optimizer).param_groups[0]["lr"])
+    return float(unwrap_optimizer(training.scheduler.optimizer).param_groups[0]["lr"])

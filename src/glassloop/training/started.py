@@ -10,7 +10,7 @@ import torch
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, collator_repeats, rows_repeat
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.checkpoint_folder import Shelf
+from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.history import History
 from glassloop.engine.identity import Identity, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
@@ -34,7 +34,7 @@ class StartedTraining:
         model, optimizer, scheduler: As the backend prepared them.
         bare: The user's model behind a prepared one.
         best: The weights of the best evaluation.
-        shelf, saver: The checkpoints of the folder, and what writes them.
+        checkpoint_folder, saver: The checkpoints of the folder, and what writes them.
     """
 
     def __init__(self, parts: TrainingParts) -> None:
@@ -51,8 +51,8 @@ class StartedTraining:
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
         self.bare = backend.unwrap(self.model)
         self.best = BestWeights(self.bare)
-        self.shelf = Shelf(parts.folder / CHECKPOINTS_NAME, parts.say)
-        self.saver = Saver(self.shelf, parts.args.save_total_limit, parts.write_model)
+        self.checkpoint_folder = CheckpointFolder(parts.folder / CHECKPOINTS_NAME, parts.say)
+        self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.write_model)
         self.hashes: torch.Tensor | None = None
 
     def report_random_rows(self) -> None:

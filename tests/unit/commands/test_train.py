@@ -251,7 +251,7 @@ def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, tmp_
     unfinished(folder, checkpoints=False)
     if edit:
         edit(tmp_path)
-    with pytest.raises(ModelError, match="the run was started with other settings or data: ") as caught:
+    with pytest.raises(ModelError, match="the run was started with different settings or data: ") as caught:
         start(None, None, resume=str(folder), **settings)
     assert re.search(problem, caught.value.problem), caught.value.problem
 
@@ -279,7 +279,7 @@ def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, caps
         ({"model": "quickstart"}, f"model: {tmp_path / 'tiny'} then, quickstart now"),
     ):
         with says(
-            f"out is finished, and was trained with other settings: {problem}",
+            f"out is finished, and was trained with different settings: {problem}",
             "train a new run, from this one's model with --model out, or omit the settings",
         ):
             start(**{"data": None, "model": None, "resume": "out", **settings})
@@ -368,7 +368,7 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
     data, model = str(tmp_path / "rows.csv"), str(lively_dir)
     with pytest.raises(SettingsError) as caught:
         train_run(GivenSettings(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {}))
-    assert caught.value.remedy == "name the class whose F1 counts with positive_label, or use f1_macro"
+    assert caught.value.remedy == "set positive_label to the class whose F1 counts, or use f1_macro"
     capsys.readouterr()
     chosen = {**settings, "output_dir": str(tmp_path / "out"), "positive_label": "complaint", "learning_rate": 0.0}
     found = read_run(train_run(GivenSettings(data, model, chosen, {})))

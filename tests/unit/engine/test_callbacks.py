@@ -46,7 +46,7 @@ def test_an_event_that_is_never_told_is_refused(says) -> None:
             """What transformers calls it."""
 
     with says(
-        "Foreign listens to on_train_begin, which no run of Glassloop tells",
+        "Foreign has on_train_begin, which is not a Glassloop event",
         f"the events are {', '.join(EVENTS)}; make it a subclass of glassloop.Callback",
     ):
         checked_callbacks([Foreign()])
@@ -57,7 +57,7 @@ def test_a_callback_of_transformers_is_refused() -> None:
 
     from glassloop.errors import SettingsError
 
-    with pytest.raises(SettingsError, match="EarlyStoppingCallback listens to on_"):
+    with pytest.raises(SettingsError, match="EarlyStoppingCallback has on_"):
         checked_callbacks([EarlyStoppingCallback()])
 
 

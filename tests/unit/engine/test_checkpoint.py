@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from families import tiny_model
@@ -14,17 +12,13 @@ from families import tiny_model
 from glassloop.engine.checkpoint import (
     FORMAT,
     MANIFEST,
-    Snapshot,
     open_checkpoint,
-    optimizer_tensors,
-    random_tensors,
     refuse_other_identity,
     refuse_other_tensors,
-    restore_optimizer,
-    restore_random,
     row_changes,
     write_checkpoint,
 )
+from glassloop.engine.snapshot import Snapshot, optimizer_tensors, random_tensors
 from glassloop.errors import ModelError
 from glassloop.records import sealed
 
@@ -51,28 +45,6 @@ def written(tmp_path: Path) -> Path:
         tmp_path / "step-00000003", snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
     )
     return tmp_path / "step-00000003"
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_the_optimizer_comes_back_bit_for_bit(fused: bool) -> None:
-    first, second = tiny_model(), tiny_model()
-    one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
-    second.load_state_dict(first.state_dict())
-    tensors, plain = optimizer_tensors(first, one)
-    restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
-    for model, optimizer in ((first, one), (second, two)):
-        for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, 0.3)
-        optimizer.step()
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-
-
-def test_random_states_come_back() -> None:
-    tensors, plain = random_tensors(CPU)
-    expected = (random.random(), np.random.rand(), torch.rand(3).tolist())
-    restore_random(tensors, json.loads(json.dumps(plain)), CPU)
-    assert (random.random(), np.random.rand(), torch.rand(3).tolist()) == expected
 
 
 def test_weights_load_as_an_ordinary_model_folder(written: Path) -> None:
@@ -134,7 +106,7 @@ def test_a_manifest_of_other_types_is_damaged(written: Path, files: object) -> N
         ({}, "the tensor a is missing"),
         ({"a": torch.zeros(3)}, r"the tensor a is \(3,\) torch.float32, not \(2,\) torch.float32"),
         ({"a": torch.zeros(2, dtype=torch.float16)}, "torch.float16, not"),
-        ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b belongs to no part"),
+        ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b does not belong to the model"),
     ],
 )
 def test_other_tensors_are_named(found: dict, text: str) -> None:

@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glassloop.engine import checkpoint as checkpoints
-from glassloop.engine.checkpoint import MANIFEST, Snapshot, open_checkpoint
-from glassloop.engine.checkpoint_folder import Shelf
+from glassloop.engine.checkpoint import FORMAT, MANIFEST, Snapshot, open_checkpoint
+from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.errors import ModelError
 from glassloop.records import sealed
 from glassloop.run_folder.layout import checkpoints_in
@@ -28,13 +27,13 @@ def snapshot(step: int) -> Snapshot:
     return Snapshot({"weight": torch.full((4,), float(step))}, {}, {}, [], torch.arange(3), plain, {"seed": 1})
 
 
-def filled(folder: Path, *steps: int) -> tuple[Shelf, list[str]]:
-    """A shelf of another process, and what it reports."""
-    first = Shelf(folder, print)
+def filled(folder: Path, *steps: int) -> tuple[CheckpointFolder, list[str]]:
+    """A checkpoints of another process, and what it reports."""
+    first = CheckpointFolder(folder, print)
     for step in steps:
         first.write(snapshot(step), save_model)
     said: list[str] = []
-    return Shelf(folder, said.append), said
+    return CheckpointFolder(folder, said.append), said
 
 
 def steps(folder: Path) -> list[int]:
@@ -48,16 +47,16 @@ def damage(folder: Path, *numbers: int) -> None:
 
 def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
     """The new one is of a lower step than the damaged ones: it used to be counted as the oldest, and removed."""
-    shelf, said = filled(tmp_path, 20, 30, 40)
+    checkpoints, said = filled(tmp_path, 20, 30, 40)
     damage(tmp_path, 30, 40)
-    written = shelf.write(snapshot(21), save_model)
-    shelf.rotate(written, 2, None)
+    written = checkpoints.write(snapshot(21), save_model)
+    checkpoints.rotate(written, 2, None)
     assert steps(tmp_path) == [40, 30, 21, 20]
-    written = shelf.write(snapshot(22), save_model)
-    shelf.rotate(written, 2, None)
+    written = checkpoints.write(snapshot(22), save_model)
+    checkpoints.rotate(written, 2, None)
     assert steps(tmp_path) == [40, 30, 22, 21], "two that are intact, and what cannot be read"
-    written = shelf.write(snapshot(50), save_model)
-    shelf.rotate(written, 2, None)
+    written = checkpoints.write(snapshot(50), save_model)
+    checkpoints.rotate(written, 2, None)
     assert steps(tmp_path) == [50, 40, 30, 22]
     assert len(said) == 2, "each is reported once"
     assert all("state.json is damaged" in line for line in said)
@@ -65,32 +64,32 @@ def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
 
 def test_the_one_just_written_is_never_removed(tmp_path: Path) -> None:
     """After a resume from an earlier one; later ones wait until training has passed them."""
-    shelf, _ = filled(tmp_path, 5, 10, 15)
-    written = shelf.write(snapshot(7), save_model)
-    shelf.rotate(written, 1, None)
+    checkpoints, _ = filled(tmp_path, 5, 10, 15)
+    written = checkpoints.write(snapshot(7), save_model)
+    checkpoints.rotate(written, 1, None)
     assert steps(tmp_path) == [15, 10, 7]
-    written = shelf.write(snapshot(16), save_model)
-    shelf.rotate(written, 1, 10)
+    written = checkpoints.write(snapshot(16), save_model)
+    checkpoints.rotate(written, 1, 10)
     assert steps(tmp_path) == [16, 10], "10 is that of the best evaluation"
-    shelf.rotate(written, None, None)
+    checkpoints.rotate(written, None, None)
     assert steps(tmp_path) == [16, 10]
 
 
 def test_rotation_reads_only_what_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf, _ = filled(tmp_path, 1, 2)
+    checkpoints, _ = filled(tmp_path, 1, 2)
     read: list[str] = []
     monkeypatch.setattr(
         "glassloop.engine.checkpoint_folder.open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path)
     )
     for step in range(3, 8):
-        shelf.rotate(shelf.write(snapshot(step), save_model), 2, None)
+        checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
     assert steps(tmp_path) == [7, 6]
     assert read == ["step-00000002", "step-00000001"]
 
 
 @pytest.mark.parametrize("kind", ["damaged", "newer", "a file"])
 def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind: str) -> None:
-    shelf, said = filled(tmp_path, 3)
+    checkpoints, said = filled(tmp_path, 3)
     path = tmp_path / "step-00000003"
     if kind == "a file":
         path = tmp_path / "step-00000004"
@@ -102,7 +101,7 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
         (path / MANIFEST).write_text(json.dumps(sealed(manifest)))
     before = path.read_text() if path.is_file() else (path / MANIFEST).read_text()
     for _ in range(2):
-        shelf.write(snapshot(int(path.name[5:])), save_model)
+        checkpoints.write(snapshot(int(path.name[5:])), save_model)
     kept = tmp_path / f"{path.name}.kept-1"
     assert (kept.read_text() if kept.is_file() else (kept / MANIFEST).read_text()) == before
     assert open_checkpoint(path).manifest["step"] == int(path.name[5:])
@@ -111,25 +110,25 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
 
 
 def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -> None:
-    shelf, said = filled(tmp_path, 3, 6, 9)
+    checkpoints, said = filled(tmp_path, 3, 6, 9)
     damage(tmp_path, 9)
     (tmp_path / "step-00000012").mkdir()
     (tmp_path / "step-7").mkdir()
     (tmp_path / "step-00000006" / ".DS_Store").write_bytes(b"x")
-    found = shelf.newest()
+    found = checkpoints.newest()
     assert found is not None
     assert found.path.name == "step-00000006"
     assert ["manifest.json is missing" in said[0], "state.json is damaged" in said[1], len(said)] == [True, True, 2]
-    assert Shelf(tmp_path / "none", said.append).newest() is None
+    assert CheckpointFolder(tmp_path / "none", said.append).newest() is None
 
 
 def test_none_that_can_be_used_is_an_error_with_every_reason(tmp_path: Path) -> None:
-    shelf, _ = filled(tmp_path, 3, 6)
+    checkpoints, _ = filled(tmp_path, 3, 6)
     damage(tmp_path, 3)
-    manifest = json.loads((tmp_path / "step-00000006" / MANIFEST).read_text()) | {"format": checkpoints.FORMAT + 1}
+    manifest = json.loads((tmp_path / "step-00000006" / MANIFEST).read_text()) | {"format": FORMAT + 1}
     (tmp_path / "step-00000006" / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(ModelError) as caught:
-        shelf.newest()
+        checkpoints.newest()
     for part in ("2 checkpoints", "step-00000003: state.json is damaged", "step-00000006: written in format 2 by a newer"):
         assert part in caught.value.problem
     assert "--restart" in caught.value.remedy
@@ -137,11 +136,11 @@ def test_none_that_can_be_used_is_an_error_with_every_reason(tmp_path: Path) -> 
 
 
 def test_a_restart_moves_all_of_them_aside(tmp_path: Path) -> None:
-    shelf, said = filled(tmp_path / "checkpoints", 3)
-    shelf.restart()
+    checkpoints, said = filled(tmp_path / "checkpoints", 3)
+    checkpoints.restart()
     assert steps(tmp_path / "checkpoints.kept-1") == [3]
-    shelf.restart()
+    checkpoints.restart()
     assert len(said) == 1
-    shelf.write(snapshot(3), save_model)
-    shelf.restart()
+    checkpoints.write(snapshot(3), save_model)
+    checkpoints.restart()
     assert steps(tmp_path / "checkpoints.kept-2") == [3]

@@ -300,8 +300,8 @@ def test_a_step_asks_for_no_number() -> None:
     [
         ([math.nan, 1.0], "step 7: the loss is nan"),
         ([math.inf, 1.0], "step 7: the loss is inf"),
-        ([0.5, math.inf], "step 7: the gradient's norm is inf"),
-        ([0.5, math.nan], "step 7: the gradient's norm is nan"),
+        ([0.5, math.inf], "step 7: the gradient norm is inf"),
+        ([0.5, math.nan], "step 7: the gradient norm is nan"),
     ],
 )
 @pytest.mark.parametrize("log_every", [1, 5, 10, 100])

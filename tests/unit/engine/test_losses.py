@@ -100,7 +100,7 @@ def test_balanced_weights() -> None:
 
 
 def test_balanced_weights_need_a_row_of_each_label(says) -> None:
-    with says("class_weights is balanced, but no training row has the label b", "give numbers"):
+    with says("class_weights is balanced, but no training row has the label b", "use numbers"):
         balanced_weights({"a": 6, "b": 0})
 
 
@@ -135,7 +135,7 @@ def test_a_mean_is_refused(says) -> None:
     mean, total = (functional.cross_entropy(logits, labels, reduction=kind).item() for kind in ("mean", "sum"))
     with says(f"the loss of a batch ({mean:.6g}) is not the sum of its rows' losses ({total:.6g})", LOSS_REMEDY):
         check(functional.cross_entropy)
-    assert LOSS_REMEDY == "return one loss a row, or their sum: reduction='none' or reduction='sum', never a mean"
+    assert LOSS_REMEDY == "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
 
 
 WRONG = {
@@ -151,13 +151,13 @@ WRONG = {
     ),
     "no gradient": (
         lambda logits, labels: logits.argmax(dim=1).float(),
-        "the loss returns no number that gradients can flow from",
+        "the loss does not return a single number with a gradient",
         LOSS_REMEDY,
     ),
     "not finite": (
         lambda logits, labels: logits.sum() / 0,
         "the loss of the first batch is ",
-        "look at the labels and at the loss",
+        "check the labels and the loss function",
     ),
 }
 

@@ -65,7 +65,7 @@ def test_frozen_parameters_are_in_no_group(says) -> None:
     groups = decay_groups(model, 0.01)
     assert [len(group["params"]) for group in groups] == [1, 1]  # the head's weight and bias
     model.requires_grad_(False)
-    with says("the model has no parameter to train", "unfreeze some: parameter.requires_grad_(True)"):
+    with says("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)"):
         make_optimizer(model, 1e-3)
 
 
@@ -111,7 +111,7 @@ def test_the_old_adamw_has_its_old_defaults() -> None:
 
 
 def test_the_old_adamw_without_its_correction_is_no_more(says) -> None:
-    with says("AdamW has no correct_bias=False any more", "leave it away: the bias is always corrected"):
+    with says("AdamW no longer has correct_bias=False", "omit it: the bias is always corrected"):
         AdamW([weight()], correct_bias=False)
 
 

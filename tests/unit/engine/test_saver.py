@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from glassloop.engine.checkpoint import Snapshot, open_checkpoint
-from glassloop.engine.checkpoint_folder import Shelf
+from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.saver import Saver
 from glassloop.errors import ResourceError
 from glassloop.run_folder.layout import checkpoints_in
@@ -32,7 +32,7 @@ def save_model(folder: Path, weights: dict[str, Any]) -> None:
 
 
 def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: Path) -> None:
-    saver = Saver(Shelf(tmp_path, print), 2, save_model)
+    saver = Saver(CheckpointFolder(tmp_path, print), 2, save_model)
     for step in range(1, 6):
         saver.save(snapshot(step, best_step=1))
     saver.wait()
@@ -47,7 +47,7 @@ def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path) -> Non
         gate.wait(10)
         save_model(folder, weights)
 
-    saver = Saver(Shelf(tmp_path, print), None, slow)
+    saver = Saver(CheckpointFolder(tmp_path, print), None, slow)
     saver.save(snapshot(1))
     assert checkpoints_in(tmp_path) == []
     gate.set()
@@ -59,7 +59,7 @@ def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path
     def full(folder: Path, weights: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    saver = Saver(Shelf(tmp_path, print), None, full)
+    saver = Saver(CheckpointFolder(tmp_path, print), None, full)
     saver.save(snapshot(1))
     with pytest.raises(ResourceError) as caught:
         saver.wait()

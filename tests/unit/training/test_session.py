@@ -80,7 +80,7 @@ def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
     for path in (tmp_path / "checkpoints").iterdir():
         (path / "state.json").write_text("{")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
-    with pytest.raises(ModelError, match=r"2 checkpoints are there and none can be used: .*12.*state.json.*9.*state.json"):
+    with pytest.raises(ModelError, match=r"2 checkpoints, none of which can be used: .*12.*state.json.*9.*state.json"):
         trained(tmp_path, rows, tiny_tokenizer, resume=True)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")} == before
     again = trained(tmp_path, rows, tiny_tokenizer, resume=True, restart=True)

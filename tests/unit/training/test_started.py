@@ -34,7 +34,7 @@ def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
     model.forward = doubled
     args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
     parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
-    with pytest.raises(SettingsError, match="the model's forward has a loss of its own"):
+    with pytest.raises(SettingsError, match="the model's forward computes its own loss"):
         Trainer(model, **parts).train()
     Trainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.engine.checkpoint import optimizer_tensors, restore_optimizer
 from glassloop.engine.optimizer import decay_groups
+from glassloop.engine.snapshot import optimizer_tensors, restore_optimizer
 from glassloop.errors import SettingsError
 from glassloop.speed.encoders.parts import embeddings_of, layers_of
 from glassloop.speed.optimizer.adamw import FlatAdamW, piecewise_norms
