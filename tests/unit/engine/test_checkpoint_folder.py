@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glassloop.engine.checkpoint import FORMAT, MANIFEST, Snapshot, open_checkpoint
+from glassloop.engine.checkpoint import FORMAT, MANIFEST, open_checkpoint
 from glassloop.engine.checkpoint_folder import CheckpointFolder
+from glassloop.engine.snapshot import Snapshot
 from glassloop.errors import ModelError
 from glassloop.records import sealed
 from glassloop.run_folder.layout import checkpoints_in

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.engine.checkpoint import Snapshot, open_checkpoint
+from glassloop.engine.checkpoint import open_checkpoint
 from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.saver import Saver
+from glassloop.engine.snapshot import Snapshot
 from glassloop.errors import ResourceError
 from glassloop.run_folder.layout import checkpoints_in
 
