@@ -8,9 +8,9 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
+from glassloop.data.batches import Batch
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.history import History
-from glassloop.engine.loop import TrainingBatch
 from glassloop.engine.state import State
 from glassloop.errors import printable, show
 from glassloop.measures import short_metrics
@@ -39,7 +39,7 @@ class Pace:
     def __init__(self) -> None:
         self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
 
-    def count(self, batches: list[TrainingBatch]) -> None:
+    def count(self, batches: list[Batch]) -> None:
         """Count one step."""
         self.num_steps += 1
         self.num_rows += sum(batch.size for batch in batches)
@@ -66,7 +66,7 @@ class Bar(Callback):
         self.pace = Pace()
         self.bar = tqdm(total=self.plan.max_steps, initial=state.step, unit="step", dynamic_ncols=True)
 
-    def on_step(self, state: State, batches: list[TrainingBatch]) -> None:
+    def on_step(self, state: State, batches: list[Batch]) -> None:
         self.pace.count(batches)
         self.bar.update(1)
 
@@ -93,7 +93,7 @@ class Lines(Callback):
     def on_fit_start(self, state: State) -> None:
         self.pace = Pace()
 
-    def on_step(self, state: State, batches: list[TrainingBatch]) -> None:
+    def on_step(self, state: State, batches: list[Batch]) -> None:
         self.pace.count(batches)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
