@@ -16,10 +16,10 @@ UNIT = ROOT / "tests" / "unit"
 MOST_LINES = 300
 LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
-    "backends": 1_500,
+    "backends": 1_300,
     "commands": 1_300,
     "data": 3_600,
-    "engine": 1_900,
+    "engine": 2_100,  # the Protocols of a backend and the documented parameters of public functions
     "models": 900,
     "run_folder": 600,
     "show": 800,
