@@ -10,9 +10,16 @@ from house import ROOT
 from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled
 
 # Tests that only `make test-all` runs, and the test of `make test` that checks the same promise.
-NOTES = "tests/e2e/test_course_notes.py"
 CHECKED_ELSEWHERE = {
-    f"{NOTES}::test_a_pretrained_model_learns_more_than_the_majority": f"{NOTES}::test_the_blocks_of_a_note_run"
+    "tests/e2e/test_course_notes.py::test_a_pretrained_model_learns_more_than_the_majority": (
+        "tests/e2e/test_course_notes.py::test_the_blocks_of_a_note_run"
+    ),
+    "tests/faults/test_processes.py::test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": (
+        "tests/unit/test_processes.py::test_one_error_and_its_code"
+    ),
+    "tests/unit/commands/test_verify.py::test_two_processes_have_the_losses_of_one": (
+        "tests/contract/test_right_numbers.py::test_processes_change_no_number"
+    ),
 }
 
 

@@ -210,6 +210,7 @@ def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     assert [end.code for end in ended] == [143, 143], ended[0].err
 
 
+@pytest.mark.exhaustive
 def test_49_an_error_of_all_processes_is_one_message_with_its_exit_code(runs: Any) -> None:
     process = launched(runs, *runs.arguments(runs.new(), **{**TWO, "learning_rate": 1e25, "save_strategy": "no"}))
     said, _ = process.communicate(timeout=90)

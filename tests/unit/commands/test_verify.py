@@ -125,6 +125,7 @@ def test_two_processes_that_do_not_run_are_an_error(trial: verify_module.Trial, 
         verify_module.two_processes(trial)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> None:
     one, _ = trial.train(dropout=False)
