@@ -1,22 +1,22 @@
-"""Which metrics a model is scored by, which class F1 is the score of, and what each is called in a table."""
+"""Which metrics a model is scored by, whose class F1 is, and what each metric is called in a table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.metrics import CORRELATIONS, TASKS, Metric, decide, metrics_for
+from glassloop.metric_values import CORRELATIONS
+from glassloop.metrics import TASKS, Metric, decide, metrics_for
 from glassloop.run_folder.record import TIMINGS, is_timing
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 LOSS = "loss"
 LOWER_IS_BETTER = (LOSS, "mse")
-# Two classes whose names only say no and yes: F1 is that of the second.
+# Names of two classes that only mean no and yes: F1 is that of the second.
 NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
 COMPUTED = {
     CLASSES: ("accuracy", "f1", "f1_macro", "matthews_correlation"),
@@ -28,19 +28,19 @@ TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "
 
 @dataclass(frozen=True)
 class Measures:
-    """The keys of the metrics, and the name of the class that `f1` is the score of."""
+    """The keys of the metrics, and the name of the class whose F1 is meant by `f1`."""
 
     keys: tuple[str, ...]
     positive: str | None = None
 
     def title(self, key: str) -> str:
-        """A metric's name for a person: `f1 (equivalent)`, `f1 (macro)`, `accuracy, mismatched`."""
+        """Return a metric's name for a person: `f1 (equivalent)`, `f1 (macro)`, `accuracy, mismatched`."""
         split, name = self.parted(key)
         shown = f"f1 ({self.positive})" if name == "f1" and self.positive else TITLES.get(name, name)
         return f"{shown}, {split}" if split else shown
 
     def metric(self, task: str, names: Sequence[str]) -> Metric:
-        """What computes these metrics for a model with the labels `names`."""
+        """Return the metric that computes these keys for a model with the labels `names`."""
         positive = [*names].index(self.positive) if self.positive else None
         return metrics_for(task, len(names), keys=self.keys, positive=positive)
 
@@ -49,14 +49,14 @@ class Measures:
         return self.metric(task, names).compute(predictions=decide(logits, task), references=labels)
 
     def parted(self, key: str) -> tuple[str, str]:
-        """The split that a key begins with, if any, and the metric."""
+        """Return the split that a key begins with, if any, and the metric."""
         known = sorted((*self.keys, LOSS), key=len, reverse=True)
         name = next((name for name in known if key == name or key.endswith(f"_{name}")), key)
         return key[: -len(name) - 1], name
 
 
 def default_measures(task: str, names: Sequence[str]) -> Measures:
-    """The metrics of a task where nobody has chosen any: F1 of the class 1 (or true), else macro-F1."""
+    """Return the default metrics of a task: with F1 of the class 1 (or true) if there is one, else macro-F1."""
     lowered = [name.lower() for name in names]
     pair = next((pair for pair in NUMBERED if sorted(lowered) == [*pair]), None)
     if task == CLASSES and pair:
@@ -65,7 +65,7 @@ def default_measures(task: str, names: Sequence[str]) -> Measures:
 
 
 def chosen_measures(given: Measures | None, task: str, names: Sequence[str], positive: str | None) -> Measures:
-    """The metrics `given`, else the default ones; with the F1 of the class `positive` where one is chosen."""
+    """Return the metrics `given`, else the default ones, with the F1 of the class `positive` if one is chosen."""
     measures = given or default_measures(task, names)
     if positive is None:
         return measures
@@ -82,7 +82,7 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
 
 
 def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, names: Sequence[str]) -> Measures:
-    """The metrics that the record of a run names. Raises `ModelError` where they do not fit its model."""
+    """Return the metrics that the record of a run names. Raise `ModelError` if they do not fit its model."""
     if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive is not None) or positive not in (None, *names):
         raise ModelError(
             f"the run's record names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
@@ -92,7 +92,7 @@ def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, na
 
 
 def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
-    """Raise where the metric that decides which evaluation is best is not among those that are computed."""
+    """Raise if the metric that decides which evaluation is best is not computed."""
     name = (wanted or LOSS).removeprefix("eval_")
     if name in (LOSS, *TIMINGS, *measures.keys):
         return
@@ -105,14 +105,14 @@ def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
 
 
 def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, float]:
-    """The figures of an evaluation without their prefix and without its timings: `accuracy` for `eval_accuracy`."""
+    """Return the metrics of an evaluation without their prefix and without timings: `accuracy` for `eval_accuracy`."""
     return {name.removeprefix(f"{prefix}_"): value for name, value in metrics.items() if not is_timing(name)}
 
 
 def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: Measures) -> list[str]:
-    """The metrics in which a result is no better than always giving the same answer.
+    """Return the metrics in which a result is no better than always giving the same answer.
 
-    Where that answer has no such score (F1 of another class, a correlation), 0 is what it takes to beat.
+    If that answer has no such score (F1 of another class, a correlation), the result must exceed 0.
     """
     scored = {key: name for key in metrics if (name := measures.parted(key)[1]) in measures.keys}
     return [
@@ -122,14 +122,16 @@ def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: M
     ]
 
 
-def checked_numbers(given: Any) -> dict[str, float]:
-    """What a user's `compute_metrics` returned, as names and finite numbers."""
+def checked_numbers(given: object) -> dict[str, float]:
+    """Return the result of a user's `compute_metrics` as names and finite numbers. Raise `SettingsError` if it is not."""
     if not isinstance(given, Mapping):
         raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
     try:
         numbers = {str(name): float(value) for name, value in given.items()}
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"compute_metrics returned no number: {error}", "return a dict of names and numbers") from error
+        raise SettingsError(
+            f"compute_metrics returned a value that is not a number: {error}", "return a dict of names and numbers"
+        ) from error
     if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
         raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
     return numbers

@@ -13,7 +13,8 @@ from glassloop.data.examples import Examples
 from glassloop.engine.evaluate import Evaluation
 from glassloop.files import write_text
 from glassloop.measures import Measures, short_metrics
-from glassloop.metrics import CORRELATIONS, decide
+from glassloop.metric_values import CORRELATIONS
+from glassloop.metrics import decide
 from glassloop.run_folder.record import ClassRecord, RunRecord
 from glassloop.settings import SCORE, SEVERAL
 

@@ -16,7 +16,8 @@ import pytest
 
 import glassloop.metrics as metrics_module
 from glassloop.errors import DataError, GlassloopError, SettingsError
-from glassloop.metrics import AVERAGED, CONFIGS, GLUE, KINDS, PLAIN, Metric, decide, load_metric, metrics_for
+from glassloop.metric_values import AVERAGED, KINDS
+from glassloop.metrics import CONFIGS, GLUE, PLAIN, Metric, decide, load_metric, metrics_for
 
 Array = np.ndarray[Any, Any]
 SIZES = (2, 17, 400)
@@ -369,10 +370,10 @@ def test_never_nan_never_a_warning(name: str, capfd: Any, recwarn: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "config", "predictions", "references", "result", "note"),
     [
-        ("pearson", None, [2, 2], [1, 2], 0.0, "where all predictions are equal; reported as 0"),
-        ("spearmanr", None, [1, 2], [3, 3], 0.0, "where all references are equal; reported as 0"),
-        ("pearsonr", None, [5], [3], 0.0, "where all predictions are equal; reported as 0"),
-        ("matthews_correlation", None, [1, 1], [1, 1], 0.0, "where all predictions are equal; reported as 0"),
+        ("pearson", None, [2, 2], [1, 2], 0.0, "if all predictions are equal; reported as 0"),
+        ("spearmanr", None, [1, 2], [3, 3], 0.0, "if all references are equal; reported as 0"),
+        ("pearsonr", None, [5], [3], 0.0, "if all predictions are equal; reported as 0"),
+        ("matthews_correlation", None, [1, 1], [1, 1], 0.0, "if all predictions are equal; reported as 0"),
         ("f1", None, [0, 0], [0, 0], 0.0, "for class 1 with no prediction and no reference; reported as 0"),
         ("precision", None, [0, 0], [0, 1], 0.0, "for class 1 with no prediction; reported as 0"),
         ("recall", None, [0, 1], [0, 0], 0.0, "for class 1 with no reference; reported as 0"),
@@ -397,9 +398,9 @@ def test_notes_say_what_was_undefined(
 def test_options_without_effect_are_noted() -> None:
     metric = load_metric("f1")
     metric.compute(predictions=[0, 1], references=[0, 1], labels=[0])
-    assert metric.notes == ['labels is not used where average="binary"']
+    assert metric.notes == ['labels is not used with average="binary"']
     metric.compute(predictions=[0, 1], references=[0, 1], average="macro", pos_label=0)
-    assert metric.notes == ['pos_label is not used where average="macro"']
+    assert metric.notes == ['pos_label is not used with average="macro"']
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
@@ -408,14 +409,14 @@ def test_options_without_effect_are_noted() -> None:
 @pytest.mark.parametrize(
     ("path", "config", "texts"),
     [
-        ("acuracy", None, ['"acuracy" is no metric; did you mean "accuracy"?', "choose one of: glue, accuracy, f1,"]),
-        ("F1", None, ['"F1" is no metric; did you mean "f1"?', "multilabel_f1"]),
-        ("bleu\x1b[2J", None, [r'"bleu\x1b[2J" is no metric']),
-        ("glue", "sts-b", ['"sts-b" is no GLUE task; did you mean "stsb"?', "choose one of: cola, ax, mrpc", "hans"]),
+        ("acuracy", None, ['"acuracy" is not a known metric; did you mean "accuracy"?', "choose one of: glue, accuracy, f1,"]),
+        ("F1", None, ['"F1" is not a known metric; did you mean "f1"?', "multilabel_f1"]),
+        ("bleu\x1b[2J", None, [r'"bleu\x1b[2J" is not a known metric']),
+        ("glue", "sts-b", ['"sts-b" is not a known GLUE task; did you mean "stsb"?', "choose one of: cola, ax, mrpc", "hans"]),
         ("glue", "MRPC", ['did you mean "mrpc"?']),
         ("glue", None, ['"glue" needs a task', "mnli_mismatched"]),
-        ("f1", "makro", ['"makro" is no configuration of f1; did you mean "macro"?', "multilabel"]),
-        ("mse", "macro", ['"macro" is no configuration of mse', "leave it out"]),
+        ("f1", "makro", ['"makro" is not a known configuration of f1; did you mean "macro"?', "multilabel"]),
+        ("mse", "macro", ['"macro" is not a known configuration of mse', "omit it"]),
     ],
 )
 def test_unknown_names(path: str, config: str | None, texts: list[str]) -> None:
@@ -427,29 +428,29 @@ def test_unknown_names(path: str, config: str | None, texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("path", "config", "predictions", "references", "text"),
     [
-        ("accuracy", None, [1, 2, 3], [1, 2], "3 predictions came with 2 references"),
-        ("accuracy", None, [], [1], "0 predictions came with 1 references"),
+        ("accuracy", None, [1, 2, 3], [1, 2], "there are 3 predictions and 2 references"),
+        ("accuracy", None, [], [1], "there are 0 predictions and 1 references"),
         ("accuracy", None, [], [], "accuracy has no rows to score"),
-        ("accuracy", None, [[0.1, 0.9]], [1], "the shape (1, 2), and accuracy takes one class number per row"),
+        ("accuracy", None, [[0.1, 0.9]], [1], "the shape (1, 2), but accuracy takes one class number per row"),
         ("accuracy", None, [[0.1, 0.9]], [1], "take argmax(axis=-1) first"),
         ("accuracy", None, [[0, 1]], [1], 'or load the metric with "multilabel"'),
         ("accuracy", None, [[]], [1], "the shape (1, 0)"),
         ("glue", "sst2", [[0.1, 0.9]], [1], "take argmax(axis=-1) first"),
         ("pearson", None, [[0.1], [0.9]], [1, 2], "take squeeze(-1) first"),
-        ("pearson", None, [1, 2, math.nan], [1, 2, 3], "predictions row 2 (from 0) holds nan"),
-        ("mse", None, [1, 2, 3], [1, -math.inf, 3], "references row 1 (from 0) holds -inf"),
-        ("mse", None, [1e200], [-1e200], "mse is beyond the largest float"),
-        ("accuracy", None, [0, math.nan], [0, 1], "predictions row 1 (from 0) holds nan"),
-        ("accuracy", None, [0, 1e30], [0, 1], "predictions row 1 (from 0) holds 1e+30"),
-        ("accuracy", None, [0, 1], [0, -100], "references row 1 (from 0) holds -100, the label that a loss leaves out"),
-        ("f1", "samples", [[0, 1]], [[-100, 1]], "references row 0 (from 0) holds -100"),
-        ("accuracy", None, [0.7, 1.0], [0, 1], "row 0 (from 0) holds 0.7, and accuracy takes one class number"),
+        ("pearson", None, [1, 2, math.nan], [1, 2, 3], "predictions row 2 (from 0) is nan"),
+        ("mse", None, [1, 2, 3], [1, -math.inf, 3], "references row 1 (from 0) is -inf"),
+        ("mse", None, [1e200], [-1e200], "mse is larger than any float"),
+        ("accuracy", None, [0, math.nan], [0, 1], "predictions row 1 (from 0) is nan"),
+        ("accuracy", None, [0, 1e30], [0, 1], "predictions row 1 (from 0) is 1e+30"),
+        ("accuracy", None, [0, 1], [0, -100], "references row 1 (from 0) is -100, the label that a loss ignores"),
+        ("f1", "samples", [[0, 1]], [[-100, 1]], "references row 0 (from 0) is -100"),
+        ("accuracy", None, [0.7, 1.0], [0, 1], "row 0 (from 0) is 0.7, but accuracy takes one class number"),
         ("accuracy", None, ["a"], ["a"], "the predictions are not numbers: \"['a']\""),
         ("accuracy", None, [None], [1], "the predictions are not numbers"),
         ("accuracy", None, [[1], [1, 2]], [1, 2], "the predictions are rows of different lengths"),
         ("multilabel_f1", None, [[0.2, 0.9]], [[0, 1]], "compare with a threshold first"),
-        ("multilabel_f1", None, [[2, 0]], [[0, 1]], "holds 2, and multilabel_f1 takes rows of 0 and 1"),
-        ("multilabel_f1", None, [0, 1], [0, 1], "give every example a row"),
+        ("multilabel_f1", None, [[2, 0]], [[0, 1]], "is 2, but multilabel_f1 takes rows of 0 and 1"),
+        ("multilabel_f1", None, [0, 1], [0, 1], "give one row per example"),
         ("multilabel_f1", None, [[0, 1]], [[0, 1, 1]], "rows of different widths: 2, 3"),
         ("glue", "rte", [0, 1], [-1, -1], "GLUE hides the labels of its test split"),
         ("glue", "stsb", [0.5, 1], [-1, -1], "GLUE hides the labels of its test split"),
@@ -465,18 +466,18 @@ def test_data_refused(path: str, config: str | None, predictions: Any, reference
     ("path", "config", "rows", "options", "text"),
     [
         ("accuracy", None, None, {}, "only one of predictions and references"),
-        ("f1", None, [0, 1, 2], {}, "sets class 1 against one other, and others came: 0, 2"),
+        ("f1", None, [0, 1, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
         ("f1", None, [0, 1, 2], {}, 'use average="macro"'),
-        ("f1", None, [0, 2], {}, "sets class 1 against one other, and others came: 0, 2"),
+        ("f1", None, [0, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
         ("glue", "mrpc", [0, 1, 2], {}, 'load_metric("f1", "macro")'),
         ("f1", "multilabel", [[0, 1]], {}, 'use average="macro"'),
-        ("f1", None, [0, 1], {"average": "samples"}, "not made for one class number per row"),
-        ("f1", None, [0, 1], {"average": None}, '"None" is no average'),
+        ("f1", None, [0, 1], {"average": "samples"}, "does not fit one class number per row"),
+        ("f1", None, [0, 1], {"average": None}, '"None" is not a known average'),
         ("f1", None, [0, 1], {"average": "makro"}, 'did you mean "macro"?'),
-        ("f1", "macro", [0, 1], {"labels": []}, "labels=[] is not a choice of the labels"),
-        ("f1", "samples", [[0, 1]], {"labels": [2]}, "labels=[2] is not a choice of the labels"),
-        ("f1", None, [0, 1], {"averge": "x"}, 'no option of f1; did you mean "average"?'),
-        ("mse", None, [0, 1], {"squared": False}, '"squared" is no option of mse'),
+        ("f1", "macro", [0, 1], {"labels": []}, "labels=[] does not name labels of the rows"),
+        ("f1", "samples", [[0, 1]], {"labels": [2]}, "labels=[2] does not name labels of the rows"),
+        ("f1", None, [0, 1], {"averge": "x"}, 'not a known option of f1; did you mean "average"?'),
+        ("mse", None, [0, 1], {"squared": False}, '"squared" is not a known option of mse'),
     ],
 )
 def test_settings_refused(path: str, config: str | None, rows: Any, options: dict[str, Any], text: str) -> None:
@@ -494,7 +495,7 @@ def test_the_row_is_counted_over_all_batches() -> None:
     metric = load_metric("pearson")
     metric.add_batch(predictions=[1, 2], references=[1, 2])
     metric.add(prediction=3, reference=3)
-    with pytest.raises(DataError, match=r"references row 4 \(from 0\) holds nan"):
+    with pytest.raises(DataError, match=r"references row 4 \(from 0\) is nan"):
         metric.add_batch(predictions=[1, 2], references=[1, math.nan])
     with pytest.raises(DataError, match=r"predictions have the shape \(1, 3\)"):
         load_metric("accuracy").add(prediction=[0.1, 0.7, 0.2], reference=1)
@@ -536,7 +537,7 @@ def test_decisions_suit_the_metrics(task: str) -> None:
     result = metric.compute(predictions=decided, references=decided)
     assert result.pop("mse", 0.0) == 0.0
     assert list(result.values()) == [close(1.0)] * len(result)
-    with pytest.raises(DataError, match=r"row 1 .* holds nan"):
+    with pytest.raises(DataError, match=r"row 1 .* contains NaN"):
         decide(np.array([[0.0] * outputs, [math.nan] * outputs]), task)
 
 
@@ -553,15 +554,15 @@ def test_one_class_of_several_and_chosen_keys() -> None:
 
 
 def test_tasks_refused() -> None:
-    with pytest.raises(SettingsError, match='"regresion" is no task; did you mean "regression"'):
+    with pytest.raises(SettingsError, match='"regresion" is not a known task; did you mean "regression"'):
         metrics_for("regresion", 1)
     for task, outputs in (("single_label_classification", 1), ("multi_label_classification", 0), ("regression", 2)):
-        with pytest.raises(SettingsError, match=f"no metric is made for {task} with num_labels={outputs}"):
+        with pytest.raises(SettingsError, match=f"{task} cannot have num_labels={outputs}"):
             metrics_for(task, outputs)
         with pytest.raises(DataError, match=f"do not fit {task}"):
             decide(np.zeros((3, outputs)), task)
     for threshold in (0, 1, 1.5, math.nan):
-        with pytest.raises(SettingsError, match="is no probability"):
+        with pytest.raises(SettingsError, match="is not a probability"):
             decide(np.zeros((3, 2)), "multi_label_classification", threshold=threshold)
 
 

@@ -402,7 +402,7 @@ def test_metrics_of_ones_own(trainer_of) -> None:
         (0.5, "compute_metrics returned a float", "return a dict of names and numbers"),
         (
             {"f1": "good"},
-            "compute_metrics returned no number: could not convert string to float: 'good'",
+            "compute_metrics returned a value that is not a number: could not convert string to float: 'good'",
             "return a dict of names and numbers",
         ),
         ({"f1": float("nan")}, "compute_metrics returned nan as f1", "return finite numbers"),

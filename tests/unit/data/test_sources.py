@@ -385,7 +385,7 @@ def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
 
 def test_unknown_settings_offer_the_nearest(refused):
     remedy = (
-        "the data settings are name, data_dir, text, text_pair, label, labels, task, label_separator, delimiter, empty, "
+        "use one of name, data_dir, text, text_pair, label, labels, task, label_separator, delimiter, empty, "
         "unknown_labels, validation_share, split_seed, rows"
     )
     with refused('unknown setting "lable"; did you mean "label"?; unknown setting "x"', remedy, SettingsError):
