@@ -1,14 +1,14 @@
-"""From the names of data and a model to a Trainer, and the record of the run before its first step."""
+"""Load the data and the model of a run, and build its Trainer and its record before the first step."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import known_difference
-from glassloop.data.encoding import encode, notes_on, tokenizer_key
+from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.order import padding_waste
@@ -17,34 +17,56 @@ from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.interfaces import Backend
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
-from glassloop.files import user_path
+from glassloop.files import absolute_name, user_path
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.inputs import longest_input
+from glassloop.models.interfaces import Config
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels
 from glassloop.outcomes import validation_names
 from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings
+from glassloop.settings_file import GivenSettings
 from glassloop.trainer import Trainer
 from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import identity_of
 
 
-def assemble(
-    data: str, model: str, args: TrainingArguments, data_given: dict[str, Any], new_head: bool, backend: Backend
-) -> tuple[Trainer, TrainingParts, Examples, RunRecord]:
-    """Everything a run needs, and its record before the first step."""
+@dataclass(frozen=True)
+class AssembledRun:
+    """A run before its first step: the Trainer with its parts, the data, and the record to write."""
+
+    trainer: Trainer
+    parts: TrainingParts
+    examples: Examples
+    encoded: Mapping[str, Encoding]
+    record: RunRecord
+
+
+def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) -> AssembledRun:
+    """Load the data and the model of a run, and return everything it needs before its first step.
+
+    Args:
+        given: The names of data and model, by default those of the quickstart, and how to read the data.
+        args: The training settings.
+        backend: How steps are run.
+
+    Raises:
+        GlassloopError: If data, model and settings cannot be used together.
+    """
+    source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
     config = load_config(model)
     with backend.processes.main_first():
-        examples = load_examples(data, outputs=kept_labels(config, data_settings(data_given), new_head), **data_given)
+        outputs = kept_labels(config, data_settings(given.data), given.new_head)
+        examples = load_examples(source, outputs=outputs, **given.data)
         tokenizer = load_tokenizer(model)
         max_length = args.max_length or longest_input(tokenizer, config)
         encoded = encode(examples, tokenizer, max_length)
         examples = replace(examples, notes=[*examples.notes, *notes_on(encoded)])
     if "train" not in encoded:
-        raise SettingsError("the data set has no train split", "glassloop evaluate scores a trained model on other data")
-    network = load_model(model, labels=examples.labels, task=examples.task, new_head=new_head, seed=args.seed)
-    weights = weights_fingerprint(network) if backend.processes.is_main else ""
+        raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
+    network = load_model(model, labels=examples.labels, task=examples.task, new_head=given.new_head, seed=args.seed)
+    fingerprint = weights_fingerprint(network) if backend.processes.is_main else ""
     held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
@@ -61,35 +83,35 @@ def assemble(
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=data_record(data, data_settings(data_given), examples),
-        model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), new_head),
+        data=data_record(source, data_settings(given.data), examples),
+        model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), given.new_head),
         settings=args,
         max_length=max_length,
-        class_weights=None if (balance := trainer.class_weights()) is None else tuple(balance),
+        class_weights=None if (weights := trainer.class_weights()) is None else tuple(weights),
         plan=parts.plan,
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),
         precision=backend.precision,
-        backend=trainer.backend.name,
-        savings=tuple(trainer.backend.describe_savings(network, parts.use)),
-        difference=known_difference(trainer.backend, network),
+        backend=parts.backend.name,
+        savings=tuple(parts.backend.describe_savings(network, parts.use)),
+        difference=known_difference(parts.backend, network),
         processes=backend.processes.num_processes,
         metrics=trainer.measures.keys,
         positive_label=trainer.measures.positive,
         versions=versions(),
-        identity=identity_of(parts) | {"weights": weights, "tokenizer": tokenizer_key(tokenizer)[:16]},
+        identity=identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return trainer, parts, examples, record
+    return AssembledRun(trainer, parts, examples, encoded, record)
 
 
-def kept_labels(config: Any, settings: DataSettings, new_head: bool) -> LabelSet | None:
-    """The labels that a model carries, unless it gets a new head or the user gives other ones."""
+def kept_labels(config: Config, settings: DataSettings, new_head: bool) -> LabelSet | None:
+    """Return the labels of a trained model, unless it gets a new head or the user gives other labels."""
     carried = None if new_head else carried_labels(config)
     return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
 
 
 def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:
-    """What is written down about the data."""
+    """Return the record of the data of a run."""
     return DataRecord(
         source=source,
         settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),

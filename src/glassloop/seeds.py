@@ -15,7 +15,6 @@ from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.plain import PlainBackend
 from glassloop.children import Child, Children
 from glassloop.claim import free_folder, refuse_taken, remove_if_empty
-from glassloop.data.encoding import lengths_of
 from glassloop.engine.signals import leave, noted_signals
 from glassloop.engine.versions import versions
 from glassloop.errors import GlassloopError, SettingsError, counted, show
@@ -153,12 +152,10 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     args = replace(settings.training, seed=seed)
     if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
         choose_backend(args)
-    source, model = settings.source or "quickstart", settings.model or "quickstart"
-    data = dict(settings.given().data)
-    trainer, _, _, run = assemble(source, model, args, data, settings.new_head, PlainBackend("cpu", "fp32"))
+    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"))
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
-    tokens = rows * int(lengths_of(trainer.train_dataset).max())
-    return memory_need(run.model.parameters, tokens), run.plan.max_steps
+    tokens = rows * int(run.encoded["train"].lengths.max())
+    return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
 
 
 def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals: list[int]) -> SeedsRecord:

@@ -33,7 +33,6 @@ CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib
 # What has no test file of its own, and where it is tested instead.
 TESTED_ELSEWHERE = {
     "__main__": "e2e/test_commands.py",
-    "assembly": "unit/commands/test_train.py",
     **dict.fromkeys(
         (
             "speed.operations.triton_kernels",

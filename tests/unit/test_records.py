@@ -33,7 +33,7 @@ class Whole:
     rest: dict[str, Part] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
     mixed: str | int | None = None
-    free: Any = None
+    free: object = None
 
 
 GOOD: dict[str, Any] = {"count": 3, "on": True, "first": {"name": "a", "share": 1}}
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_named_by_its_place(change: dict[str, Any], problem
     [
         (b"", "not JSON: Expecting value"),
         (b'{"a": ', "not JSON: "),
-        (b'{"a": NaN}', "NaN is not a number of JSON"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
         (b"\xff", "not UTF-8: invalid start byte at byte 0"),
         (b"[" * 100_000, "nested too deeply"),
         (b"1" * 5000, "not JSON: Exceeds the limit"),

@@ -12,17 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from glassloop.arguments import training_arguments
-from glassloop.assembly import assemble
+from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
 from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.commands.train_seeds import train_with_seeds
-from glassloop.data.encoding import encode
-from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
 from glassloop.errors import SettingsError, printable, say
-from glassloop.files import absolute_name
 from glassloop.lock import locked
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
@@ -34,9 +31,7 @@ from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, write_settings
 from glassloop.show.banner import banner
 from glassloop.show.results import show_outcome
-from glassloop.trainer import Trainer
-from glassloop.training.parts import TrainingParts
-from glassloop.training.resuming import Request, refuse_other_model, refuse_other_request, refuse_other_run
+from glassloop.training.resuming import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.session import resume_named, stop_if_asked
 
 
@@ -100,7 +95,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
         if stored.finished and restart:
             raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
         if stored.finished:
-            refuse_other_request(folder, stored, Request(given.source, given.model, given.training, given.data, given.new_head))
+            refuse_other_request(folder, stored, given)
             say(f"{folder} is already complete")
             return folder
         refuse_other_model(given.model, stored.model.name)
@@ -114,17 +109,16 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             if not args.output_dir or not folder.exists():
                 held.callback(remove_if_empty, folder)
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
-        data, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
-        trainer, parts, examples, record = assemble(data, model, args, {**given.data}, given.new_head, backend)
+        run = assemble(given, args, backend)
         if backend.processes.is_main:
-            held.enter_context(locked(folder, trainer.say))
+            held.enter_context(locked(folder, run.trainer.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
-                held.enter_context(cleared_unless_started(folder, lambda: trainer.state.step > 0))
-                write_run(folder, record)
+                held.enter_context(cleared_unless_started(folder, lambda: run.parts.state.step > 0))
+                write_run(folder, run.record)
             else:
-                refuse_other_run(stored, record, from_start=restart or not has_checkpoint(folder))
-        run_to_end(trainer, parts, examples, record, checkpoint, restart, began)
+                refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
+        run_to_end(run, checkpoint, restart, began)
     return folder
 
 
@@ -134,24 +128,17 @@ def stored_settings(stored: RunRecord) -> GivenSettings:
     return GivenSettings(data.source, model.name, stored.settings.to_dict(), data.given(), model.new_head)
 
 
-def run_to_end(
-    trainer: Trainer,
-    parts: TrainingParts,
-    examples: Examples,
-    record: RunRecord,
-    checkpoint: bool | Path | None,
-    restart: bool,
-    began: float,
-) -> None:
+def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool, began: float) -> None:
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
+    trainer, examples, record = run.trainer, run.examples, run.record
     backend, folder = trainer.backend, trainer.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
     console.print(banner(record, examples, folder))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
-    with trainer.training(checkpoint, restart=restart, parts=parts) as trained:
+    with trainer.training(checkpoint, restart=restart, parts=run.parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
-        outcomes = evaluate_unless_stopped(trainer, examples, record.max_length)
+        outcomes = evaluate_unless_stopped(run)
         if outcomes:
             record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
         for outcome in outcomes:
@@ -169,21 +156,21 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
 
 
-def evaluate_unless_stopped(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
     """Evaluate the trained model. A signal ends the process instead: the model is saved, and a resumed run evaluates it."""
+    trainer = run.trainer
     try:
         with trainer.interruptible():
-            return evaluate_splits(trainer, examples, max_length)
+            return evaluate_splits(run)
     except Interrupted:
         stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
         raise
 
 
-def evaluate_splits(trainer: Trainer, examples: Examples, max_length: int) -> list[Outcome]:
+def evaluate_splits(run: AssembledRun) -> list[Outcome]:
     """Return the evaluation of a trained model on every validation split."""
-    splits, outcomes = validation_names(examples), []
-    encoded = encode(examples, trainer.processing_class, max_length) if splits else {}
+    splits, outcomes = validation_names(run.examples), []
     for split, prefix in zip(splits, prefixes(splits), strict=True):
-        found = trainer.evaluation(encoded[split].rows, prefix)
-        outcomes.append(outcome_of(examples, split, found, trainer.measures, prefix))
+        found = run.trainer.evaluation(run.encoded[split].rows, prefix)
+        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix))
     return outcomes

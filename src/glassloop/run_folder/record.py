@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import visible
@@ -75,7 +74,7 @@ class DataRecord:
         if twice := repeated(self.labels or ()):
             raise ValueError(f"the label {visible(twice[0])} is there twice")
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """Return the settings that have a value, as `load_examples` takes them."""
         values = {entry.name: getattr(self.settings, entry.name) for entry in fields(DataSettings)}
         return {name: value for name, value in values.items() if value is not None}

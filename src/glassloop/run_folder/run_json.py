@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassloop.errors import ModelError
 from glassloop.files import sha256_of, write_text
-from glassloop.records import NotARecordError, decoded, read_json, sealed
+from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
 from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run
 from glassloop.run_folder.record import FORMAT, RunRecord
 
@@ -26,7 +26,7 @@ def read_run(folder: Path) -> RunRecord:
                 f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
             )
         record = decoded(RunRecord, found)
-        if sealed(found) != found:
+        if sealed(object_of(found, "")) != found:
             raise NotARecordError("its checksum differs, so it was edited or damaged")
         return record
     except NotARecordError as error:

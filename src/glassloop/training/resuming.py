@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from glassloop.arguments import TrainingArguments
+from glassloop.arguments import training_arguments
 from glassloop.engine.identity import (
     Identity,
     config_values,
@@ -23,52 +21,45 @@ from glassloop.files import absolute_name
 from glassloop.models.outputs import label_names
 from glassloop.run_folder.record import RunRecord, split_changes
 from glassloop.settings import data_settings
+from glassloop.settings_file import GivenSettings
 from glassloop.training.parts import TrainingParts
 
-# Settings that change no weight: a run may be resumed with others.
+# Settings that do not change any weight: a run may be resumed with other values.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
         "eval_strategy", "eval_steps", "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit",
         "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
-# Settings that do not even change what a finished run has written.
-SHOWN = ("output_dir", "overwrite_output_dir", "disable_tqdm")
-SAME = "give the settings and the data it was started with"
+# Settings that do not change anything in the folder of a finished run.
+NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
+SAME = "use the settings and the data it was started with"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a person asks of a run; None, False and missing settings ask for nothing."""
-
-    data: str | None
-    model: str | None
-    training: Mapping[str, Any]
-    data_settings: Mapping[str, Any]
-    new_head: bool = False
-
-
-def refuse_other_request(folder: Path, stored: RunRecord, asked: Request) -> None:
-    """Raise `SettingsError` where more is asked of a finished run than it has done."""
-    training = TrainingArguments(**{**stored.settings.to_dict(), **asked.training}).to_dict()
-    data = asdict(data_settings({**stored.data.given(), **asked.data_settings}))
+def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) -> None:
+    """Raise `SettingsError` if a finished run was trained with other settings than those given."""
+    training = training_arguments({**stored.settings.to_dict(), **given.training}).to_dict()
+    data = asdict(data_settings({**stored.data.given(), **given.data}))
     then = {**asdict(stored.data.settings), **stored.settings.to_dict()}
     then |= {"data": stored.data.source, "model": stored.model.name, "new_head": stored.model.new_head}
-    now = {**data, **training, "new_head": asked.new_head or stored.model.new_head}
-    now |= {"data": absolute_name(asked.data or stored.data.source), "model": absolute_name(asked.model or stored.model.name)}
-    wanted = {name: value for name, value in then.items() if name not in SHOWN}
+    now = {**data, **training, "new_head": given.new_head or stored.model.new_head}
+    now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
+    wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
     if changed := differences(wanted, {name: now[name] for name in wanted}):
         raise SettingsError(
-            f"{folder} is finished, and was trained with different settings: {'; '.join(changed)}",
-            f"train a new run, from this one's model with --model {folder}, or omit the settings",
+            f"{folder} is finished and was trained with different settings: {'; '.join(changed)}",
+            f"omit these settings, or train a new run; --model {folder} starts from the model of this one",
         )
 
 
 def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> None:
-    """Raise `ModelError` where a resumed run is not the one that was started, with both values.
+    """Raise `ModelError` with old and new values if a run would be resumed with other settings or data.
 
-    `from_start`: there is no checkpoint, which would know settings, model and each training row better.
+    Args:
+        stored: The record of the run that was started.
+        now: The record of the run that would resume it.
+        from_start: No checkpoint is used, which would compare settings, model and each training row by itself.
     """
     changed = split_changes(stored.data.splits, now.data.splits, stored.data.splits)
     if not from_start and split_changes(stored.data.splits, now.data.splits, ["train"]):
-        return  # the checkpoint says which rows have changed, or that the model gets the same
+        return  # the checkpoint names the rows that have changed, if the model gets other rows
     if from_start and stored.identity:
         changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
     if changed:
@@ -76,7 +67,7 @@ def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> 
 
 
 def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise `ModelError` where a run would be resumed with a model of another name."""
+    """Raise `ModelError` if a run would be resumed with a model of another name."""
     if given and absolute_name(given) != stored:
         raise ModelError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
 

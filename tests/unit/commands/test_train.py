@@ -15,9 +15,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from glassloop import decide, metrics_for
-from glassloop.arguments import TrainingArguments
-from glassloop.assembly import assemble
-from glassloop.backends.plain import PlainBackend
 from glassloop.commands.train import train, train_run
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.run_folder.record import Columns
@@ -279,8 +276,8 @@ def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, caps
         ({"model": "quickstart"}, f"model: {tmp_path / 'tiny'} then, quickstart now"),
     ):
         with says(
-            f"out is finished, and was trained with different settings: {problem}",
-            "train a new run, from this one's model with --model out, or omit the settings",
+            f"out is finished and was trained with different settings: {problem}",
+            "omit these settings, or train a new run; --model out starts from the model of this one",
         ):
             start(**{"data": None, "model": None, "resume": "out", **settings})
     capsys.readouterr()
@@ -343,18 +340,6 @@ def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path
     assert (read_run(folder).data.labels, read_run(folder).data.label_order) == (("pos, really", "neg"), None)
 
 
-def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ",1").replace(",neg", ",0"))
-    given = (str(tmp_path / "rows.csv"), str(text_run / "model"), TrainingArguments(device="cpu"))
-    with pytest.raises(DataError, match="its labels are numbers"):
-        assemble(*given, {}, False, PlainBackend("cpu", "fp32"))
-    _, _, examples, record = assemble(*given, {"labels": ("neg", "pos, really")}, False, PlainBackend("cpu", "fp32"))
-    assert record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"
-    assert record.data.label_order == ("neg", "pos, really")
-    counts = examples.facts["train"].label_counts
-    assert counts["pos, really"] > counts["neg"], "two of three rows are 1"
-
-
 # --- metrics -----------------------------------------------------------------------------------------------------
 
 
@@ -379,34 +364,6 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
     assert f"f1 (complaint) {(found.evaluation or {})['eval_f1']:.4f}" in told, "while training"
     assert [line.split()[-1] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
     assert "• no better than the majority baseline: " in told
-
-
-# --- seeds -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", ["rows.csv", "quickstart"])
-def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, lively_dir: Path, tmp_path: Path) -> None:
-    """Seeds are compared on the same rows: only split_seed draws the split and generates data."""
-    (tmp_path / "rows.csv").write_text(ROWS)
-    data = str(tmp_path / source) if source.endswith(".csv") else source
-    rows = {} if source.endswith(".csv") else {"rows": 20}
-
-    def fingerprints(seed: int, **given: Any) -> dict[str, str]:
-        args = TrainingArguments(seed=seed, device="cpu")
-        _, _, examples, record = assemble(data, str(lively_dir), args, {**rows, **given}, False, PlainBackend("cpu", "fp32"))
-        assert record.data.settings.split_seed == given.get("split_seed", 42)
-        return {name: fact.fingerprint for name, fact in examples.facts.items()}
-
-    assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
-
-
-def test_special_tokens_in_texts_are_noted_and_recorded(write, lively_dir: Path) -> None:
-    data = str(write("data.csv", ROWS.replace("good film 1,", "good [SEP] film 1,")))
-    args = TrainingArguments(**COMMON)
-    _, _, examples, record = assemble(data, str(lively_dir), args, {"validation_share": 0}, False, PlainBackend("cpu", "fp32"))
-    note = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
-    assert note in examples.notes
-    assert note in record.data.notes
 
 
 # --- several processes -------------------------------------------------------------------------------------------
