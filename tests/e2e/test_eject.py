@@ -29,7 +29,7 @@ def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("content", "flags"),
     [

@@ -149,6 +149,7 @@ def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, tar
     assert not (run / "trained.json").exists()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "hook",
     [
