@@ -15,7 +15,7 @@ KINDS = {  # the first that fits a kernel's name
     "AdamW": "adam|update_kernel|scalars_kernel|multi_tensor",
     "gradient norm": "squares|lpnorm|vector_norm|foreach_norm",
     "GELU": "gelu",
-    "embedding": "embed|rows_kernel|index|gather|scatter|sort|unique",
+    "embedding": "embed|table_gradient|index|gather|scatter|sort|unique",
     "norms and dropout": "norm|dropout|bernoulli|philox",
     "products": "gemm|gemv|cutlass|nvjet|xmma|cublas|splitk|mma|addmm|aten::b?mm|linear",
     "bias gradients": "reduce|aten::sum",

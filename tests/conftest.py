@@ -10,6 +10,11 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
 
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # run Triton kernels on the CPU; Triton reads this when it is imported
+
 import families
 import tiers
 

@@ -33,14 +33,6 @@ CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib
 # What has no test file of its own, and where it is tested instead.
 TESTED_ELSEWHERE = {
     "__main__": "e2e/test_commands.py",
-    **dict.fromkeys(
-        (
-            "speed.operations.triton_kernels",
-            "speed.operations.triton_operations",
-            "speed.optimizer.triton_adamw",
-        ),
-        "gpu/test_speed.py",
-    ),
 }
 
 

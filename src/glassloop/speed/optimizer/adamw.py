@@ -57,7 +57,7 @@ class FlatAdamW(torch.optim.AdamW):
         """Copy the learning rate of the schedule to the device, where a captured CUDA graph of the step reads it."""
         if not all(map(REQUIRES_GRAD, self.storage.parameters)):
             raise SettingsError("weights were frozen during training", "freeze them before it starts, or use backend plain")
-        if self.learning_rate.is_cuda:
+        if self.kernel is not None:
             self.learning_rate.fill_(float(self.param_groups[0]["lr"]))
 
     @torch.no_grad()

@@ -1,0 +1,83 @@
+"""The Triton operations, run by Triton's interpreter on a CPU: the numbers of the plain torch operations."""
+
+from __future__ import annotations
+
+import kernel_checks as checks
+import pytest
+import torch
+from kernel_checks import DTYPES
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled")
+
+WIDTH, ROWS = 24, 11  # neither fills a block of a kernel
+
+
+@DTYPES
+@pytest.mark.parametrize("extra", [False, True])
+def test_add_and_norm_and_its_gradient(dtype: torch.dtype, extra: bool) -> None:
+    checks.check_add_and_norm("cpu", dtype, WIDTH, ROWS, extra=extra)
+
+
+@DTYPES
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_and_its_gradient(dtype: torch.dtype, approximate: str) -> None:
+    checks.check_linear_gelu("cpu", dtype, WIDTH, ROWS, approximate=approximate)
+
+
+@DTYPES
+def test_gradients_of_neighbours_are_joined(dtype: torch.dtype) -> None:
+    checks.check_join_gradients("cpu", dtype, WIDTH, ROWS)
+
+
+@DTYPES
+def test_embeddings_and_their_gradient(dtype: torch.dtype) -> None:
+    checks.check_embed("cpu", dtype, WIDTH)
+
+
+def test_rows_with_repeated_ids_are_added_up_over_two_batches() -> None:
+    checks.check_repeated_rows("cpu", WIDTH)
+
+
+@DTYPES
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_the_share_that_dropout_keeps_and_the_same_mask_in_the_backward_pass(dtype: torch.dtype, rate: float) -> None:
+    checks.check_dropout_share("cpu", dtype, 512, 8, rate=rate)
+
+
+def test_masks_of_different_dropouts_seeds_and_places_are_independent() -> None:
+    checks.check_dropout_independence("cpu", 512, 10)
+
+
+def test_embeddings_drop_the_same_values_in_the_backward_pass() -> None:
+    checks.check_embedding_dropout("cpu", 64, (13, 7, 9))
+
+
+def test_masks_differ_between_dropouts_and_passes_and_repeat_with_the_seed() -> None:
+    checks.check_dropout_seeds("cpu", 512, 6)
+
+
+def test_an_evaluation_draws_no_random_number() -> None:
+    bench = checks.Bench("triton", "cpu", rows=ROWS, width=WIDTH)
+    before = torch.get_rng_state()
+    bench.ops.before_forward(bench.storage, checks.packing_with(ROWS), training=False)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_deferred_product_is_added_by_the_next_norm() -> None:
+    """In bf16 a layer may leave its last sum to the layer before it, which reads the same gradient."""
+    found = []
+    for defer in (False, True):
+        bench = checks.Bench("triton", "cpu", torch.bfloat16, rows=ROWS, width=WIDTH)
+        x, residual, grad = (checks.drawn(ROWS, WIDTH, seed=seed, device="cpu") for seed in range(3))
+        left, right = (checks.drawn(*shape, seed=7, device="cpu").bfloat16() for shape in ((ROWS, 8), (8, WIDTH)))
+        layer, store, ops = bench.layer, bench.storage, bench.ops
+        with torch.no_grad():
+            _, _, saved = ops.add_and_norm(
+                x.bfloat16(), store.matmul_weight(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
+                layer.out_norm.bias, layer.out_norm.eps, 0.0,
+            )  # fmt: skip
+            total = ops.add_matmul(grad, left, right, defer=defer)
+            found.append(ops.add_and_norm_backward(total, None, saved, layer.out, layer.out_norm, store)[0])
+        assert ops.deferred is None
+    torch.testing.assert_close(*found, atol=1e-2, rtol=1e-2)
