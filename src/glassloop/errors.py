@@ -63,6 +63,12 @@ class ModelError(GlassloopError):
     exit_code = 4
 
 
+class ResumeError(ModelError):
+    """A resumed run would differ from the run that was started: in its settings, its model or its data."""
+
+    area = "resume"
+
+
 class DivergedError(GlassloopError):
     """A loss, gradient or weight is not finite."""
 

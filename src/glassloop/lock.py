@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import platform
 import stat
@@ -52,8 +51,8 @@ def take(handle: int, folder: Path, kind: int) -> None:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        problem = f"{folder}: another run holds it: {holder_of(handle) or 'unknown'}"
-        raise LockedError(problem, "wait for it, or choose another folder") from error
+        problem = f"{folder} is in use by {holder_of(handle) or 'another process'}"
+        raise LockedError(problem, "wait until it ends, or choose another folder") from error
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be locked: {error.strerror}", "choose a folder on another disk") from error
 
@@ -92,7 +91,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         if holder := holder_of(handle):
             say(f"took over the lock of a run that died: {holder}")
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"process": os.getpid(), "machine": platform.node()}).encode(), 0)
+        os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
         yield
     finally:
         (folder / LOCK_NAME).unlink(missing_ok=True)  # while it is held: whoever opened it finds out that it is gone

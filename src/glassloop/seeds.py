@@ -22,7 +22,7 @@ from glassloop.files import absolute_name, user_path
 from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
-from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.layout import is_run, is_seeds_folder
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.seeds_json import (
@@ -31,7 +31,6 @@ from glassloop.run_folder.seeds_json import (
     MeasuresRecord,
     SeedRecord,
     SeedsRecord,
-    is_seeds_folder,
     read_seeds,
     write_seeds,
 )

@@ -251,7 +251,7 @@ def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], p
 def test_settings_from_a_file(ended: dict[str, Ended], place: Path) -> None:
     assert ended["file"].code == 0, ended["file"].err
     assert ended["file"].lines[0] == "glassloop: evaluation_strategy is now called eval_strategy"
-    assert ended["file"].lines[1] == "data    rows.csv: 40 train, 10 validation"
+    assert ended["file"].lines[1] == "data           rows.csv: 40 train, 10 validation"
     settings = description(place, "from-file")["settings"]
     assert {name: settings[name] for name in ("max_steps", "learning_rate", "eval_strategy", "group_by_length")} == {
         **{"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True},

@@ -126,7 +126,7 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
     assert again.code == 0, again.err
     assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
     if not done:
-        line = f"resuming after step {int(whole[0].name[5:])} " if whole else "so the run starts again"
+        line = f"resuming after step {int(whole[0].name[5:])} " if whole else "so training starts at step 0"
         assert ("resuming after the last step, 6 " if trained else line) in again.err
     same_end(reference, run)
 
@@ -170,7 +170,7 @@ def finished_before(points: list[str], number: int) -> bool:
 
 def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
     ended = runs.resumes_the_same(stopped_at(runs, 4))
-    assert "there is no checkpoint, so the run starts again" in ended.err
+    assert "no checkpoint to resume from, so training starts at step 0" in ended.err
 
 
 @pytest.mark.sample(5)

@@ -37,7 +37,7 @@ def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path) -> 
     with pytest.raises(LockedError) as caught, locked(tmp_path, print):
         pass
     assert caught.value.exit_code == 7
-    assert f'"process": {holder.pid}' in caught.value.problem
+    assert f"is in use by process {holder.pid} on " in caught.value.problem
     holder.kill()
     holder.wait()
     said: list[str] = []

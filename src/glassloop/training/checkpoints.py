@@ -64,7 +64,7 @@ def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skippe
         return training.checkpoint_folder.open(Path(str(resume))) if resume else None
     found = training.checkpoint_folder.newest(skipped)
     if found is None:
-        training.parts.say(f"{training.parts.folder}: there is no checkpoint, so the run starts again")
+        training.parts.say(f"{training.parts.folder}: no checkpoint to resume from, so training starts at step 0")
     return found
 
 

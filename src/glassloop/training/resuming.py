@@ -16,7 +16,7 @@ from glassloop.engine.identity import (
     optimizer_values,
     schedule_values,
 )
-from glassloop.errors import ModelError, SettingsError
+from glassloop.errors import ResumeError, SettingsError
 from glassloop.files import absolute_name
 from glassloop.models.outputs import label_names
 from glassloop.run_folder.record import RunRecord, split_changes
@@ -50,7 +50,7 @@ def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) 
 
 
 def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> None:
-    """Raise `ModelError` with old and new values if a run would be resumed with other settings or data.
+    """Raise `ResumeError` with old and new values if a run would be resumed with other settings or data.
 
     Args:
         stored: The record of the run that was started.
@@ -63,13 +63,13 @@ def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> 
     if from_start and stored.identity:
         changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
     if changed:
-        raise ModelError(f"the run was started with different settings or data: {'; '.join(changed)}", SAME)
+        raise ResumeError(f"the run was started with different settings or data: {'; '.join(changed)}", SAME)
 
 
 def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise `ModelError` if a run would be resumed with a model of another name."""
+    """Raise `ResumeError` if a run would be resumed with a model of another name."""
     if given and absolute_name(given) != stored:
-        raise ModelError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
+        raise ResumeError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
 
 
 def identity_of(parts: TrainingParts) -> Identity:

@@ -57,7 +57,7 @@ def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: 
                 elif not resume:
                     refuse_earlier(training)
                 saved = restore_final_model(training, skipped) if resume is True and not restart else None
-                metrics = run(training, resume, skipped, began) if saved is None else saved
+                metrics = run(training, None if restart else resume, skipped, began) if saved is None else saved
             finally:
                 backend.end_training()
         if parts.in_run and saved is None:

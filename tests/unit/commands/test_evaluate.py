@@ -193,7 +193,7 @@ def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -
     write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
     with says(
         'other.csv, row 14: label "neutral" is not one of pos, really, neg',
-        "fix the row, or add the label to --labels",
+        "to train a model for other labels, replace its head with --new_head; otherwise fix the row",
         DataError,
     ):
         evaluated(text_run, tmp_path / "other.csv")

@@ -184,7 +184,7 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (
             ["a", "b\nc"],
             {},
-            ', row 3: the name "b\\nc" holds a line end or another control character',
+            ', row 3: the name "b\\nc" contains a line break or another control character',
             "use short label names on one line",
         ),
         (

@@ -179,7 +179,7 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
         ("d.jsonl", " \n\n", "the file is empty", "check the path; at least one row is needed"),
         ("d.csv", "t,l,t\n", 'column "t" is there twice: t, l, t', "rename one of them"),
         ("d.csv", "t, t\n", 'column "t" is there twice: t, t', "rename one of them"),
-        ("d.csv", '"t\nu",l\n', 'the name "t\\nu" holds a line end or another control character', "rename the column"),
+        ("d.csv", '"t\nu",l\n', 'the name "t\\nu" contains a line break or another control character', "rename the column"),
         (
             "d.csv",
             "t" * 201 + ",l\n",

@@ -113,9 +113,9 @@ def test_an_absent_package_names_the_command_that_installs_it(listed_package, mo
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("a\nb", r'the name "a\nb" holds a line end or another control character'),
-        ("\x1b[31m", r'the name "\x1b[31m" holds a line end or another control character'),
-        ("a\0b", r'the name "a\x00b" holds a line end or another control character'),
+        ("a\nb", r'the name "a\nb" contains a line break or another control character'),
+        ("\x1b[31m", r'the name "\x1b[31m" contains a line break or another control character'),
+        ("a\0b", r'the name "a\x00b" contains a line break or another control character'),
         ("../x", '"../x": there is no such folder'),
         ("/no/such/model", '"/no/such/model": there is no such folder'),
         ("two words", '"two words": there is no such folder'),
@@ -184,6 +184,19 @@ def test_a_folder_is_taken_before_the_hub(model_dir: Path, monkeypatch: pytest.M
     monkeypatch.chdir(model_dir.parent)
     monkeypatch.setattr(model_files, "hub_unreachable", lambda: pytest.fail("the hub was asked"))
     assert load_tokenizer("model").model_max_length == 64
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_data_file_is_not_taken_for_a_model_of_the_hub(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(model_files, "hub_unreachable", lambda: pytest.fail("the hub was asked"))
+    if is_there:
+        (tmp_path / "d.csv").write_text("text,label\n")
+    what = "a file" if is_there else "the name of a data file"
+    with says(f'"d.csv" is {what}, not a model', "give a folder, a hub model (owner/name), or quickstart", ModelError):
+        find_model("d.csv")
 
 
 # --- what a folder may hold --------------------------------------------------------------------------------------

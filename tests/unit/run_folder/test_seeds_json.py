@@ -11,12 +11,15 @@ import pytest
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import ModelError
+from glassloop.models.files import find_model
+from glassloop.predictor import Predictor
+from glassloop.run_folder.layout import is_seeds_folder
+from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.seeds_json import (
     FAILED,
     MeasuresRecord,
     SeedRecord,
     SeedsRecord,
-    is_seeds_folder,
     read_seeds,
     write_seeds,
 )
@@ -99,3 +102,15 @@ def test_a_folder_without_seeds(tmp_path: Path, says) -> None:
     assert not is_seeds_folder(tmp_path)
     with says(f"{tmp_path}: no seeds to resume: seeds.json: missing", kind=ModelError):
         read_seeds(tmp_path)
+
+
+def test_a_folder_of_seeds_is_not_taken_for_a_run(record: SeedsRecord, says) -> None:
+    """Its runs are named, for whoever reads a run: --resume, evaluate, predict, eject, --model."""
+    folder = record.folder
+    for seed in (1, 2):
+        (folder / f"seed-{seed}").mkdir()
+        (folder / f"seed-{seed}" / "run.json").touch()
+    remedy = f"name one of these runs, or resume all: glassloop train --seeds 2 --resume {folder}"
+    for reader in (read_run, Predictor, find_model):
+        with says(f"{folder} contains one run per seed: seed-1, seed-2", remedy, ModelError):
+            reader(folder)

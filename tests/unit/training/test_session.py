@@ -50,7 +50,7 @@ def test_without_a_checkpoint_the_run_starts_again_and_says_so(
     again = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
     shutil.rmtree(tmp_path / "whole" / "checkpoints")
     again.train(resume_from_checkpoint=True)
-    assert "no checkpoint, so the run starts again" in capsys.readouterr().err
+    assert "no checkpoint to resume from, so training starts at step 0" in capsys.readouterr().err
     assert weights_hash(again.model) == weights_hash(whole.model)
 
 
