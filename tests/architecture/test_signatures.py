@@ -10,8 +10,8 @@ from house import PATHS, tree_of
 
 from glassloop import PUBLIC
 
-MOST_SIGNATURES_WITH_ANY = 340  # lower this number whenever a change makes it possible
-MOST_PUBLIC_WITH_ANY = 60
+MOST_SIGNATURES_WITH_ANY = 60  # lower this number whenever a change makes it possible
+MOST_PUBLIC_WITH_ANY = 1
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
