@@ -56,8 +56,9 @@ def test_the_table_changes_only_what_it_names() -> None:
     assert len(table_rows()) == 13
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not NOTES.is_dir(), reason="the course notes are not here: they lie beside the project, not in it")
-@pytest.mark.parametrize("number", [3, *(pytest.param(number, marks=pytest.mark.exhaustive) for number in (0, 1, 2, 4))])
+@pytest.mark.parametrize("number", range(5))
 def test_the_blocks_of_a_note_run(
     number: int, local_model: Path, glue_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

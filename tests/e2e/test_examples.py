@@ -22,7 +22,7 @@ def test_every_example_is_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(LINES)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LINES)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     arguments, expected = LINES[name]

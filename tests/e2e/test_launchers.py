@@ -103,6 +103,7 @@ def test_accelerate_launch_with_a_config_of_two_processes(place: Path, two: str)
     assert not differences(place / two, place / "accelerate")  # equal to the last bit
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("config", "processes"), [("one-bf16", 1), ("two-bf16", 2)])
 def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, processes: int) -> None:
     if "works" not in bf16_found().found:
@@ -114,6 +115,7 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
     assert any(line.startswith("run on") and "bf16, backend accelerate" in line for line in ended.lines)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
@@ -128,6 +130,7 @@ def test_a_config_that_would_not_do_what_it_says_is_refused(place: Path, config:
     assert not (place / config).exists()
 
 
+@pytest.mark.exhaustive
 def test_two_machines(place: Path, two: str) -> None:
     """Two launchers of one process each that find each other by an address."""
     with socket.socket() as opened:
@@ -162,12 +165,14 @@ def killed(place: Path, run: str, *launcher: str) -> str:
     return done.stderr
 
 
+@pytest.mark.exhaustive
 def test_torchrun_starts_a_run_again_whose_process_was_killed(place: Path, two: str) -> None:
     """Killed in step 12, started again by the launcher, on from the checkpoint of step 10: the end is the same."""
     killed(place, "again", *TORCHRUN, "--standalone", "--nproc_per_node", "2", "--max_restarts", "1")
     assert not differences(place / two, place / "again")
 
 
+@pytest.mark.exhaustive
 def test_accelerate_launch_with_a_config_of_fsdp_whose_process_was_killed(place: Path) -> None:
     """The model is split over two processes, before the kill and after it."""
     said = killed(place, "fsdp", *ACCELERATE, "fsdp.yaml", "--max_restarts", "1", "--rdzv_backend", "c10d")

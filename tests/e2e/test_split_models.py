@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).with_name("train_split.py")
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
         "FSDP_TRANSFORMER_CLS_TO_WRAP": "NoSuchLayer", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
         "FSDP_OFFLOAD_PARAMS": "true", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
-NUMBERS = pytest.mark.parametrize("number", [1, 2])
+NUMBERS = pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.exhaustive)])
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +38,29 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, {**found, "own": figures_of(trainer)}
 
 
-@pytest.fixture(scope="module")
-def split(plain: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
-    """Folder, what each process has found, and what was said, for one process and for two."""
-    runs = {}
-    for number in (1, 2):
-        folder = tmp_path_factory.mktemp(f"split-{number}")
+class SplitRuns(dict[int, Any]):
+    """Folder, what each process has found, and what was said, by the number of processes; started when first asked for."""
+
+    def __init__(self, plain: Path, folders: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self.plain, self.folders = plain, folders
+
+    def __missing__(self, number: int) -> Any:
+        folder = self.folders.mktemp(f"split-{number}")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(number)]
         done = subprocess.run(
-            [*command, str(SCRIPT), str(folder), str(plain[0] / "still/checkpoints/step-00000004")],
+            [*command, str(SCRIPT), str(folder), str(self.plain / "still/checkpoints/step-00000004")],
             env=environment(**FSDP), capture_output=True, encoding="utf-8", timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
         found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(number)]
-        runs[number] = folder, found, done.stderr.splitlines()
-    return runs
+        self[number] = folder, found, done.stderr.splitlines()
+        return self[number]
+
+
+@pytest.fixture(scope="module")
+def split(plain: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> SplitRuns:
+    return SplitRuns(plain[0], tmp_path_factory)
 
 
 def same(found: dict[str, Any], expected: dict[str, Any]) -> None:

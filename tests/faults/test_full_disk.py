@@ -85,7 +85,7 @@ def is_told(ended: Ended, place: Path, words: str) -> None:
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("part", range(8))
 def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: Disk, run: Path, part: int) -> None:
     """With no room, or with room for one to seven eighths of the checkpoint."""
@@ -103,6 +103,7 @@ def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: D
     same_end(runs.reference(**SHORT), here)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("target", "call"), [("glassloop.trainer:Trainer.write_model", 3), ("glassloop.commands.train:write_predictions", 1)]
 )
@@ -141,6 +142,7 @@ def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: 
     same_end(runs.reference(**SHORT), disk.inside / "run")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["model/model.safetensors", "optimizer.safetensors"])
 def test_09_a_process_that_may_write_no_large_file(runs: Any, name: str) -> None:
     """A write that really fails, where no disk can be mounted: the file is one byte too large."""

@@ -92,7 +92,7 @@ def test_01_killed_at_random_moments(runs: Any, in_parallel: Callable[..., list[
     in_parallel(trial, range(0, 6, every))
 
 
-@every(9)
+@every(15)
 def test_02_killed_after_every_write_sync_and_rename(
     runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
 ) -> None:
@@ -173,7 +173,7 @@ def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
     assert "no checkpoint to resume from, so training starts at step 0" in ended.err
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("hook", "settings"),
     [
@@ -233,7 +233,7 @@ def test_07_a_finished_run_is_left_alone(runs: Any) -> None:
 # 8: signals
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [TERM, INT])
 @pytest.mark.parametrize(
     ("target", "call", "step"),
@@ -304,7 +304,7 @@ def test_08_a_second_signal_while_saving(runs: Any) -> None:
 # 9 and 10: disk
 
 
-@every(6)
+@every(9)
 def test_09_a_full_disk_at_every_point_of_a_checkpoint(
     runs: Any, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
 ) -> None:
@@ -409,7 +409,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@every(5)
+@every(8)
 def test_11_any_file_of_the_newest_checkpoint_damaged(
     runs: Any, stopped: Path, tmp_path: Path, in_parallel: Callable[..., list[Any]], every: int
 ) -> None:
@@ -483,6 +483,7 @@ CHANGES: dict[str, Callable[[dict[str, torch.Tensor], str], None]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
     ("file", "tensor"), [("model/model.safetensors", WEIGHT), ("optimizer.safetensors", f"exp_avg/{WEIGHT}")]
@@ -516,7 +517,7 @@ def edited_data(change: str, source: Path, to: Path) -> Path:
     return to
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -538,6 +539,7 @@ def test_13_changed_training_data_are_refused(runs: Any, stopped: Path, tmp_path
     runs.resumes_the_same(run)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

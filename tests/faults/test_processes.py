@@ -60,7 +60,7 @@ def goes_on(runs: Any, run: Path, reference: Path) -> None:
     same_end(reference, run)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(("target", "call"), [(STEP, 8), (EVALUATION, 2)], ids=["step", "evaluation"])
 def test_48_one_process_is_killed(runs: Any, reference: Path, target: str, call: int, rank: int) -> None:
@@ -195,6 +195,7 @@ def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.exhaustive
 def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     run = runs.new()
     process = launched(
