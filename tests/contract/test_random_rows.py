@@ -14,8 +14,8 @@ from small_training import StopAt
 from glassloop import PaddingCollator, Trainer, TrainingArguments
 from glassloop.errors import ModelError
 
-GLOBAL = "they draw from the global generators, so a resumed run repeats them"
-OWN = "they draw from a generator of their own, which no checkpoint holds, so a resumed run draws others"
+GLOBAL = "they use the global random generators, so a resumed run repeats them"
+OWN = "they use their own random generator, which is not in a checkpoint, so a resumed run draws different ones"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def refused(path: Path | str, **settings: object) -> DataError:
         ("text,lable", {}, ["text, lable", 'did you mean "lable"?', "--label"]),
         ("text,label", {"text": "txt"}, ['no column "txt"', "text, label", 'did you mean "text"?']),
         ("text;label", {}, ['"text;label"', "semicolon", '--delimiter ";"']),
-        ("text,text,label", {}, ['column "text" is there twice']),
+        ("text,text,label", {}, ['column "text" occurs twice']),
     ],
 )
 def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, header: str, settings: dict, expected: list) -> None:
@@ -160,8 +160,8 @@ def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) 
     write("data/train.csv", GOOD + "good film,pos\nbad film,pos\n")
     folder = write("data/validation.csv", "text,label\ngood film,pos\nnew film,neg\n").parent
     notes = load_examples(str(folder)).notes
-    assert "train: 2 rows repeat the texts of another row" in notes
-    assert "train: 1 text carries more than one label" in notes
+    assert "train: 2 rows repeat the text of another row" in notes
+    assert "train: 1 text has more than one label" in notes
     assert "validation: 1 of 2 rows are also in train" in notes
 
 

@@ -75,7 +75,7 @@ def test_a_pipe_is_called_that(text_run, tmp_path: Path) -> None:
 def test_half_a_character_is_refused(text_run) -> None:
     with pytest.raises(DataError) as raised:
         Predictor(text_run, device="cpu").predict(["a good film", "a bad \ud800 film"])
-    assert raised.value.problem == "text 2 holds '\\ud800', which is half a character"
+    assert raised.value.problem == "text 2 contains '\\ud800', which is half a character"
 
 
 # --- the same numbers --------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ WRONG = {
         {"target": "out.xlsx"},
         SettingsError,
         "out.xlsx: predictions are written as .csv, .tsv or .jsonl",
-        "choose such a name",
+        "choose a name with one of these endings",
     ),
     "missing column": (
         {"text": "txet"},

@@ -1,4 +1,4 @@
-"""The label cells of a split as text: which different ones there are, and which one each row holds."""
+"""The label cells of a split as text: the different cells, and which one each row has."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-UNLABELLED = -1  # what the public data sets write where the labels are kept secret
+UNLABELLED = -1  # what public data sets write if the labels are secret
 MAX_CLASSES = 10_000
 
 Cell = str | tuple[str, ...] | None
 
 
 class LabelCells:
-    """Which label cell each row of a split holds: the different cells, and four bytes a row that say which."""
+    """The different label cells of a split, and four bytes per row that say which one it has."""
 
     def __init__(self) -> None:
         self.codes_of: dict[Cell, int] = {}
@@ -23,7 +23,7 @@ class LabelCells:
         self.overflowed = False
 
     def add(self, cells: pa.Array) -> None:
-        """Take the cells of the next rows. Beyond `MAX_CLASSES` different texts (scores), new ones are no longer told apart."""
+        """Add the cells of the next rows. After `MAX_CLASSES` different texts (scores), all new ones count as one."""
         if pa.types.is_list(cells.type):
             rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
             codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
@@ -36,6 +36,7 @@ class LabelCells:
             self.parts.append(lookup.astype(np.int32)[indices])
 
     def code(self, cell: Cell) -> int:
+        """Return the number of a cell, a new one for a new cell."""
         if cell not in self.codes_of and len(self.codes_of) >= MAX_CLASSES:
             self.overflowed = True
             return MAX_CLASSES - 1
@@ -50,18 +51,20 @@ class LabelCells:
 
     @property
     def cells(self) -> list[Cell]:
+        """The different cells."""
         return list(self.codes_of)
 
     @property
     def are_lists(self) -> bool:
+        """Whether rows have several labels."""
         return any(isinstance(cell, tuple) for cell in self.codes_of)
 
     def values(self) -> list[str]:
-        """The different label texts, one by one where rows hold several."""
+        """Return the different label texts, one by one if rows have several."""
         return list(dict.fromkeys(value for cell in self.cells if cell is not None for value in parts_of(cell)))
 
     def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
-        """How often each label text occurs in the chosen rows."""
+        """Return how often each label text occurs in the chosen rows."""
         found: Counter[str] = Counter()
         for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
             for value in parts_of(cell) if cell is not None and number else ():
@@ -69,23 +72,24 @@ class LabelCells:
         return found
 
     def first_row(self, value: str | None) -> int | None:
-        """The first row whose cell is, or holds, `value`; None where there is none."""
+        """Return the first row whose cell is or contains `value`; None if there is none."""
         wanted = [code for cell, code in self.codes_of.items() if cell == value or (isinstance(cell, tuple) and value in cell)]
         rows = np.flatnonzero(np.isin(self.codes, wanted))
         return int(rows[0]) if len(rows) else None
 
     @property
     def labelled(self) -> bool:
-        """Whether there are labels at all: a column, and not only marks that the labels are kept secret."""
+        """Whether there are labels: a column, and not only marks that the labels are secret."""
         return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
 
 
 def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the label texts of a cell."""
     return cell if isinstance(cell, tuple) else (cell,)
 
 
 def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
-    """The label cells of a table as text, or as lists of text where a row may have several labels."""
+    """Return the label cells of a table as text, or as lists of text if a row may have several labels."""
     if len(columns) > 1:
         parts = [as_text(table[name].combine_chunks()) for name in columns]
         rows = zip(*(part.to_pylist() for part in parts), strict=True)
@@ -99,7 +103,7 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
 
 
 def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
-    """The names of the columns that hold 1; None where a cell holds neither 0 nor 1."""
+    """Return the names of the columns with 1; None if a cell is neither 0 nor 1."""
     meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
     if any(cell is None or cell.lower() not in meaning for cell in row):
         return None
@@ -107,7 +111,7 @@ def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> li
 
 
 def as_text(cells: pa.Array) -> pa.Array:
-    """Any kind of label cell as text; lists stay lists."""
+    """Return label cells of any type as text; lists stay lists."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         return as_text(cells.dictionary_decode())

@@ -1,4 +1,4 @@
-"""Which columns hold the texts and the label: found where there is no doubt, asked for where there is."""
+"""Find the columns with the texts and the label. Ask for their names if there is any doubt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOTHING_KNOWN = Known()
 
 
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
-    """The columns named by the user, else those the source knows, else those that cannot be mistaken."""
+    """Return the columns named by the user, else those the source knows, else those that can be found without doubt."""
     label = settings.label_columns or ((known.label,) if known.label else ()) or (find_label(head, source),)
     if settings.text:
         text, pair = settings.text, settings.text_pair
@@ -62,16 +62,17 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
     found = Columns(text, pair, tuple(label))
     if found.label_name not in label and found.label_name in head.column_names:
         raise DataError(
-            f"{source}: there is a column {visible(found.label_name)} beside the label columns {listed(label)}",
-            "rename or remove it: the labels of these columns are stored under that name",
+            f"{source}: there is a column {visible(found.label_name)} in addition to the label columns {listed(label)}",
+            "rename or remove it: the labels are stored under that name",
         )
     for name in filter(None, (text, pair)):
         if name in label:
-            raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
+            raise DataError(f"{source}: column {visible(name)} is given as text and as label", "give two different columns")
     return found
 
 
 def find_label(head: pa.Table, source: str) -> str:
+    """Return the only column with a usual name for labels."""
     found = [name for name in head.column_names if name.lower() in LABEL_NAMES]
     if len(found) == 1:
         return str(found[0])
@@ -81,7 +82,7 @@ def find_label(head: pa.Table, source: str) -> str:
 
 
 def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str, str | None]:
-    """One text column, or a pair by its usual names; anything else is a doubt."""
+    """Return the only text column, or a pair with usual names. Raise `DataError` if there is any doubt."""
     candidates = [name for name in head.column_names if name not in label and is_text(head[name])]
     lowered = {name.lower(): name for name in candidates}
     pairs = [pair for pair in PAIR_NAMES if all(name in lowered for name in pair)]
@@ -90,9 +91,14 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
     if len(candidates) == 1:
         return candidates[0], None
     named = [lowered[name] for name in TEXT_NAMES if name in lowered]
-    if not pairs and len(candidates) > 1 and len(named) == 1 and all(is_mark(head[n]) for n in candidates if n != named[0]):
+    if (
+        not pairs
+        and len(candidates) > 1
+        and len(named) == 1
+        and all(is_identifier(head[n]) for n in candidates if n != named[0])
+    ):
         return named[0], None
-    what = f"several columns hold text: {listed(candidates)}" if candidates else "no column holds text"
+    what = f"several columns contain text: {listed(candidates)}" if candidates else "no column contains text"
     raise DataError(
         f"{source}: {what}; found {listed(head.column_names)}",
         "name the text column with --text (and --text_pair for pairs)",
@@ -100,19 +106,20 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
-    """Whether a column holds text rather than numbers."""
+    """Return whether a column contains text rather than numbers."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return False
     cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
     return not (cells and all(is_number(cell) for cell in cells))
 
 
-def is_mark(column: pa.ChunkedArray) -> bool:
-    """Whether a column holds marks such as names of sources or identifiers: no cell has a blank in it."""
+def is_identifier(column: pa.ChunkedArray) -> bool:
+    """Return whether a column contains identifiers, such as names of sources: no cell has a space in it."""
     return not any(" " in cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None)
 
 
 def is_number(cell: str) -> bool:
+    """Return whether a cell is a number."""
     try:
         float(cell)
     except ValueError:
@@ -121,17 +128,17 @@ def is_number(cell: str) -> bool:
 
 
 def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
-    """Return a sentence on the columns that are not stored."""
+    """Return a sentence about the columns that are not stored."""
     if head.num_columns > MOST_KEPT_COLUMNS:
         return [f"of {head.num_columns:,} columns only {listed((*columns.texts, *columns.label))} are kept"]
     dropped = [f"{field.name} ({field.type})" for field in head.schema if not storable(field.type)]
-    return [f"columns of a kind that datasets does not know are not kept: {listed(dropped)}"] if dropped else []
+    return [f"columns of a type that datasets does not support are not kept: {listed(dropped)}"] if dropped else []
 
 
 def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
-    """The table as it is stored: texts as plain strings without nulls, the label as numbers, all else as it came.
+    """Return a table as it is stored: texts as strings without nulls, the label as numbers, other columns unchanged.
 
-    Of a very wide table only the columns that matter are stored, and no column whose kind `datasets` does not know.
+    Of a very wide table only texts and label are stored. A column whose type `datasets` does not support is dropped.
     """
     if table.num_columns > MOST_KEPT_COLUMNS:
         table = table.select([name for name in (*columns.texts, *columns.label) if name in table.column_names])

@@ -1,4 +1,4 @@
-"""From texts to token ids: in batches on all cores, truncation counted, kept on disk by content so that it is done once."""
+"""From texts to token ids, cached by content. Truncation is counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
 from glassloop.data.formats import arrow_rows
+from glassloop.data.interfaces import Rows, Texts
 from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
 from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.errors import SettingsError
@@ -24,6 +25,9 @@ from glassloop.settings import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import BatchEncoding
+
+    from glassloop.models.interfaces import Tokenizer
 
 FORMAT = 3
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
@@ -36,7 +40,12 @@ LEAST_LENGTH = 8
 class Truncation:
     """How many rows lost tokens, and on which side of the pair.
 
-    Of `num_shortened` texts only the first million characters were tokenized: they lost more than `num_tokens` counts.
+    Attributes:
+        num_rows: Rows that lost tokens.
+        num_first: Rows that lost tokens of the first text.
+        num_second: Rows that lost tokens of the second text.
+        num_tokens: Tokens that were lost.
+        num_shortened: Texts so long that only their first million characters were tokenized. They lost more than `num_tokens`.
     """
 
     num_rows: int = 0
@@ -48,7 +57,14 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Encoding:
-    """One encoded split: rows of input_ids (token_type_ids) and labels, memory-mapped; lengths; and what was counted."""
+    """One encoded split.
+
+    Attributes:
+        rows: Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels.
+        lengths: Number of tokens of each row.
+        truncation: How many rows and tokens were cut.
+        typed: How many rows contain the text of a special token.
+    """
 
     rows: Dataset
     lengths: np.ndarray
@@ -56,8 +72,21 @@ class Encoding:
     typed: TypedTokens = NONE_TYPED
 
 
-def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Encoding]:
-    """Every split encoded. The same texts, tokenizer and length are found in the cache, whatever they were loaded from."""
+def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[str, Encoding]:
+    """Return all splits as token ids. The result is cached by texts, tokenizer and length.
+
+    Args:
+        examples: What `load_examples` returned.
+        tokenizer: What `load_tokenizer` returned, or any tokenizer of transformers.
+        max_length: Number of tokens after which a row is cut.
+
+    Returns:
+        An `Encoding` for each split.
+
+    Raises:
+        SettingsError: If `max_length` is less than 8.
+        ModelError: If the tokenizer fails.
+    """
     if not isinstance(max_length, int) or max_length < LEAST_LENGTH:
         raise SettingsError(f"max_length is {max_length!r}", f"use a whole number of {LEAST_LENGTH} or more")
     tokens_key = tokenizer_key(tokenizer)
@@ -71,12 +100,12 @@ def encode(examples: Examples, tokenizer: Any, max_length: int) -> dict[str, Enc
 
 
 def notes_on(encoded: dict[str, Encoding]) -> list[str]:
-    """One sentence for each split that a person should know something about."""
+    """Return one sentence for each split that a person should know something about."""
     return [f"{name}: {split.typed.note}" for name, split in encoded.items() if split.typed.note]
 
 
 def load_encoding(folder: Path, split: str) -> Encoding:
-    """An encoded split from the cache, memory-mapped."""
+    """Return an encoded split from the cache, memory-mapped."""
     from datasets import Dataset
 
     rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)
@@ -85,8 +114,8 @@ def load_encoding(folder: Path, split: str) -> Encoding:
     return Encoding(rows, lengths_of(rows), Truncation(**counts["truncation"]), typed)
 
 
-def lengths_of(rows: Any) -> np.ndarray:
-    """The number of tokens of each row of any encoded `Dataset` (or list of rows), where possible without reading them."""
+def lengths_of(rows: Rows) -> np.ndarray:
+    """Return the number of tokens of each row, if possible without reading the tokens."""
     table = arrow_rows(rows)
     if table is None:
         return np.array([len(rows[number]["input_ids"]) for number in range(len(rows))], dtype=np.int32)
@@ -95,8 +124,8 @@ def lengths_of(rows: Any) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
-def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, max_length: int) -> None:
-    """Tokenize one split into an Arrow file in `folder`, and write beside it what was counted."""
+def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int) -> None:
+    """Tokenize one split into an Arrow file in `folder`, and write the counts beside it."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
     cut, num_shortened, typed, writer = np.zeros(4, dtype=np.int64), 0, NONE_TYPED, None
     for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
@@ -122,9 +151,9 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Any, 
     (folder / COUNTS_NAME).write_text(json.dumps(counts), encoding="utf-8")
 
 
-def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_length: int) -> np.ndarray:
-    """Rows cut, rows cut in the first text, in the second, and tokens lost. Only full rows are looked at again."""
-    counted = np.zeros(4, dtype=np.int64)
+def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> np.ndarray:
+    """Return the numbers of rows cut, cut in the first text, cut in the second, and of tokens lost."""
+    counted = np.zeros(4, dtype=np.int64)  # only full rows can be cut
     for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
         whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
         lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
@@ -132,19 +161,19 @@ def cut_by_truncation(encoded: Any, texts: list[list[str]], tokenizer: Any, max_
     return counted
 
 
-def kept_tokens(encoded: Any, row: int, whole: list[int], tokenizer: Any) -> list[int]:
-    """How many tokens of the text, or of each text of a pair, a truncated row has kept of the `whole`."""
+def kept_tokens(encoded: BatchEncoding, row: int, whole: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Return how many of the `whole` tokens of each text a truncated row has kept."""
     if encoded.is_fast:
         sides = encoded.sequence_ids(row)
         return [sides.count(side) for side in range(len(whole))]
-    kept = [*whole]  # a tokenizer written in Python does not tell: it takes one token after the other from the longer text
+    kept = [*whole]  # a tokenizer written in Python does not say; it removes one token after the other from the longer text
     for _ in range(sum(whole) + tokenizer.num_special_tokens_to_add(len(whole) > 1) - len(encoded["input_ids"][row])):
         kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
     return kept
 
 
 def id_lists(rows: list[list[int]], kind: type) -> pa.Array:
-    """Lists of small whole numbers as one Arrow array."""
+    """Return lists of small whole numbers as one Arrow array."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     values: np.ndarray = np.fromiter(chain.from_iterable(rows), dtype=kind, count=int(offsets[-1]))
@@ -152,7 +181,7 @@ def id_lists(rows: list[list[int]], kind: type) -> pa.Array:
 
 
 def model_labels(cells: pa.Array, task: str, num_labels: int) -> pa.Array:
-    """The labels as a model's loss wants them: a number, a score, or one 0/1 a label."""
+    """Return labels in the form that a loss takes: a class number, a score, or 0 or 1 for each label."""
     if task != SEVERAL:
         return cells
     rows = np.zeros((len(cells), num_labels), dtype=np.float32)
@@ -162,11 +191,11 @@ def model_labels(cells: pa.Array, task: str, num_labels: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ravel()))
 
 
-def tokenizer_key(tokenizer: Any) -> str:
-    """Changes with anything that changes the ids: vocabulary, normalisation, special tokens, side of truncation."""
+def tokenizer_key(tokenizer: Tokenizer) -> str:
+    """Return a checksum of all that changes the ids: vocabulary, normalization, special tokens, side of truncation."""
     if backend := getattr(tokenizer, "backend_tokenizer", None):
         state = json.loads(backend.to_str())
-        state.pop("truncation", None)  # what the last call asked for, not what the tokenizer is
+        state.pop("truncation", None)  # set by the last call, not a property of the tokenizer
         state.pop("padding", None)
     else:
         settings = {

@@ -1,4 +1,4 @@
-"""What is counted in a split and worth telling before training: balance, repeats, conflicts, overlap, empties."""
+"""What is counted in a split before training: labels, duplicates, conflicts, overlap with the training rows, empty texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
 
 
 def text_keys(columns: list[list[str | None]]) -> np.ndarray:
-    """Eight bytes a row, equal for equal texts: what finds duplicates and overlap without keeping the texts."""
+    """Return eight bytes per row, equal for equal texts: they find duplicates without keeping the texts."""
     first, *rest = columns
     rows = zip(first, rest[0], strict=True) if rest else zip(first, strict=True)
     digests = (blake2b("\x1f".join(cell or "" for cell in row).encode(), digest_size=8).digest() for row in rows)
@@ -28,7 +28,7 @@ def text_keys(columns: list[list[str | None]]) -> np.ndarray:
 def facts_of(
     keys: np.ndarray, found: LabelCells, rows: np.ndarray, labels: LabelSet | None, train_keys: np.ndarray | None
 ) -> SplitFacts:
-    """Count what is worth telling about the chosen `rows`: `keys` are theirs, `train_keys` those of the training rows."""
+    """Return the counts of the chosen `rows`. `keys` are those of these rows, `train_keys` those of the training rows."""
     num_texts, num_conflicts = len(np.unique(keys)), 0
     label_counts: dict[str, int] = {}
     if found.labelled:
@@ -50,25 +50,25 @@ def facts_of(
 
 
 def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
-    """One sentence for each thing a person should know before training."""
+    """Return one sentence for each thing a person should know before training."""
     notes = []
     for name, fact in facts.items():
-        told = {
-            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the texts of another row": fact.num_duplicates,
-            counted(fact.num_conflicts, "text carries", "texts carry") + " more than one label": fact.num_conflicts,
+        sentences = {
+            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the text of another row": fact.num_duplicates,
+            counted(fact.num_conflicts, "text has", "texts have") + " more than one label": fact.num_conflicts,
             f"{fact.num_in_train:,} of {fact.num_rows:,} rows are also in train": fact.num_in_train,
             counted(fact.num_empty, "empty text is", "empty texts are") + " kept": fact.num_empty,
             "skipped: " + counted(fact.num_skipped, "row", "rows") + " with a missing or unknown label": fact.num_skipped,
-            "no labels are given": fact.unlabelled,
+            "there are no labels": fact.unlabelled,
         }
-        notes += [f"{name}: {sentence}" for sentence, count in told.items() if count]
+        notes += [f"{name}: {sentence}" for sentence, count in sentences.items() if count]
         if not fact.unlabelled:
             notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
     return notes + notes_on_look_alikes(facts, labels)
 
 
 def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
-    """A sentence about the labels without rows, and one about those with a single row."""
+    """Yield a sentence about the labels without rows, and one about those with a single row."""
     for number, rows in enumerate(("no rows", "1 row")):
         rare = [label for label, count in counts.items() if count == number]
         if len(rare) == 1:
@@ -78,12 +78,12 @@ def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
 
 
 def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
-    """A sentence for each group of labels that a person can hardly tell apart, of the first few."""
+    """Return a sentence for each of the first few groups of labels that look alike."""
     groups = look_alikes(labels.names) if labels else []
     notes = []
     for group in groups[:SHOWN_GROUPS]:
         rows = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
-        told = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), rows, strict=True)]
-        notes.append(f"these labels look alike, but are different classes: {' and '.join(told)}")
+        shown = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), rows, strict=True)]
+        notes.append(f"these labels look alike but are different classes: {' and '.join(shown)}")
     rest = len(groups) - SHOWN_GROUPS
     return notes + ([f"{counted(rest, 'more group', 'more groups')} of labels look alike"] if rest > 0 else [])

@@ -1,9 +1,9 @@
-"""Rows as their user formatted them: which columns of a `datasets.Dataset` are chosen, and whether Arrow can read them."""
+"""Rows in the format that their user chose: which columns of a `datasets.Dataset` count, and whether Arrow can read them."""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from glassloop.data.interfaces import Rows
 from glassloop.errors import SettingsError, listed
@@ -15,7 +15,7 @@ TRANSFORM = "custom"  # what datasets calls the format of set_transform and with
 
 
 def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
-    """Return the data set called `name`. Raises `SettingsError` if it is missing, empty, or not readable by row number."""
+    """Return the data set called `name`. Raise `SettingsError` if it is missing, empty, or not readable by row number."""
     if rows is None:
         raise SettingsError(f"there is no {name}", "give one to the Trainer")
     if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
@@ -28,13 +28,18 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
     return rows
 
 
-def arrow_rows(rows: Any) -> Dataset | None:
-    """Return the chosen columns of a `Dataset` in Arrow format; None where only its own `[number]` gives what the user chose.
+def is_dataset(rows: object) -> TypeGuard[Dataset]:
+    """Return whether rows are a `datasets.Dataset`. Recognise it by its methods, so that datasets need not be loaded."""
+    return hasattr(rows, "with_format") and hasattr(rows, "remove_columns")
 
-    A format such as torch or numpy changes the kind of a value, not the value; a transform, or an option such as a dtype, may
-    change it.
+
+def arrow_rows(rows: object) -> Dataset | None:
+    """Return the chosen columns of a `Dataset` in Arrow format; None if only its own `[number]` gives what the user chose.
+
+    A format such as torch or numpy changes the type of a value, not the value. A transform, or an option such as a dtype, may
+    change the value.
     """
-    if not hasattr(rows, "with_format"):
+    if not is_dataset(rows):
         return None
     if rows.format["type"] == TRANSFORM or rows.format["format_kwargs"]:
         return None
@@ -43,18 +48,18 @@ def arrow_rows(rows: Any) -> Dataset | None:
     return chosen.with_format("arrow")
 
 
-def chosen_columns(rows: Any) -> list[str]:
-    """Return the columns that rows of a `Dataset` hold: those of `set_format(columns=)`, by default all."""
+def chosen_columns(rows: Dataset) -> list[str]:
+    """Return the columns that rows of a `Dataset` have: those of `set_format(columns=)`, by default all."""
     format_ = rows.format
     return list(rows.column_names if format_["output_all_columns"] else format_["columns"])
 
 
-def known_columns(rows: Any, taken: Container[str]) -> tuple[Any, list[str]]:
-    """Drop columns of a `Dataset` that are not `taken`; return the rows and what was dropped.
+def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
+    """Return the rows without columns that are not `taken`, and the names of the dropped columns.
 
     Rows of another kind, and rows that a transform makes, stay as they are.
     """
-    if not hasattr(rows, "remove_columns") or rows.format["type"] == TRANSFORM:
+    if not is_dataset(rows) or rows.format["type"] == TRANSFORM:
         return rows, []
     columns = chosen_columns(rows)
     if "input_ids" not in columns:

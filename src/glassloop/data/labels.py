@@ -1,4 +1,4 @@
-"""From what a label column holds to the numbers a model learns, by name and never by accident of order."""
+"""From label cells to the numbers a model learns: by name, never by accident of order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from glassloop.data.lookalikes import shape_of, spelled
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 
-SCORE_VALUES = 20  # that many different fractions can only be scores
-LARGEST_SCORE = 3.4e38  # what still is a finite number in 32 bits
+SCORE_VALUES = 20  # more different fractions than this can only be scores
+LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 MODEL = "the model"  # whose labels a trained model keeps
@@ -26,8 +26,10 @@ OTHER_LABELS = "to train a model for other labels, replace its head with --new_h
 class LabelSet:
     """The label names and their numbers, fixed for a run.
 
-    `order` holds the names that the cells 0, 1, 2 mean, where the user or the source has said so; without it numbers in
-    the data name no label.
+    Attributes:
+        names: The names in the order of their numbers.
+        order: The names that the cells 0, 1, 2 mean, if the user or the source has said so. Without it, numbers in the data do
+            not name labels.
     """
 
     names: tuple[str, ...]
@@ -35,14 +37,16 @@ class LabelSet:
 
     @property
     def id2label(self) -> dict[int, str]:
+        """The names by their numbers, as in a config of transformers."""
         return dict(enumerate(self.names))
 
     @property
     def label2id(self) -> dict[str, int]:
+        """The numbers by their names, as in a config of transformers."""
         return {name: number for number, name in enumerate(self.names)}
 
     def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
-        """Cell text -> number: by name, or by its place in `order` where all cells are such places and no name is a number."""
+        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number."""
         numbers = self.label2id
         places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
         by_place = places and all(value in places for value in values) and all(number_of(name) is None for name in self.names)
@@ -56,11 +60,10 @@ def settle_labels(
     where: Callable[[str | None], str],
     outputs: LabelSet | None = None,
 ) -> tuple[str, LabelSet | None]:
-    """The task and its labels, from the cells of the training rows. `where` names the first row that holds a cell.
+    """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
 
     `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
-
-    Raises `DataError` for cells that cannot be meant: missing, stray blanks, negative, gaps, mixed kinds, fractions.
+    Raise `DataError` for cells that are missing, negative or fractions, have stray spaces or gaps, or mix words and numbers.
     """
     values = found.values()
     several = found.are_lists or settings.task == SEVERAL
@@ -80,7 +83,7 @@ def settle_labels(
     given = outputs.names if outputs else settings.label_names or columns or known
     if settings.task == SEVERAL and not found.are_lists:
         raise DataError(
-            f"{where(values[0])}: the label is a single value", "name the sign between labels with --label_separator"
+            f"{where(values[0])}: the label is a single value", "give the separator between labels with --label_separator"
         )
     if settings.task == CLASSES and found.are_lists:
         raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
@@ -104,7 +107,7 @@ def settle_labels(
 
 
 def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: LabelSet | None) -> tuple[str, ...] | None:
-    """The names that numbers in the data mean: as the user says, else the source, else the model; None where nobody says."""
+    """Return the names that numbers in the data mean: given by the user, else by the source, else by the model; or None."""
     order = settings.label_names or known
     if outputs is None or (order and {*order} == {*outputs.names}):
         return order
@@ -117,11 +120,11 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
 
 
 def names_of(values: list[str], found: LabelCells, where: Callable[[str | None], str]) -> tuple[str, ...]:
-    """The names in the order of their numbers: whole numbers by size, words and codes such as 007 by alphabet."""
+    """Return the names in the order of their numbers: whole numbers by size, words and codes such as 007 by alphabet."""
     for value in values:
         if value != value.strip() or not value:
             raise DataError(
-                f"{where(value)}: label {visible(value)} has stray blanks or is empty", "remove the blanks in that row"
+                f"{where(value)}: label {visible(value)} has stray spaces or is empty", "remove the spaces in that row"
             )
     if any(map(CODE.fullmatch, values)):
         return tuple(sorted(values))
@@ -133,7 +136,7 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
         raise DataError(
             f"{where(odd[0])}: label {visible(odd[0])} among {listed([value for value in values if value not in odd], 6)}: "
             "numbers and words are mixed",
-            "write all labels alike, or list the names with --labels",
+            "use only words or only numbers, or list the names with --labels",
         )
     if not numeric:
         return tuple(sorted(values))
@@ -145,7 +148,7 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
             )
         if int(value) < 0:
             raise DataError(
-                f"{where(value)}: label {value} is negative, which elsewhere means that no label is known",
+                f"{where(value)}: label {value} is negative, which usually means that the label is unknown",
                 "remove the row, or write the label as a word",
             )
     numbers = sorted(map(int, values))
@@ -153,25 +156,25 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
         if after != before + 1:
             raise DataError(
                 f"{where(str(after))}: label {after} is out of range: there is a gap in {listed(numbers)}",
-                "fix the row, or list all names with --labels if this is meant",
+                "fix the row, or list all names with --labels if this is intended",
             )
     return tuple(map(str, numbers))
 
 
 def are_scores(found: LabelCells) -> bool:
-    """Whether these cells can only be scores: all numbers, and many different fractions."""
+    """Return whether these cells can only be scores: all are numbers, and there are many different fractions."""
     values = found.values()
     fractions = [value for value in values if not value.lstrip("-").isdigit()]
     return len(fractions) > SCORE_VALUES and all(map(is_number, values))
 
 
 def is_number(value: str) -> bool:
-    """Whether `value` writes a number; codes such as 007 do not."""
+    """Return whether `value` is a number. Codes such as 007 are not."""
     return number_of(value) is not None and not CODE.fullmatch(value)
 
 
 def number_of(value: str) -> float | None:
-    """The finite number that `value` writes, else None."""
+    """Return `value` as a finite number; None if it is not one."""
     try:
         number = float(value)
     except ValueError:
@@ -181,7 +184,7 @@ def number_of(value: str) -> float | None:
 
 
 def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
-    """Raise for the first cell that names no label. `holder` says whose the labels are."""
+    """Raise for the first cell that is not a label. `holder` says who has the labels."""
     values = list(values)
     refuse_other_kind(values, labels, where, holder)
     numbers = labels.numbers_of(values)
@@ -198,14 +201,14 @@ def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str
 
 
 def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
-    """Raise for numbers where the labels are words, or words where they are numbers, and nobody has given an order."""
+    """Raise for numbers if the labels are words, or words if they are numbers, unless an order is given."""
     kinds = [{is_number(name) for name in names} for names in (values, labels.names)]
     if labels.order is None and kinds in ([{True}, {False}], [{False}, {True}]):
         here, there = ("numbers", "words") if kinds[0] == {True} else ("words", "numbers")
         raise DataError(
-            f"{where(values[0])}: its labels are {here} ({listed(values, 6)}), "
-            f"those of {holder} are {there} ({listed(labels.names, 6)})",
-            "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME",
+            f"{where(values[0])}: the labels here are {here} ({listed(values, 6)}), "
+            f"but those of {holder} are {there} ({listed(labels.names, 6)})",
+            "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME",
         )
 
 
@@ -228,7 +231,7 @@ def scores_of(cells: pa.Array) -> pa.Array:
 
 
 def no_labels(num_rows: int, task: str) -> pa.Array:
-    """The label column of rows whose labels are not given."""
+    """Return the label column of rows without labels."""
     if task == SEVERAL:
         return pa.array([[]] * num_rows, pa.list_(pa.int64()))
     return pa.array([UNLABELLED] * num_rows, pa.float32() if task == SCORE else pa.int64())

@@ -1,4 +1,4 @@
-"""Label names that a person can hardly tell apart: other case, Unicode form, invisible characters, other alphabets."""
+"""Find label names that look alike: they differ in case, Unicode form, invisible characters or alphabet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0
 
 
 def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """The groups of two or more names that have the same shape."""
+    """Return the groups of two or more names that look alike."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(shape_of(name), []).append(name)
@@ -24,7 +24,7 @@ def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def shape_of(name: str) -> str:
-    """What is left of a name without case, blanks, invisible characters, leading zeros and the choice of alphabet."""
+    """Return a name without case, spaces, invisible characters, leading zeros and the choice of alphabet."""
     text = unicodedata.normalize("NFKC", name)
     seen = "".join(sign for sign in text if sign not in INVISIBLE and unicodedata.category(sign) not in ("Cf", "Cc"))
     folded = " ".join(seen.translate(LATIN).casefold().split())
@@ -32,7 +32,7 @@ def shape_of(name: str) -> str:
 
 
 def spelled(group: tuple[str, ...]) -> Iterator[str]:
-    """Each name in quotes; where more than case differs, with escapes for all but ASCII characters."""
+    """Yield each name in quotes; if more than case differs, with escapes for all but ASCII characters."""
     hidden = len({name.lower() for name in group}) > 1
     for name in group:
         yield visible(name.encode("ascii", "backslashreplace").decode() if hidden else name)

@@ -1,4 +1,4 @@
-"""One file on disk as a stream of Arrow tables: every cell kept as it is written, every fault named with its row."""
+"""Read a data file as Arrow tables of a bounded size. Cells stay as they are written; faults are reported with their row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO, TypeGuard
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from glassloop.data.soundness import sound
 from glassloop.data.values import cell_text, column_array
 from glassloop.errors import DataError, listed, visible
 from glassloop.files import kind_of_special
+from glassloop.records import Json
 from glassloop.settings import name_problem, repeated
 
 CHUNK_ROWS = 10_000
@@ -26,7 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
-    """The rows of a data file, by its ending. In a .tsv file a quote is a character like any other."""
+    """Return the rows of a data file, whose format its ending tells. In a .tsv file a quote is a character like any other."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         return read_parquet(path)
@@ -38,20 +39,24 @@ def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise for a pipe, a socket or a device: a data set is read more than once, and these cannot be."""
+    """Raise for a pipe, a socket or a device: data is read more than once, and these cannot be."""
     if kind := kind_of_special(path):
-        raise DataError(f"{path} is {kind}, not a file", "write the rows to a file (for example data.csv) and name that")
+        raise DataError(f"{path} is {kind}, not a file", "write the rows to a file, for example data.csv, and give that file")
 
 
 def first_row_number(path: Path) -> int:
-    """The number of the first row of data, as a person counts rows in the file: a header is row 1."""
+    """Return the number of the first row of data, as a person counts rows in the file: a header is row 1."""
     return 2 if path.suffix.lower() in (".csv", ".tsv", ".txt") else 1
 
 
 def read_delimited(
     path: Path, delimiter: str, *, quoted: bool, names: list[str] | None = None, skipped: list[int] | None = None
 ) -> Iterator[pa.Table]:
-    """All cells as text. `names` stands in for a header; ragged rows are refused, or noted in `skipped` and left out."""
+    """Yield the rows with all cells as text.
+
+    `names` replaces a header. Rows with too many or too few fields are refused; with a list `skipped`, they are skipped and
+    their numbers added to it.
+    """
     with opened_text(path) as lines, unlimited_fields():
         reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
         rows = without_blank_end(reader)
@@ -77,7 +82,7 @@ def read_delimited(
 
 
 def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """`rows` without the blank lines after the last one; a blank line between rows stays, as an empty row."""
+    """Yield `rows` without the blank lines at the end. A blank line between rows stays, as an empty row."""
     blank = 0
     for row in rows:
         if row:
@@ -89,7 +94,7 @@ def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
 
 
 def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
-    """The column names, or why they cannot be meant: twice the same, a foreign delimiter, no name at all."""
+    """Return the column names. Raise `DataError` if the delimiter seems wrong, or a name is there twice or is not a name."""
     other = next((sign for sign in DELIMITERS if len(header) == 1 and sign != delimiter and sign in header[0]), None)
     if other:
         raise DataError(
@@ -102,33 +107,33 @@ def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
 
 
 def refuse_names(path: Path, columns: list[str]) -> None:
-    """Raise where there are too many columns, or where a name is there twice or cannot be a name."""
+    """Raise if there are too many columns, or if a name is there twice or cannot be a name."""
     if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{path.name}: there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are read",
-            "write a file with the columns of texts and labels alone; or check the delimiter",
+            f"{path.name}: there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are supported",
+            "keep only the columns with texts and labels, or check the delimiter",
         )
     if twice := repeated(columns):
-        raise DataError(f"{path.name}: column {visible(twice[0])} is there twice: {listed(columns)}", "rename one of them")
+        raise DataError(f"{path.name}: column {visible(twice[0])} occurs twice: {listed(columns)}", "rename one of them")
     for name in columns:
         if problem := name_problem(name) if isinstance(name, str) else f"the name {name!r} is not text":
             raise DataError(f"{path.name}: {problem}", "rename the column")
 
 
 def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first: int) -> NoReturn:
-    """Name the first row of the wrong length."""
+    """Raise with the first row that has too many or too few fields."""
     number, row = next((number, row) for number, row in enumerate(chunk, first) if len(row) != len(columns))
     found = f"has {len(row)} fields where the header has {len(columns)}" if row else "is blank"
     raise DataError(
         f"{path.name}, row {number:,}: the row {found} ({listed(columns)})",
-        "quote a field that holds the delimiter, remove the row, or name the sign with --delimiter",
+        "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter",
     )
 
 
 def read_json(path: Path) -> Iterator[pa.Table]:
-    """JSON lines, one array of objects, or one object of equally long columns."""
+    """Yield the rows of JSON lines, of an array of objects, or of an object of equally long columns."""
     with opened_text(path) as lines:
-        blank: list[str] = []  # before the first row: an array may start after them, rows may not
+        blank: list[str] = []  # before the first row: an array may start after blank lines, rows may not
         for start in lines:
             if start.strip():
                 break
@@ -141,19 +146,21 @@ def read_json(path: Path) -> Iterator[pa.Table]:
         try:
             whole = read_json_value(start + "".join(lines))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path.name}: not JSON: {error}", "write one object a line, or one array of objects") from error
+            raise DataError(f"{path.name}: not JSON: {error}", "write one object per line, or one array of objects") from error
         if isinstance(whole, dict) and column_lists(whole):
             if len({len(column) for column in whole.values()}) > 1:
                 lengths = listed(f"{name}: {len(column)}" for name, column in whole.items())
-                raise DataError(f"{path.name}: the columns are of unequal length ({lengths})", "give every column as many rows")
+                raise DataError(
+                    f"{path.name}: the columns have different lengths ({lengths})", "give all columns the same number of rows"
+                )
             whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
         if not isinstance(whole, list):
-            raise DataError(f"{path.name}: holds no rows", "write one object a line, or one array of objects")
+            raise DataError(f"{path.name}: does not contain rows", "write one object per line, or one array of objects")
         yield from tables_of(path, enumerate(whole, 1))
 
 
-def json_object(line: str) -> dict[str, Any] | None:
-    """The object on this line, None where the line alone is no object."""
+def json_object(line: str) -> dict[str, Json] | None:
+    """Return the object on this line; None if the line alone is not an object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -161,45 +168,49 @@ def json_object(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def column_lists(found: dict[str, Any]) -> bool:
-    """Whether an object holds columns (lists of cells) rather than one row."""
+def column_lists(found: dict[str, Json]) -> TypeGuard[dict[str, list[Json]]]:
+    """Return whether an object holds columns (lists of cells) rather than one row."""
     return bool(found) and all(isinstance(value, list) for value in found.values())
 
 
-def read_json_value(text: str) -> Any:
-    """Parse JSON as its standard has it: without NaN, and with keys that differ."""
-    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+def read_json_value(text: str) -> Json:
+    """Return what JSON text holds, by the standard: without NaN, and without repeated keys."""
+    value: Json = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+    return value
 
 
-def refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> NoReturn:
+    """Raise for NaN and Infinity, which are not JSON."""
     raise ValueError(f"{name} is not allowed in JSON")
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; raises where it has a key twice, of which Python would silently keep the last value."""
+def unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return an object. Raise if it has a key twice: Python would silently keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError(f"the key {visible(repeated([name for name, _ in pairs])[0])} is there twice")
+        raise ValueError(f"the key {visible(repeated([name for name, _ in pairs])[0])} occurs twice")
     return found
 
 
-def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Json]]:
+    """Yield the number and the value of each line that is not blank."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield number, read_json_value(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object a line") from error
+                raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object per line") from error
 
 
-def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]:
-    """Rows as tables of text (or lists of text); the keys of the first row are the columns."""
+def tables_of(path: Path, rows: Iterable[tuple[int, object]]) -> Iterator[pa.Table]:
+    """Yield numbered rows as tables of text or of lists of text. The keys of the first row are the columns."""
     rows, expected = iter(rows), 1
-    columns: dict[str, None] = {}  # in their order, and found at once however many there are
+    columns: dict[str, None] = {}  # in their order, and fast to search
     while chunk := list(islice(rows, CHUNK_ROWS)):
         if not columns and isinstance(chunk[0][1], dict):
             columns = dict.fromkeys(chunk[0][1])
             refuse_names(path, [*columns])
+        objects: list[tuple[int, dict[str, object]]] = []
         for number, row in chunk:
             if number != expected:
                 raise DataError(f"{path.name}, row {expected:,}: the row is blank", "remove the blank line")
@@ -211,12 +222,13 @@ def tables_of(path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[pa.Table]
                     f"{path.name}, row {number:,}: key {visible(strange[0])} is not in the first row ({listed(columns)})",
                     "give every row the same keys",
                 )
-        cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in chunk] for name in columns}
+            objects.append((number, row))
+        cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in objects] for name in columns}
         yield pa.table({name: column_array(path, chunk[0][0], name, column) for name, column in cells.items()})
 
 
 def read_parquet(path: Path) -> Iterator[pa.Table]:
-    """The rows of a Parquet file with their own types."""
+    """Yield the rows of a Parquet file with their own types."""
     import pyarrow.parquet as pq
 
     try:
@@ -225,12 +237,12 @@ def read_parquet(path: Path) -> Iterator[pa.Table]:
             for batch in parquet.iter_batches(CHUNK_ROWS):
                 yield sound(pa.Table.from_batches([batch]), path.name)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path.name}: not a readable Parquet file: {error}", "write the file again") from error
+        raise DataError(f"{path.name}: the Parquet file cannot be read: {error}", "write the file again") from error
 
 
 @contextmanager
 def opened_text(path: Path) -> Iterator[TextIO]:
-    """The file as text in UTF-8, with or without a byte order mark; the first invalid byte is named with its offset."""
+    """Open a file as UTF-8 text, with or without a byte order mark. Report the first invalid byte with its offset."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as opened:
             yield opened
@@ -245,7 +257,7 @@ def opened_text(path: Path) -> Iterator[TextIO]:
 
 
 def invalid_byte(path: Path) -> tuple[int, int]:
-    """Offset and line of the first byte that is not UTF-8."""
+    """Return offset and line of the first byte that is not UTF-8."""
     offset = 0
     with path.open("rb") as opened:
         for number, line in enumerate(opened, 1):
@@ -259,7 +271,7 @@ def invalid_byte(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def unlimited_fields() -> Iterator[None]:
-    """Lets a text be longer than the csv module's 128 KiB while a file is read."""
+    """Allow texts longer than the csv module's 128 KiB while a file is read."""
     before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         yield

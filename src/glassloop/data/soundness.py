@@ -1,4 +1,4 @@
-"""Tables and texts that others wrote: damage is found before it is read, and texts have one kind."""
+"""Check tables and texts that other programs wrote, before they are used."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from glassloop.errors import DataError
 
 
 def sound(table: pa.Table, source: str) -> pa.Table:
-    """Return `table` with all its texts as plain strings. Raises `DataError` where its content cannot be read.
+    """Return `table` with all its texts as plain strings. Raise `DataError` if its content is damaged.
 
-    Arrow trusts what it maps: a wrong offset would read foreign memory, and a byte that is not UTF-8 would end in a traceback.
+    Arrow trusts the files it maps: a wrong offset would read other memory, and invalid UTF-8 would end in a traceback.
     """
     try:
         table.validate(full=True)
@@ -23,13 +23,13 @@ def sound(table: pa.Table, source: str) -> pa.Table:
 
 
 def is_coded_text(kind: pa.DataType) -> bool:
-    """Whether texts are stored as numbers of a dictionary, as pandas stores categories."""
+    """Return whether texts are stored as numbers of a dictionary, as pandas stores categories."""
     text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return bool(pa.types.is_dictionary(kind)) and any(is_kind(kind.value_type) for is_kind in text_kinds)
 
 
 def storable(kind: pa.DataType) -> bool:
-    """Whether `datasets` can hold values of this kind; it cannot hold maps, for example."""
+    """Return whether `datasets` supports values of this type. It does not support maps, for example."""
     from datasets.features.features import generate_from_arrow_type
 
     try:
@@ -40,10 +40,10 @@ def storable(kind: pa.DataType) -> bool:
 
 
 def refuse_half_character(text: str, what: str) -> None:
-    """Raise where a text holds half of a surrogate pair, which no file can hold and no tokenizer reads."""
+    """Raise if a text contains half of a surrogate pair, which cannot be saved or tokenized."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{what} holds {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
+            f"{what} contains {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
         ) from error

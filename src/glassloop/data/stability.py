@@ -1,4 +1,4 @@
-"""Whether rows are the same each time they are read: augmentation that draws random numbers makes them differ."""
+"""Find out whether rows are the same each time they are read. Random augmentation makes them differ."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
 from glassloop.data.formats import arrow_rows
+from glassloop.data.interfaces import Collator, Row, Rows
 
 PROBED_ROWS = 32
 
 
 class Repeats(Enum):
-    """What a second reading gives, and what that means for a run that is resumed."""
+    """What a second reading gives, and what that means for a resumed run."""
 
     SAME = "the same"
-    GLOBAL = "they draw from the global generators, so a resumed run repeats them"
-    OWN = "they draw from a generator of their own, which no checkpoint holds, so a resumed run draws others"
+    GLOBAL = "they use the global random generators, so a resumed run repeats them"
+    OWN = "they use their own random generator, which is not in a checkpoint, so a resumed run draws different ones"
 
 
 def repeats(read: Callable[[], object]) -> Repeats:
-    """Read three times and find out whether the results differ, and whose random numbers they draw.
+    """Read three times; return whether the results differ, and which random generator they use.
 
-    The global generators are afterwards where they were. Drawing from them counts, even if this reading shows no difference.
+    The global generators are restored. Using them counts as random, even if this reading shows no difference.
     """
     from glassloop.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
 
@@ -42,23 +42,23 @@ def repeats(read: Callable[[], object]) -> Repeats:
     return Repeats.GLOBAL if drew else Repeats.SAME
 
 
-def rows_repeat(rows: Any) -> Repeats:
-    """Find out whether a data set gives the same rows each time; those in memory or in a file do."""
+def rows_repeat(rows: Rows) -> Repeats:
+    """Return whether a data set gives the same rows each time. Rows in memory or in a file do."""
     if isinstance(rows, list | tuple) or arrow_rows(rows) is not None:
         return Repeats.SAME
     numbers = np.unique(np.linspace(0, len(rows) - 1, PROBED_ROWS).astype(int)).tolist()
     return repeats(lambda: [content_of(rows[number]) for number in numbers])
 
 
-def collator_repeats(collate: Callable[[Any], Mapping[str, Any]], rows: Sequence[Any]) -> Repeats:
-    """Find out whether a collator makes the same batch of the same rows each time; it may change the rows it gets."""
+def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
+    """Return whether a collator makes the same batch of the same rows each time. It gets copies, which it may change."""
     return repeats(lambda: content_of(collate(deepcopy(rows))))
 
 
-def content_of(row: Any) -> str:
-    """Return everything a row or a batch holds as text, whatever its arrays and tensors are called."""
-    cells = row if isinstance(row, Mapping) else dict(enumerate(row))
-    return "".join(f"{key}{np.asarray(cells[key]).tolist()}" for key in sorted(cells))
+def content_of(row: Row | Sequence[object]) -> str:
+    """Return all cells of a row or a batch as text, whatever the types of their arrays."""
+    cells = [(key, row[key]) for key in sorted(row)] if isinstance(row, Mapping) else [*enumerate(row)]
+    return "".join(f"{key}{np.asarray(cell).tolist()}" for key, cell in cells)
 
 
 def global_states() -> tuple[object, ...]:

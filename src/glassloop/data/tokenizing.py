@@ -1,14 +1,20 @@
-"""Texts to token ids in bounded memory: rows go in groups, and a text far beyond any model's reach is cut before."""
+"""Texts to token ids in bounded memory: rows are tokenized in groups, and very long texts are cut first."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
+from glassloop.data.interfaces import Texts
 from glassloop.errors import GlassloopError, ModelError, resource_error
 
-MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds for each
+if TYPE_CHECKING:
+    from transformers import BatchEncoding
+
+    from glassloop.models.interfaces import Tokenizer
+
+MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
 GROUP_CHARACTERS = 2_000_000
 LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
@@ -16,15 +22,15 @@ FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
 
 
 def most_characters(max_length: int) -> int:
-    """Return how many characters of a text are read at most."""
+    """Return how many characters of a text are tokenized at most."""
     return max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_length)
 
 
 def shortened(text: str, limit: int, side: str = "right") -> str:
-    """Return `text` without what is beyond `limit` characters, cut between two words where there are any.
+    """Return `text` cut to `limit` characters, between two words if possible, on the `side` where truncation cuts.
 
-    Truncation on the `side` keeps the other one. A tokenizer looks at words one by one, so the ids of the kept words are those
-    of the whole text, and far more of them are kept than a model takes.
+    A tokenizer reads word by word, so the ids of the kept words are those of the whole text. Far more words are kept than a
+    model takes.
     """
     if len(text) <= limit:
         return text
@@ -35,10 +41,10 @@ def shortened(text: str, limit: int, side: str = "right") -> str:
     return kept if text[limit].isspace() else LAST_WORD.sub("", kept)
 
 
-def tokenized_groups(tokenizer: Any, columns: list[list[str]], max_length: int) -> Iterator[tuple[Any, list[list[str]]]]:
-    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with the texts that were read.
+def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Iterator[tuple[BatchEncoding, Texts]]:
+    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with their texts.
 
-    `columns` holds the texts, or the first and the second texts of pairs.
+    `columns` has the texts, or the first and the second texts of pairs.
     """
     limit = most_characters(max_length)
     columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
@@ -47,15 +53,15 @@ def tokenized_groups(tokenizer: Any, columns: list[list[str]], max_length: int) 
         yield tokenized(tokenizer, texts, max_length), texts
 
 
-def tokenized(tokenizer: Any, texts: list[list[str]], max_length: int) -> Any:
-    """Tokenize some rows. Raises `ModelError` where the tokenizer fails: its own errors may be of any kind."""
+def tokenized(tokenizer: Tokenizer, texts: Texts, max_length: int) -> BatchEncoding:
+    """Return some rows as token ids. Raise `ModelError` if the tokenizer fails with an exception of any kind."""
     try:
         return tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False, verbose=False)
     except Exception as error:
         if isinstance(error, GlassloopError) or resource_error(error):
             raise
         raise ModelError(
-            f"the tokenizer fails on the texts: {type(error).__name__}: {error}",
+            f"the tokenizer failed: {type(error).__name__}: {error}",
             "download the model again: its tokenizer files are damaged or do not belong together",
         ) from error
 

@@ -1,4 +1,4 @@
-"""Rows written as .csv, .tsv or .jsonl so that our own reader gets every cell back, and no spreadsheet runs one."""
+"""Write rows as .csv, .tsv or .jsonl: Glassloop reads every cell back, and no spreadsheet runs one as a formula."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from glassloop.errors import DataError, SettingsError, visible
 
 Row = dict[str, object]
 TARGETS = (".csv", ".tsv", ".jsonl")
-FORMULA = re.compile(r"'*[=+\-@\t\r]")  # apostrophes count, so that taking one away gives back the cell
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # apostrophes count, so that removing one restores the cell
 NOT_IN_TSV = "[\t\n\r]"
 
 
 def refuse_target(path: Path) -> None:
-    """Raise where rows cannot be written to `path`: another ending, a folder, or something that is no file."""
+    """Raise if rows cannot be written to `path`: it has another ending, is a folder, or is not a file."""
     if path.suffix.lower() not in TARGETS:
-        raise SettingsError(f"{path.name}: predictions are written as .csv, .tsv or .jsonl", "choose such a name")
+        raise SettingsError(
+            f"{path.name}: predictions are written as .csv, .tsv or .jsonl", "choose a name with one of these endings"
+        )
     if path.is_dir():
-        raise SettingsError(f"{path} is a folder", f"name a file, for example {path / 'predictions.csv'}")
+        raise SettingsError(f"{path} is a folder", f"give a file, for example {path / 'predictions.csv'}")
     if path.exists() and not path.is_file():
-        raise SettingsError(f"{path} is not a file", "name a new file, or one that may be replaced")
+        raise SettingsError(f"{path} is not a file", "give a new file, or one that may be replaced")
 
 
 def row_writer(opened: TextIO, suffix: str, columns: Sequence[str]) -> Callable[[Row], object]:
-    """Write the header, where there is one; return a function that writes a row."""
+    """Write the header, if the format has one; return a function that writes a row."""
     if suffix == ".jsonl":
         return lambda row: opened.write(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n")
     if suffix == ".csv":
         write: Callable[[list[str]], object] = csv.writer(opened).writerow
-    else:  # as our reader and GLUE's files have it: no quoting
+    else:  # without quoting, like GLUE's files and the reader
         write = lambda cells: opened.write("\t".join(cells) + "\n")  # noqa: E731
     write([table_cell(name) for name in columns])
     return lambda row: write([table_cell(row[name]) for name in columns])
 
 
 def plain(value: object) -> object:
-    """A value as JSON can hold it: a NaN is a missing cell, as in pandas; an infinite number, a date or a decimal is text."""
+    """Return a value as JSON: a NaN is a missing cell, as in pandas; an infinite number, a date or a decimal is text."""
     if isinstance(value, dict):
         return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -55,7 +57,7 @@ def plain(value: object) -> object:
 
 
 def table_cell(value: object) -> str:
-    """A cell of a table: text that starts like a formula gets an apostrophe; several texts are joined with a bar."""
+    """Return a cell of a table: text that starts like a formula gets an apostrophe; several texts are joined with a bar."""
     value = plain(value)
     if isinstance(value, list) and all(isinstance(part, str) and "|" not in part for part in value):
         value = "|".join(value)
@@ -69,11 +71,11 @@ def table_cell(value: object) -> str:
 
 
 def written_table(table: pa.Table, source: str) -> pa.Table:
-    """The table with dates and times as text, exact to the nanosecond; raises for a column of bytes, which is no text."""
+    """Return a table with dates and times as text, exact to the nanosecond. Raise `DataError` for a column of bytes."""
     for place, field in enumerate(table.schema):
         if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
             raise DataError(
-                f"{source}: column {visible(field.name)} holds bytes, which cannot be written as text", "remove the column"
+                f"{source}: column {visible(field.name)} contains bytes, which cannot be written as text", "remove the column"
             )
         if pa.types.is_temporal(field.type) and not pa.types.is_duration(field.type):
             table = table.set_column(place, field.name, pc.cast(table[field.name], pa.string()))
@@ -81,11 +83,13 @@ def written_table(table: pa.Table, source: str) -> pa.Table:
 
 
 def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str]) -> None:
-    """Raise with the first name or cell that holds a tab or a line end, which a file without quoting cannot hold."""
+    """Raise with the first name or cell that contains a tab or a line end, which a file without quoting cannot contain."""
     remedy = "write a .csv or .jsonl file instead: --out"
     for name in (*table.column_names, *added):
         if re.search(NOT_IN_TSV, name):
-            raise DataError(f"the column name {visible(name)} holds a tab or a line end, which a .tsv file cannot hold", remedy)
+            raise DataError(
+                f"the column name {visible(name)} contains a tab or a line end, which a .tsv file cannot contain", remedy
+            )
     for name in table.column_names:
         cells = table[name].combine_chunks()
         if pa.types.is_nested(cells.type) or pa.types.is_dictionary(cells.type):
@@ -94,4 +98,4 @@ def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str
             row = pc.index(pc.match_substring_regex(cells, NOT_IN_TSV), True).as_py()
             if row >= 0:
                 where = f"{source}, row {first + row:,}: {visible(name)}"
-                raise DataError(f"{where} holds a tab or a line end, which a .tsv file cannot hold", remedy)
+                raise DataError(f"{where} contains a tab or a line end, which a .tsv file cannot contain", remedy)

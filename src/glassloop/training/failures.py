@@ -60,7 +60,7 @@ def out_of_memory(training: StartedTraining, error: BaseException) -> TooLargeEr
     """Return the error for a batch that does not fit into memory, with the setting to lower."""
     parts = training.parts
     kind = "eval" if parts.state.evaluation_due else "train"
-    rows = parts.eval_rows if parts.state.evaluation_due else parts.train_rows
+    rows = parts.eval_rows if parts.state.evaluation_due and parts.eval_rows is not None else parts.train_rows
     size = getattr(parts.args, f"per_device_{kind}_batch_size")
     return TooLargeError(
         f"not enough memory for a batch of {size} rows of up to {max(lengths_of(rows)):,} tokens ({error})",

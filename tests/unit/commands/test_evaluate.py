@@ -172,8 +172,8 @@ def test_numbers_in_other_data_need_an_order(says, text_run: Path, tmp_path: Pat
     """A model alone does not say what 0 and 1 in somebody's file mean."""
     other = write_rows(tmp_path / "other.csv", NUMBERED)
     with says(
-        "other.csv, row 2: its labels are numbers (0, 1), those of the model are words (pos, really, neg)",
-        "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME",
+        "other.csv, row 2: the labels here are numbers (0, 1), but those of the model are words (pos, really, neg)",
+        "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME",
         DataError,
     ):
         evaluated(text_run / "model", other)

@@ -117,7 +117,7 @@ def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_
     monkeypatch.setattr("glassloop.commands.predict.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
-    with says(f"{tmp_path / 'out.csv'} is a folder", f"name a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
+    with says(f"{tmp_path / 'out.csv'} is a folder", f"give a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
         predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
 
 

@@ -67,19 +67,19 @@ def test_one_text_is_found(columns, text):
 @pytest.mark.parametrize(
     ("columns", "problem", "remedy"),
     [
-        ("a b label:word", "several columns hold text: a, b; found a, b, label", NAME_TEXT),
-        ("text comment label:word", "several columns hold text: text, comment; found text, comment, label", NAME_TEXT),
-        ("a:word b:word label:word", "several columns hold text: a, b; found a, b, label", NAME_TEXT),
-        ("a:number b:int label:word", "no column holds text; found a, b, label", NAME_TEXT),
-        ("label:word", "no column holds text; found label", NAME_TEXT),
+        ("a b label:word", "several columns contain text: a, b; found a, b, label", NAME_TEXT),
+        ("text comment label:word", "several columns contain text: text, comment; found text, comment, label", NAME_TEXT),
+        ("a:word b:word label:word", "several columns contain text: a, b; found a, b, label", NAME_TEXT),
+        ("a:number b:int label:word", "no column contains text; found a, b, label", NAME_TEXT),
+        ("label:word", "no column contains text; found label", NAME_TEXT),
         (
             "text1 text2 premise hypothesis label:word",
-            "several columns hold text: text1, text2, premise, hypothesis; found text1, text2, premise, hypothesis, label",
+            "several columns contain text: text1, text2, premise, hypothesis; found text1, text2, premise, hypothesis, label",
             NAME_TEXT,
         ),
         (
             "sentence1 text2 label:word",
-            "several columns hold text: sentence1, text2; found sentence1, text2, label",
+            "several columns contain text: sentence1, text2; found sentence1, text2, label",
             NAME_TEXT,
         ),
         ("text stars:int", "no column is called label; found text, stars", NAME_LABEL),
@@ -145,7 +145,7 @@ def test_a_column_that_is_not_there(settings, problem, refused):
 
 
 def test_one_column_is_not_text_and_label(refused):
-    with refused('d.csv: column "label" is named as text and as label', "name two different columns"):
+    with refused('d.csv: column "label" is given as text and as label', "give two different columns"):
         find("text label", text="label")
     with refused('column "label" is named twice', "name each column once", SettingsError):
         find("text label", text="label", label="label")
@@ -160,8 +160,8 @@ def test_a_column_is_numbers_by_its_first_thousand_cells():
 def test_the_column_of_several_labels_replaces_no_other(refused):
     assert find("text calm:int loud:int", text="text", label="calm,loud").label_name == "labels"
     with refused(
-        'd.csv: there is a column "labels" beside the label columns calm, loud',
-        "rename or remove it: the labels of these columns are stored under that name",
+        'd.csv: there is a column "labels" in addition to the label columns calm, loud',
+        "rename or remove it: the labels are stored under that name",
     ):
         find("text calm:int loud:int labels:word", text="text", label="calm,loud")
     assert find("text labels:int loud:int", text="text", label="labels,loud").label_name == "labels"
@@ -172,5 +172,5 @@ def test_wide_and_strange_columns_are_noted():
     head = pa.table({"text": ["a"], "label": ["x"], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     assert stored_columns(head, columns, pa.array([0])).column_names == ["text", "label"]
     (note,) = notes_on_columns(head, columns)
-    assert note == "columns of a kind that datasets does not know are not kept: m (map<string, int64>)"
+    assert note == "columns of a type that datasets does not support are not kept: m (map<string, int64>)"
     assert notes_on_columns(head.select(["text", "label"]), columns) == []

@@ -233,16 +233,16 @@ def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, mo
 
 
 NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "1")]
-ORDER = "write the labels alike in all splits, or name them in the order of their numbers: --labels NAME,NAME"
+ORDER = "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME"
 
 
 @pytest.mark.parametrize("skip", ["refuse", "skip"])
 def test_words_in_one_split_and_numbers_in_another_are_refused(skip, prepared, refused):
     """Which word is 0 would be an accident of the alphabet."""
     settings = {"unknown_labels": skip}
-    with refused("validation.csv, row 2: its labels are numbers (1, 0), those of train.csv are words (a, b)", ORDER):
+    with refused("validation.csv, row 2: the labels here are numbers (1, 0), but those of train.csv are words (a, b)", ORDER):
         prepared(train=TRAIN, validation=NUMBERS, settings=settings)
-    with refused("validation.csv, row 2: its labels are words (a, b), those of train.csv are numbers (0, 1)", ORDER):
+    with refused("validation.csv, row 2: the labels here are words (a, b), but those of train.csv are numbers (0, 1)", ORDER):
         prepared(train=NUMBERS * 2, validation=TRAIN, settings=settings)
 
 
@@ -261,7 +261,7 @@ def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
     """Another order of the same names says what numbers in the data mean, not what the model's outputs are."""
     found = prepared(train=TRAIN, outputs=LabelSet(("b", "a")))
     assert (found.labels, found.splits["train"]["label"][0]) == (LabelSet(("b", "a")), "ba".index(TRAIN[0]["label"]))
-    with refused("train.csv, row 2: its labels are numbers (1, 0), those of the model are words (b, a)", ORDER):
+    with refused("train.csv, row 2: the labels here are numbers (1, 0), but those of the model are words (b, a)", ORDER):
         prepared(train=NUMBERS, outputs=LabelSet(("b", "a")))
     found = prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,b", "validation_share": 0})
     assert (found.labels, found.labels.order) == (LabelSet(("b", "a")), ("a", "b"))
@@ -285,7 +285,7 @@ def test_test_may_come_without_labels(name, cells, task, mark, prepared):
     found = prepared(train=train, validation=train, **{name: [{"text": "new"}]}, settings={"task": task})
     assert found.splits[name].to_list() == [{"text": "new", "label": mark}]
     assert found.splits[name].features == found.splits["train"].features
-    assert (found.facts[name].unlabelled, f"{name}: no labels are given" in found.notes) == (True, True)
+    assert (found.facts[name].unlabelled, f"{name}: there are no labels" in found.notes) == (True, True)
 
 
 @pytest.mark.parametrize("mark", [-1, "-1", -1.0])

@@ -86,22 +86,22 @@ def test_scores_have_no_balance():
     ("fact", "sentences"),
     [
         ({"label_counts": {"x": 2, "y": 3}}, []),
-        ({"num_duplicates": 1234}, ["1,234 rows repeat the texts of another row"]),
-        ({"num_conflicts": 3}, ["3 texts carry more than one label"]),
+        ({"num_duplicates": 1234}, ["1,234 rows repeat the text of another row"]),
+        ({"num_conflicts": 3}, ["3 texts have more than one label"]),
         ({"num_in_train": 2}, ["2 of 5,000 rows are also in train"]),
         ({"num_empty": 4}, ["4 empty texts are kept"]),
         (
             {"num_duplicates": 1, "num_conflicts": 1},
-            ["1 row repeats the texts of another row", "1 text carries more than one label"],
+            ["1 row repeats the text of another row", "1 text has more than one label"],
         ),
         ({"num_skipped": 5}, ["skipped: 5 rows with a missing or unknown label"]),
-        ({"unlabelled": True}, ["no labels are given"]),
-        ({"unlabelled": True, "label_counts": {"x": 0}}, ["no labels are given"]),
+        ({"unlabelled": True}, ["there are no labels"]),
+        ({"unlabelled": True, "label_counts": {"x": 0}}, ["there are no labels"]),
         ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "y" has no rows', 'label "x" has 1 row']),
         (
             {"num_skipped": 1000, "num_duplicates": 2, "label_counts": {"a\nb": 0}},
             [
-                "2 rows repeat the texts of another row",
+                "2 rows repeat the text of another row",
                 "skipped: 1,000 rows with a missing or unknown label",
                 'label "a\\nb" has no rows',
             ],
@@ -118,7 +118,7 @@ def test_labels_that_look_alike_are_reported():
         "train": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 3, "maybe": 2}),
         "test": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 1998, "maybe": 2}),
     }
-    note = 'these labels look alike, but are different classes: "No" (8 rows) and "no" (2,001 rows)'
+    note = 'these labels look alike but are different classes: "No" (8 rows) and "no" (2,001 rows)'
     assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == [note]
     assert notes_on(facts, None) == []
 

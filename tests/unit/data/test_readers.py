@@ -15,9 +15,9 @@ import pytest
 from glassloop.data import readers
 from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
 
-RAGGED_REMEDY = "quote a field that holds the delimiter, remove the row, or name the sign with --delimiter"
+RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter"
 QUOTE_REMEDY = 'a text that holds " must be quoted and its quotes doubled ("")'
-ONE_A_LINE, ARRAY = "write one object a line", "write one object a line, or one array of objects"
+ONE_A_LINE, ARRAY = "write one object per line", "write one object per line, or one array of objects"
 TEXTS = [
     "plain",
     "NA",
@@ -136,15 +136,15 @@ def test_header_alone_gives_no_rows(content, write):
         ("d.jsonl", '{"t": "a"}\n{"u": "b"}\n', 'row 2: key "u" is not in the first row (t)', "give every row the same keys"),
         ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", "remove the blank line"),
         ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", "remove the blank line"),
-        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" holds an object', "give text, a number or a list"),
+        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" is an object', "give text, a number or a list"),
         ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', 'write {"text": …, "label": …}'),
         ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', 'write {"text": …, "label": …}'),
         ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", 'write {"text": …, "label": …}'),
-        ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" holds lists in a list', "give text, a number or a list"),
+        ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" is a list of lists', "give text, a number or a list"),
         (
             "d.jsonl",
             '{"t": "a"}\n{"t": "\\ud83d"}\n',
-            "row 2: \"t\" holds '\\ud83d', which is half a character",
+            "row 2: \"t\" contains '\\ud83d', which is half a character",
             "write the whole character, or remove it",
         ),
     ],
@@ -157,7 +157,7 @@ def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_r
 
 @pytest.mark.parametrize("cells", [["cat", ["dog"]], [["dog"], "cat"], [None, "cat", ["dog"]]])
 def test_lists_and_single_values_are_not_mixed(cells, write, refused):
-    with refused(f'd.jsonl, row {len(cells)}: "t" mixes lists and single values', "use one kind of value"):
+    with refused(f'd.jsonl, row {len(cells)}: "t" mixes lists and single values', "use only one of them"):
         rows_of(write("d.jsonl", "".join(json.dumps({"id": "1", "t": cell}) + "\n" for cell in cells)))
 
 
@@ -177,8 +177,8 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
         ("d.tsv", "\ufeff", "the file is empty", "check the path; a header and at least one row are needed"),
         ("d.json", "", "the file is empty", "check the path; at least one row is needed"),
         ("d.jsonl", " \n\n", "the file is empty", "check the path; at least one row is needed"),
-        ("d.csv", "t,l,t\n", 'column "t" is there twice: t, l, t', "rename one of them"),
-        ("d.csv", "t, t\n", 'column "t" is there twice: t, t', "rename one of them"),
+        ("d.csv", "t,l,t\n", 'column "t" occurs twice: t, l, t', "rename one of them"),
+        ("d.csv", "t, t\n", 'column "t" occurs twice: t, t', "rename one of them"),
         ("d.csv", '"t\nu",l\n', 'the name "t\\nu" contains a line break or another control character', "rename the column"),
         (
             "d.csv",
@@ -189,12 +189,12 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
         ("d.json", '[{"t": NaN}]', "not JSON: NaN is not allowed in JSON", ARRAY),
         ("d.json", '{"t": [NaN]}', "not JSON: NaN is not allowed in JSON", ARRAY),
         ("d.json", '[{"t": 1}', "not JSON: Expecting ',' delimiter: line 1 column 10 (char 9)", ARRAY),
-        ("d.json", "5", "holds no rows", ARRAY),
+        ("d.json", "5", "does not contain rows", ARRAY),
         (
             "d.json",
             '{"t": ["a", "b"], "l": ["x"]}',
-            "the columns are of unequal length (t: 2, l: 1)",
-            "give every column as many rows",
+            "the columns have different lengths (t: 2, l: 1)",
+            "give all columns the same number of rows",
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_unreadable_parquet(cut, tmp_path):
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(readers.DataError) as caught:
         rows_of(path)
-    assert caught.value.problem.startswith("d.parquet: not a readable Parquet file: ")
+    assert caught.value.problem.startswith("d.parquet: the Parquet file cannot be read: ")
     assert caught.value.remedy == "write the file again"
 
 
@@ -251,7 +251,7 @@ def test_parquet_keeps_its_types_and_refuses_names_that_are_there_twice(tmp_path
     pq.write_table(table, tmp_path / "d.parquet")
     assert pa.concat_tables(read_file(tmp_path / "d.parquet")).equals(table)
     pq.write_table(pa.table([["a"], ["b"]], names=["t", "t"]), tmp_path / "d.parquet")
-    with refused('d.parquet: column "t" is there twice: t, t', "rename one of them"):
+    with refused('d.parquet: column "t" occurs twice: t, t', "rename one of them"):
         rows_of(tmp_path / "d.parquet")
 
 
@@ -329,7 +329,7 @@ def test_rows_are_counted_as_a_person_counts_them(name, number):
 )
 def test_a_key_that_is_there_twice_is_refused(name, content, where, write, refused):
     remedy = ONE_A_LINE if name == "d.jsonl" else ARRAY
-    with refused(f'{where}: not JSON: the key "label" is there twice', remedy):
+    with refused(f'{where}: not JSON: the key "label" occurs twice', remedy):
         [*read_file(write(name, content))]
 
 
@@ -365,7 +365,7 @@ def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refu
     else:
         path.write_text("\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else json.dumps(rows))
     with refused(
-        f"wide{suffix}: there are 51 columns; at most 50 are read",
-        "write a file with the columns of texts and labels alone; or check the delimiter",
+        f"wide{suffix}: there are 51 columns; at most 50 are supported",
+        "keep only the columns with texts and labels, or check the delimiter",
     ):
         [*read_file(path)]

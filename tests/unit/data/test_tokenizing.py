@@ -142,10 +142,7 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
     assert [*tokenized_groups(tokenizer, [["good"]], 8)]
     with pytest.raises(ModelError) as caught:
         [*tokenized_groups(tokenizer, [["bad"]], 8)]
-    assert (
-        caught.value.problem
-        == "the tokenizer fails on the texts: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
-    )
+    assert caught.value.problem == "the tokenizer failed: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
     assert caught.value.remedy == "download the model again: its tokenizer files are damaged or do not belong together"
 
 

@@ -46,29 +46,34 @@ def test_values_with_a_text(cell: Any, text: Any) -> None:
     ("cell", "kind"),
     [
         *[
-            (b"a", "bytes"),
+            (b"a", "of the type bytes"),
             ({"a": 1}, "an object"),
-            ({"a"}, "set"),
-            (Colour.RED, "Colour"),
-            (1j, "complex"),
-            (len, "builtin_function_or_method"),
+            ({"a"}, "of the type set"),
+            (Colour.RED, "of the type Colour"),
+            (1j, "of the type complex"),
+            (len, "of the type builtin_function_or_method"),
         ],
-        *[(10**5000, "int"), ([b"a"], "bytes"), ([["a"]], "lists in a list"), (np.array([[1]]), "lists in a list")],
+        *[
+            (10**5000, "of the type int"),
+            ([b"a"], "of the type bytes"),
+            ([["a"]], "a list of lists"),
+            (np.array([[1]]), "a list of lists"),
+        ],
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_values_without_a_text_are_refused(cell: Any, kind: str, refused) -> None:
-    with refused(f'train, row 7: "label" holds {kind}', REMEDY):
+    with refused(f'train, row 7: "label" is {kind}', REMEDY):
         cell_text(Path("train"), 7, "label", cell)
 
 
 def test_bytes_are_no_text_in_rows_from_python(refused) -> None:
-    with refused('train, row 2: "text" holds bytes', REMEDY):
+    with refused('train, row 2: "text" is of the type bytes', REMEDY):
         load_examples([{"text": "a", "label": "x"}, {"text": b"b", "label": "y"}])
 
 
 def test_a_column_holds_texts_or_lists(refused) -> None:
     assert column_array(Path("d.json"), 1, "label", ["a", None]).type == pa.string()
     assert column_array(Path("d.json"), 1, "label", [None, ["a"]]).type == pa.list_(pa.string())
-    with refused('d.json, row 6: "label" mixes lists and single values', "use one kind of value"):
+    with refused('d.json, row 6: "label" mixes lists and single values', "use only one of them"):
         column_array(Path("d.json"), 5, "label", ["a", ["b"]])

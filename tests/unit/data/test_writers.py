@@ -122,7 +122,7 @@ def test_dates_and_times_become_text_to_the_nanosecond() -> None:
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2)], ids=str)
 def test_bytes_are_no_text(says, kind: pa.DataType) -> None:
-    with says('rows.parquet: column "image" holds bytes, which cannot be written as text', "remove the column", DataError):
+    with says('rows.parquet: column "image" contains bytes, which cannot be written as text', "remove the column", DataError):
         written_table(pa.table({"text": ["a"], "image": pa.array([b"ab"], kind)}), "rows.parquet")
 
 
@@ -141,13 +141,13 @@ def test_a_tsv_file_cannot_hold_tabs_and_line_ends(says, sign: str, kind: str) -
     if kind == "struct":  # written as JSON, where they are escaped
         return refuse_for_tsv(table, 2, "rows.csv", [])
     with says(
-        'rows.csv, row 3: "other" holds a tab or a line end, which a .tsv file cannot hold',
+        'rows.csv, row 3: "other" contains a tab or a line end, which a .tsv file cannot contain',
         "write a .csv or .jsonl file instead: --out",
         DataError,
     ):
         refuse_for_tsv(table, 2, "rows.csv", [])
     refuse_for_tsv(table.slice(0, 1), 2, "rows.csv", [])
-    with pytest.raises(DataError, match=re.escape(r'the column name "score_a\tb" holds a tab or a line end')):
+    with pytest.raises(DataError, match=re.escape(r'the column name "score_a\tb" contains a tab or a line end')):
         refuse_for_tsv(table.slice(0, 1), 2, "rows.csv", ["score_a\tb"])
 
 
@@ -157,10 +157,10 @@ def test_where_rows_may_be_written(says, tmp_path: Path) -> None:
     for name in ("new.csv", "new.tsv", "NEW.JSONL", "there.csv", "new/folder/x.csv"):
         refuse_target(tmp_path / name)
     with says(
-        f"{tmp_path / 'folder.csv'} is a folder", f"name a file, for example {tmp_path / 'folder.csv' / 'predictions.csv'}"
+        f"{tmp_path / 'folder.csv'} is a folder", f"give a file, for example {tmp_path / 'folder.csv' / 'predictions.csv'}"
     ):
         refuse_target(tmp_path / "folder.csv")
-    with says("out.xlsx: predictions are written as .csv, .tsv or .jsonl", "choose such a name"):
+    with says("out.xlsx: predictions are written as .csv, .tsv or .jsonl", "choose a name with one of these endings"):
         refuse_target(tmp_path / "out.xlsx")
     import os
 

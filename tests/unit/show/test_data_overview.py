@@ -171,7 +171,7 @@ def test_the_notes(show) -> None:
     rows = [("good film", "a", "yes"), ("good film", "a", "yes"), ("bad film", "b", "no"), ("bad story", "b", "no")]
     lines = section(show(csv_of(["sentence1", "sentence2", "label"], rows * 2)), "Worth knowing")
     assert lines[0].startswith("• no validation split: ")
-    assert any("rows repeat the texts of another row" in line for line in lines)
+    assert any("rows repeat the text of another row" in line for line in lines)
 
 
 def test_special_tokens_in_texts_are_worth_knowing(show) -> None:
