@@ -1,4 +1,4 @@
-"""Which folder a run writes to, and that nobody else writes there."""
+"""Choose the folder of a run, and make sure that no other run writes to it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,22 @@ RUNS_DIR = Path("runs")
 
 
 def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
-    """Return the folder to write to: `chosen`, if it is empty or new, else a new one with the next number below runs/.
+    """Return the folder of a new run: `chosen`, or a new one with the next number in runs/.
 
-    `overwrite`: move a run that is there aside.
+    Args:
+        chosen: The folder that the user chose, which must be empty or new.
+        overwrite: Move an earlier run in that folder aside.
+
+    Raises:
+        SettingsError: If the folder holds a run or other files.
+        LockedError: If another process uses the folder.
     """
     if not chosen:
         return numbered_folder()
     folder = user_path(chosen)
     if folder.exists():
         if not folder.is_dir():
-            raise SettingsError(f"output_dir {folder} is a file", "choose an empty or a new folder")
+            raise SettingsError(f"output_dir {folder} is a file", "choose an empty or new folder")
         if is_run(folder):
             refuse_held(folder)
             if overwrite:
@@ -39,7 +45,7 @@ def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
 
 
 def numbered_folder() -> Path:
-    """Make the folder with the next free number: two runs that start at once get two folders."""
+    """Create and return the folder with the next free number. Two runs that start at the same time get two folders."""
     taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
     for number in count(max(taken, default=0) + 1):
         folder = RUNS_DIR / f"run-{number:03d}"
@@ -53,37 +59,45 @@ def numbered_folder() -> Path:
                 ) from None
         except OSError as error:
             problem = f"{folder.absolute()}: {error.strerror}"
-            raise ResourceError(problem, "choose an output_dir that can be written to") from error
+            raise ResourceError(problem, "choose an output_dir with write permission") from error
         else:
             break
     return folder
 
 
 def refuse_taken(folder: Path) -> None:
-    """Raise `SettingsError` if a folder holds a run, or files of somebody else."""
+    """Raise `SettingsError` if a folder holds a run or other files."""
     if is_run(folder):
         remedy = f"resume it: --resume {folder}; or choose another folder, or move it aside with --overwrite_output_dir"
-        raise SettingsError(f"output_dir {folder} holds a run already", remedy)
+        raise SettingsError(f"output_dir {folder} already holds a run", remedy)
     if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
-        raise SettingsError(f"output_dir {folder} holds files that are not of a run", "choose an empty or a new folder")
+        raise SettingsError(f"output_dir {folder} holds files that do not belong to a run", "choose an empty or new folder")
 
 
 def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
-    """Look again under the lock: raise if another run has written to the folder since it was looked at.
+    """Raise, now that this process holds the lock, if another run has written to the folder in the meantime.
 
-    `stored` is the record that was read then; None for a new run.
+    Args:
+        folder: The folder of the run.
+        stored: The record that was read before; None for a new run.
+
+    Raises:
+        SettingsError: If the folder of a new run now holds another run.
+        LockedError: If another process has resumed the run.
     """
     if stored is None:
         refuse_taken(folder)
     elif read_run(folder) != stored:
-        raise LockedError(f"{folder}: another process has resumed it in the meantime", "see how it ended, then resume again")
+        raise LockedError(
+            f"{folder}: another process has resumed this run in the meantime", "check its result, then resume it again"
+        )
 
 
 @contextmanager
 def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Iterator[None]:
-    """Remove what a new run has written if it fails before its first step for what was asked of it.
+    """Empty the folder of a new run if wrong settings, data or model end the run before its first step.
 
-    The corrected command can then use the folder. Where only room on the disk is missing, the run stays and can be resumed.
+    The corrected command can then use the same folder. A run that ends because the disk is full stays and can be resumed.
     """
     try:
         yield
@@ -95,16 +109,16 @@ def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Ite
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that was made for a run, if nothing was written to it."""
+    """Remove the folder of a run if it is empty."""
     with suppress(OSError):
         folder.rmdir()
 
 
 def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Path]:
-    """Return the run folder to resume, and the checkpoint: True for the newest."""
+    """Return the run folder to resume, and its checkpoint: True for the newest."""
     if resume == "newest":
         if not output_dir:
-            raise SettingsError("resume which run?", "glassloop train --resume RUN, or name it with --output_dir")
+            raise SettingsError("--resume is given without a run", "glassloop train --resume RUN, or name it with --output_dir")
         return user_path(output_dir), True
     path = user_path(resume)
     if path.parent.name == CHECKPOINTS_NAME:

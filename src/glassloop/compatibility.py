@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import SettingsError, listed, visible
-from glassloop.models.interfaces import Model
+
+ModelT = TypeVar("ModelT")
 
 
 class EvalPrediction(NamedTuple):
@@ -42,7 +43,7 @@ UNSUPPORTED = {
     "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
     "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
 }
-# Methods and attributes of transformers' Trainer that this one does not have, by what to do instead.
+# Methods and attributes of transformers' Trainer that this Trainer does not have, grouped by what to do instead.
 BY_REMEDY = {
     UNSUPPORTED["compute_loss_func"]: "compute_loss label_smoother",
     UNSUPPORTED["optimizer_cls_and_kwargs"]: """create_optimizer create_scheduler create_optimizer_and_scheduler
@@ -72,9 +73,9 @@ BY_REMEDY = {
     "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
 }
 INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
-# Methods that only a user calls here, while transformers calls them in training.
+# Methods that only users call; transformers' Trainer calls them during training, too.
 ONLY_CALLED_BY_USERS = {"save_model": "override write_model, which also writes the model of a checkpoint"}
-# Read when a Trainer is made: settings, and parts.
+# Settings and parts that are only read when a Trainer is constructed.
 READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
 FIXED_PARTS = ("processing_class",)
 
@@ -105,9 +106,9 @@ def refuse_hooks(kind: type) -> None:
         raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
 
 
-def refuse_no_model(model: Model | None) -> Model:
+def refuse_no_model(model: ModelT | None) -> ModelT:
     """Return the model. Raises `SettingsError` if there is none."""
-    if not hasattr(model, "forward"):
+    if model is None or not hasattr(model, "forward"):
         raise SettingsError("Trainer needs a model", "give model=load_model(...)")
     return model
 
@@ -116,17 +117,17 @@ def refuse_assignment(trainer: object, name: str, value: object) -> None:
     """Raise `SettingsError` for an assignment to a Trainer that would be ignored."""
     if name in INSTEAD:
         raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", INSTEAD[name])
-    if name == "model" and not hasattr(value, "forward"):
-        raise SettingsError("Trainer needs a model", "give model=load_model(...)")
+    if name == "model":
+        refuse_no_model(value)
     if name == "args" and not isinstance(value, TrainingArguments):
-        problem = f"args are of {type(value).__module__}, not glassloop.TrainingArguments"
+        problem = f"args are a {type(value).__module__}.{type(value).__name__}, not glassloop.TrainingArguments"
         raise SettingsError(problem, "change the import: from glassloop import TrainingArguments")
     if name not in vars(trainer):
-        return  # the Trainer is being made
+        return  # the Trainer is being constructed
     changed = [name] if name in FIXED_PARTS else []
     if name == "args":
         before = vars(trainer)[name]
         changed = [setting for setting in READ_ONCE if getattr(before, setting) != getattr(value, setting)]
     if changed:
-        problem = f"{listed(changed)} is read when a Trainer is made and cannot be changed afterwards"
-        raise SettingsError(problem, "make a new Trainer")
+        problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
+        raise SettingsError(problem, "construct a new Trainer")

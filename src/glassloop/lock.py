@@ -1,4 +1,4 @@
-"""One run per folder: a lock that the operating system releases when its holder dies."""
+"""Lock the folder of a run. The operating system releases the lock when the process ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from glassloop.errors import LockedError, ResourceError, printable
 
 LOCK_NAME = ".lock"
-MOST_BYTES = 500  # of the holder's name: whatever else the file holds is not read
+MOST_BYTES = 500  # that are read from a lock file
 
 
 def refuse_held(folder: Path) -> None:
-    """Raise `LockedError` if a living process holds the folder; change nothing."""
+    """Raise `LockedError` if a running process has locked the folder, without changing anything."""
     try:
         handle = open_lock(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def refuse_held(folder: Path) -> None:
 
 
 def open_lock(folder: Path, flags: int) -> int:
-    """Open the lock file and return its descriptor. A link or anything else that is not a plain file is refused."""
+    """Open the lock file and return its descriptor. Raises `ResourceError` for a link or any other special file."""
     path = folder / LOCK_NAME
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -38,16 +38,16 @@ def open_lock(folder: Path, flags: int) -> int:
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise ResourceError(f"{path} is a symbolic link", "remove it: a lock is a plain file") from error
-        raise ResourceError(f"{path}: {error.strerror}", "choose an output_dir that can be written to") from error
+            raise ResourceError(f"{path} is a symbolic link", "remove it: a lock must be a regular file") from error
+        raise ResourceError(f"{path}: {error.strerror}", "choose an output_dir with write permission") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise ResourceError(f"{path} is not a plain file", "remove it, or choose another output_dir")
+        raise ResourceError(f"{path} is not a regular file", "remove it, or choose another output_dir")
     return handle
 
 
 def take(handle: int, folder: Path, kind: int) -> None:
-    """Take the lock at once, or raise `LockedError` with the name of its holder."""
+    """Take the lock without waiting. Raises `LockedError` with the process that holds it."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -58,12 +58,12 @@ def take(handle: int, folder: Path, kind: int) -> None:
 
 
 def holder_of(handle: int) -> str:
-    """Return what the lock file says about its holder, whatever bytes it contains."""
+    """Return the process that a lock file names, in printable characters."""
     return printable(os.pread(handle, MOST_BYTES, 0).decode("utf-8", "replace").strip())
 
 
 def take_current(folder: Path) -> int:
-    """Open and take the lock file that has the name now: a holder that ends removes its file while others may wait for it."""
+    """Open and lock the current lock file, and return its descriptor. A process that ends removes its file."""
     while True:
         handle = open_lock(folder, os.O_RDWR | os.O_CREAT)
         try:
@@ -81,18 +81,18 @@ def take_current(folder: Path) -> int:
 
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder while the block runs. Raises `LockedError` if a living process holds it; takes over a dead one's lock."""
+    """Lock the folder while the block runs. Raises `LockedError` if a running process has locked it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = take_current(folder)
     except OSError as error:
-        raise ResourceError(f"{folder}: {error.strerror}", "choose an output_dir that can be written to") from error
+        raise ResourceError(f"{folder}: {error.strerror}", "choose an output_dir with write permission") from error
     try:
         if holder := holder_of(handle):
-            say(f"took over the lock of a run that died: {holder}")
+            say(f"took over the lock of a run that was killed: {holder}")
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
         yield
     finally:
-        (folder / LOCK_NAME).unlink(missing_ok=True)  # while it is held: whoever opened it finds out that it is gone
+        (folder / LOCK_NAME).unlink(missing_ok=True)  # before it is released: others that have opened it notice
         os.close(handle)

@@ -208,7 +208,7 @@ REFUSED = {
     ),
     "files of somebody else": (
         2,
-        "settings: output_dir theirs holds files that are not of a run\ntry:  choose an empty or a new folder\n",
+        "settings: output_dir theirs holds files that do not belong to a run\ntry:  choose an empty or new folder\n",
     ),
 }  # fmt: skip
 
@@ -243,7 +243,7 @@ def test_files_of_somebody_else_are_untouched(ended: dict[str, Ended], place: Pa
 
 def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], place: Path) -> None:
     assert ended["a run is there"].code == 2
-    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 holds a run already\ntry:  ")
+    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already holds a run\ntry:  ")
     assert ended["next number"].code == 0, ended["next number"].err
     assert description(place, "runs/run-002")["status"] == "finished"
 

@@ -597,7 +597,7 @@ def test_15_the_lock_of_a_dead_run_is_taken_over(runs: Any) -> None:
     run = stopped_at(runs, 8)
     holder = json.loads((run / ".lock").read_text())["process"]
     ended = runs.resumes_the_same(run)
-    assert "took over the lock of a run that died" in ended.err
+    assert "took over the lock of a run that was killed" in ended.err
     assert str(holder) in ended.err
 
 

@@ -142,7 +142,7 @@ def trained(trainer: Any) -> str:
 def test_a_setting_cannot_be_assigned(parts, says) -> None:
     trainer = glassloop.Trainer(**parts)
     with says(
-        "learning_rate cannot be changed: settings are checked once, when they are made",
+        "learning_rate cannot be changed: settings are checked once, when they are created",
         "make new settings: dataclasses.replace(args, learning_rate=…)",
     ):
         trainer.args.learning_rate = 1.0
@@ -162,14 +162,14 @@ def test_new_settings_take_effect(parts, few) -> None:
 )
 def test_settings_read_at_construction_cannot_be_replaced(parts, says, name: str, value: Any) -> None:
     trainer = glassloop.Trainer(**parts)
-    with says(f"{name} is read when a Trainer is made and cannot be changed afterwards", "make a new Trainer"):
+    with says(f"{name} cannot be changed after a Trainer is constructed", "construct a new Trainer"):
         trainer.args = dataclasses.replace(trainer.args, **{name: value})
 
 
 def test_settings_of_transformers_are_refused(parts, says) -> None:
     theirs = transformers.TrainingArguments("out", use_cpu=True)
     with says(
-        "args are of transformers.training_args, not glassloop.TrainingArguments",
+        "args are a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
         "change the import: from glassloop import TrainingArguments",
     ):
         glassloop.Trainer(**parts | {"args": theirs})
@@ -201,7 +201,7 @@ def test_a_model_that_is_none_is_refused_later_as_well(parts, says) -> None:
 
 def test_a_processing_class_is_read_at_construction(parts, says) -> None:
     trainer = glassloop.Trainer(**parts)
-    with says("processing_class is read when a Trainer is made and cannot be changed afterwards", "make a new Trainer"):
+    with says("processing_class cannot be changed after a Trainer is constructed", "construct a new Trainer"):
         trainer.processing_class = object()
 
 

@@ -44,7 +44,7 @@ def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path) -> 
     with locked(tmp_path, said.append):
         pass
     assert len(said) == 1
-    assert "a run that died" in said[0]
+    assert "a run that was killed" in said[0]
     assert str(holder.pid) in said[0]
 
 
@@ -114,7 +114,7 @@ def test_a_link_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / LOCK_NAME)
-    with pytest.raises(ResourceError, match="not a plain file"), locked(tmp_path, print):
+    with pytest.raises(ResourceError, match="not a regular file"), locked(tmp_path, print):
         pass
     (tmp_path / LOCK_NAME).unlink()
     (tmp_path / LOCK_NAME).mkdir()

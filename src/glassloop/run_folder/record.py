@@ -55,7 +55,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The data of a run: where they came from, how they were read, and what was found in them."""
+    """The data of a run: their source, how they were read, and what was found in them."""
 
     source: str
     task: str
@@ -63,7 +63,7 @@ class DataRecord:
     splits: dict[str, SplitFacts]
     settings: DataSettings = field(default_factory=DataSettings)
     labels: tuple[str, ...] | None = None
-    label_order: tuple[str, ...] | None = None  # the labels that 0, 1, 2 in the data mean, where that was said
+    label_order: tuple[str, ...] | None = None  # the labels that 0, 1, 2 in the data mean, if the user gave them
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class DataRecord:
         if not self.labels and self.task != "regression":
             raise ValueError("there are no labels")
         if twice := repeated(self.labels or ()):
-            raise ValueError(f"the label {visible(twice[0])} is there twice")
+            raise ValueError(f"the label {visible(twice[0])} appears twice")
 
     def given(self) -> dict[str, object]:
         """Return the settings that have a value, as `load_examples` takes them."""
@@ -92,7 +92,23 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a run as plain numbers: every "auto", ratio and number of epochs is resolved before the first step."""
+    """The settings of a run as plain numbers. Every "auto", ratio and number of epochs is resolved before the first step.
+
+    Attributes:
+        max_steps: Number of steps of the whole training.
+        steps_per_epoch: Number of steps of an epoch.
+        batches_per_epoch: Number of batches of an epoch.
+        accumulate: Number of batches of a step.
+        warmup_steps: Number of steps until the learning rate reaches its maximum.
+        log_every: Number of steps between two lines of the log.
+        eval_every: Number of steps between two evaluations; 0 for none.
+        save_every: Number of steps between two checkpoints; 0 for none.
+        eval_on_start: Whether to evaluate before the first step.
+        best_metric: Name of the metric that decides which evaluation is the best.
+        greater_is_better: Whether a higher value of that metric is better.
+        patience: Number of evaluations without improvement before the training stops; None to never stop early.
+        least_gain: Smallest improvement that counts.
+    """
 
     max_steps: int
     steps_per_epoch: int
@@ -111,7 +127,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a fast backend is from the plain model in fp32, without dropout, as shares of the plain model's figures."""
+    """The largest relative difference between a fast backend and the plain model in fp32, without dropout."""
 
     rows: int
     logits: float
@@ -121,7 +137,7 @@ class Difference:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is rounding. A figure that is not a number is not."""
+        """Whether the difference is small enough to be rounding."""
         close = self.logits <= self.allowed_logits
         return close and (self.gradients is None or self.gradients <= (self.allowed_gradients or 0.0))
 
@@ -131,13 +147,14 @@ class Difference:
 
     @property
     def allowed(self) -> str:
+        """The allowed differences, in words."""
         gradients = "" if self.allowed_gradients is None else f", gradients {self.allowed_gradients:.0e}"
         return f"allowed: logits {self.allowed_logits:.0e}{gradients}"
 
 
 @dataclass(frozen=True)
 class ClassRecord:
-    """The scores of one class; None where there is nothing to count. `support` is its number of rows."""
+    """The scores of one class; None if there is nothing to count. `support` is its number of rows."""
 
     precision: float | None
     recall: float | None
@@ -147,7 +164,7 @@ class ClassRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything run.json says about a run. What is known only at the end is None until then."""
+    """Everything run.json says about a run. Results are None until the run is finished."""
 
     status: str
     data: DataRecord
@@ -180,11 +197,12 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
+        """Whether the run has ended with a model and its results."""
         return self.status == FINISHED
 
 
 def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts], names: Iterable[str]) -> list[str]:
-    """Return a sentence for each of the named splits of a run that is not what it was, with both states."""
+    """Return a phrase with the old and the new state for each of the named splits that has changed."""
 
     def shown(split: SplitFacts | None) -> str:
         return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"

@@ -14,17 +14,17 @@ from glassloop.run_folder.record import FORMAT, RunRecord
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Return the record of a run. Raises `ModelError` where run.json is missing, damaged, newer, or cannot be read."""
+    """Return the record of a run. Raises `ModelError` if run.json is missing, damaged, edited, or of a newer version."""
     path = folder / RUN_NAME
     refuse_seeds(folder)
     if not is_run(folder):
-        raise ModelError(f"{folder}: there is no run here ({RUN_NAME} is missing)", "name the folder of a run")
+        raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
     try:
         found = read_json(path)
         version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
         if type(version) is int and version > FORMAT:
             raise ModelError(
-                f"{path}: written in format {version}, this version of Glassloop reads up to {FORMAT}", "update Glassloop"
+                f"{path}: has format {version}, but this version of Glassloop reads formats up to {FORMAT}", "update Glassloop"
             )
         record = decoded(RunRecord, found)
         if sealed(object_of(found, "")) != found:
@@ -47,7 +47,7 @@ def refuse_seeds(folder: Path) -> None:
 
 
 def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace the record of a run, whole or not at all; that of a finished one gets the checksums of its model's files."""
+    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files."""
     if record.finished:
         model = folder / MODEL_NAME
         found = sorted(path for path in model.rglob("*") if path.is_file())

@@ -83,7 +83,7 @@ def stop_if_asked(state: State, processes: ProcessGroup, say: Say) -> None:
     """End the process after the last step of a run if a signal has asked for it; the trained model is saved."""
     if number := processes.agree(state.asked_to_stop):
         name = signal.Signals(number).name
-        say(f"stopped by {name} after the last step; the model is saved, finish the run with --resume")
+        say(f"stopped by {name} after the last step; the model is saved; use --resume to finish the run")
         processes.wait()
         leave(number)
 

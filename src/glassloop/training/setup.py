@@ -37,7 +37,7 @@ DEFAULT_DIR = "trainer_output"
 
 
 class TrainerSetup:
-    """What a Trainer is given, checked. Each method makes one part of a training, and may be overridden."""
+    """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TrainerSetup:
 
     @property
     def data_collator(self) -> Collator:
-        """What makes a batch of rows."""
+        """The function that makes a batch of rows."""
         return self.collate
 
     @data_collator.setter
@@ -120,10 +120,10 @@ class TrainerSetup:
 
     def choose_usable(self) -> None:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
-        reason = None if isinstance(self.collate, PaddingCollator) else "batches come from a collator of your own"
-        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is your own"
+        reason = None if isinstance(self.collate, PaddingCollator) else "the data collator is custom"
+        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
         if self.on_gradients is not None and self.args.backend == "auto":
-            reason = reason or "on_gradients may do anything with gradients"
+            reason = reason or "on_gradients may change gradients"
         self.backend = supported_backend(self.backend, self.model, self.say_once, reason)
 
     def prove(self, rows: Rows | None = None) -> None:

@@ -262,7 +262,7 @@ def test_a_folder_that_is_not_empty(says, text_run: Path, tmp_path: Path) -> Non
 def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         eject_run(tmp_path, tmp_path / "plain")
-    assert caught.value.problem == f"{tmp_path}: there is no run here (run.json is missing)"
+    assert caught.value.problem == f"{tmp_path} is not a run folder: run.json is missing"
     assert caught.value.remedy == "name the folder of a run"
 
 

@@ -128,7 +128,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
 def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, _ = run
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(SettingsError, match="holds a run already"):
+    with pytest.raises(SettingsError, match="already holds a run"):
         train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

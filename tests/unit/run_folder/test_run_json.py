@@ -93,7 +93,7 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "a fingerprint as a number": (changed("data", "splits", "train", "fingerprint", value=1), "fingerprint is 1, not text"),
     "labels as text": (changed("data", "labels", value="ab"), 'data.labels is "ab", not a list'),
     "labels of numbers": (changed("data", "labels", value=[0, 1]), "data.labels[0] is 0, not text"),
-    "a label twice": (changed("data", "labels", value=["a", "b", "a"]), 'data: the label "a" is there twice'),
+    "a label twice": (changed("data", "labels", value=["a", "b", "a"]), 'data: the label "a" appears twice'),
     "no labels": (changed("data", "labels", value=None), "data: there are no labels"),
     "an unknown task": (changed("data", "task", value="chess"), 'data: the task is "chess"'),
     "columns without a text": (changed("data", "columns", value={}), "data.columns.text is missing"),
@@ -224,7 +224,7 @@ def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_newer_format(says, tmp_path: Path) -> None:
     (tmp_path / RUN_NAME).write_text(json.dumps({"format": FORMAT + 1, "everything": "else"}))
-    problem = f"{tmp_path / RUN_NAME}: written in format 2, this version of Glassloop reads up to 1"
+    problem = f"{tmp_path / RUN_NAME}: has format 2, but this version of Glassloop reads formats up to 1"
     with says(problem, "update Glassloop", ModelError):
         read_run(tmp_path)
 
@@ -232,5 +232,5 @@ def test_a_newer_format(says, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
 def test_no_run(tmp_path: Path, name: str) -> None:
     assert not is_run(tmp_path / name)
-    with pytest.raises(ModelError, match=r"there is no run here \(run\.json is missing\)"):
+    with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
         read_run(tmp_path / name)
