@@ -143,7 +143,7 @@ def test_a_setting_cannot_be_assigned(parts, says) -> None:
     trainer = glassloop.Trainer(**parts)
     with says(
         "learning_rate cannot be changed: settings are checked once, when they are created",
-        "make new settings: dataclasses.replace(args, learning_rate=…)",
+        "create new settings: dataclasses.replace(args, learning_rate=…)",
     ):
         trainer.args.learning_rate = 1.0
 
