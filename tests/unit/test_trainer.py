@@ -887,7 +887,7 @@ def test_an_optimizer_alone_gets_the_schedule_of_the_settings(trainer_of) -> Non
 
 def test_a_schedule_alone_would_move_nothing(says, trainer_of) -> None:
     scheduler = torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD(tiny_model().parameters(), lr=0.1))
-    with says("optimizers holds a schedule without its optimizer", "give both, or the optimizer alone"):
+    with says("optimizers holds a schedule without its optimizer", "give both, or only the optimizer"):
         trainer_of(optimizers=(None, scheduler)).train()
 
 
