@@ -11,7 +11,7 @@ from families import tiny_model
 from packs import packing_of, token_rows
 
 from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.adamw import FlatAdamW
 from glassloop.speed.optimizer.storage import FlatStorage

@@ -27,7 +27,7 @@ def packed_rows(rows: list[np.ndarray], types: Any, first_position: int, multipl
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
     """The packed inputs of a model."""
-    from glassloop.speed.encoders.parts import first_position_of
+    from glassloop.speed.encoder_parts import first_position_of
 
     inputs = packed_rows(rows, types, first_position_of(model), multiple, vocabulary)
     return inputs | {"packed": torch.from_numpy(inputs["packed"])}

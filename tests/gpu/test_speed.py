@@ -19,7 +19,7 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.graphs import GraphsBackend
 from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer
-from glassloop.speed.encoders.parts import layers_of
+from glassloop.speed.encoder_parts import layers_of
 from glassloop.speed.operations.attention import attend, attend_backward, can_flash
 from glassloop.speed.operations.torch_operations import TorchOperations
 

@@ -16,7 +16,7 @@ from glassloop.engine.interfaces import LRScheduler, Optimizer, Say, StepFunctio
 from glassloop.models.interfaces import Model
 from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
 from glassloop.speed.capture.precompile import compile_instead_of_running
-from glassloop.speed.encoders.parts import layers_of
+from glassloop.speed.encoder_parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodified
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW

@@ -19,9 +19,9 @@ from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import ModelError
 from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Difference
+from glassloop.speed.encoder_parts import layers_of
 from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.own_layers import OwnLayers
-from glassloop.speed.encoders.parts import layers_of
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW

@@ -11,8 +11,8 @@ from torch.utils.hooks import RemovableHandle
 
 from glassloop.errors import ModelError
 from glassloop.models.interfaces import Model
+from glassloop.speed.encoder_parts import LayerParts, embeddings_of, first_position_of, layers_of, num_layer_calls
 from glassloop.speed.encoders.own_layers import ModelOutput
-from glassloop.speed.encoders.parts import LayerParts, embeddings_of, first_position_of, layers_of, num_layer_calls
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.encoder_layer import PostNormLayer
 from glassloop.speed.operations.torch_operations import TorchOperations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import FunctionCtx
 
-from glassloop.speed.encoders.parts import EmbeddingParts
+from glassloop.speed.encoder_parts import EmbeddingParts
 from glassloop.speed.operations.attention import Saved
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import FunctionCtx
 
-from glassloop.speed.encoders.parts import LayerParts
+from glassloop.speed.encoder_parts import LayerParts
 from glassloop.speed.operations.attention import Saved, apply_mask, attend, attend_backward, with_filler
 from glassloop.speed.operations.dropout import DropoutMasks
 from glassloop.speed.operations.torch_operations import TorchOperations

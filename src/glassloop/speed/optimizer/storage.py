@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import LayerParts
+from glassloop.speed.encoder_parts import LayerParts
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 
 ALIGNED = 64  # groups of weights start at a multiple of this; within a group there is no gap, so it can be used as one

@@ -11,7 +11,7 @@ import torch
 from families import FAST
 from packs import LENGTHS, inputs_of, lively, token_rows
 
-from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, first_position_of, layers_of
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage

@@ -11,7 +11,7 @@ import torch
 from families import FAST, WITH_TOKEN_TYPES
 from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.operations.attention import attend, attend_backward
 from glassloop.speed.operations.dropout import DropoutMasks

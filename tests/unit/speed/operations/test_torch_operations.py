@@ -9,7 +9,7 @@ import torch
 from families import tiny_model
 from torch.nn import functional
 
-from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage
 

@@ -13,7 +13,7 @@ from families import tiny_model
 from glassloop.engine.optimizer import decay_groups
 from glassloop.engine.snapshot import optimizer_tensors, restore_optimizer
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.optimizer.adamw import FlatAdamW, piecewise_norms
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary

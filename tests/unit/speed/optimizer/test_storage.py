@@ -12,7 +12,7 @@ from families import FAST, tiny_model, weights_hash
 
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import SettingsError
-from glassloop.speed.encoders.parts import embeddings_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.optimizer.storage import ALIGNED, FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 

@@ -36,7 +36,7 @@ def test_steps_change_weights_as_torchs_adamw_does(dtype: torch.dtype, decay: fl
 
 
 def test_copies_for_matrix_multiplications_hold_the_new_weights() -> None:
-    from glassloop.speed.encoders.parts import layers_of
+    from glassloop.speed.encoder_parts import layers_of
 
     pair = AdamWPair("cpu", torch.bfloat16, 0.1, 0.0)
     pair.step(3e-3)

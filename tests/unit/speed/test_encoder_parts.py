@@ -6,7 +6,7 @@ import pytest
 import torch
 from families import FAST, tiny_model
 
-from glassloop.speed.encoders.parts import embeddings_of, first_position_of, layers_of, num_layer_calls
+from glassloop.speed.encoder_parts import embeddings_of, first_position_of, layers_of, num_layer_calls
 
 
 def names_of(model: torch.nn.Module) -> dict[int, str]:
