@@ -244,7 +244,7 @@ def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.Monke
 def test_a_name_that_can_be_nothing(run, name: str) -> None:
     code, out, err = run("data", name)
     assert (code, out) == (3, "")
-    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  name a file, .*\n', err)
+    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  give a file, .*\n', err)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
