@@ -569,6 +569,7 @@ def test_tasks_refused() -> None:
 # --- the module --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_module_imports_no_torch_and_nothing_heavy_early() -> None:
     """On its own, past what the package imports: a package that imports torch must not hide it."""
     folder = Path(metrics_module.__file__).parent

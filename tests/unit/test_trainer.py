@@ -720,6 +720,7 @@ class Everything(Callback):
         return super().__getattribute__(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_watching_logging_and_evaluating_change_no_weight(trainer_of, accumulate: int) -> None:
     """With dropout: a single random number drawn on the way would show."""

@@ -232,6 +232,7 @@ def edit_tokenizer(folder: Path) -> None:
     (folder / "tiny" / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "settings", "problem"),
     [

@@ -41,6 +41,7 @@ def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest
     assert "killed and resumed: weights" in out
 
 
+@pytest.mark.slow
 def test_a_broken_promise_is_seen(
     one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "now", "problem"), CHANGES.values(), ids=CHANGES)
 def test_what_changes_the_weights_is_refused(attempt: Attempt, then: Any, now: Any, problem: str) -> None:
     attempt.stop(**then)

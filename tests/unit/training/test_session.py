@@ -17,6 +17,7 @@ from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.errors import ModelError
 
 
+@pytest.mark.slow
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "settings",
