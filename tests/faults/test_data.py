@@ -52,7 +52,7 @@ def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, heade
         (["0", "1", "-100"], ["reviews.csv, row 4", "label -100 is negative"]),
         (["0", "1", "0.5"], ["reviews.csv, row 4", 'label "0.5" is not a whole number', "--task regression"]),
         (["1", "0", "1", "yes"], ["reviews.csv, row 5", 'label "yes"', "mixed"]),
-        (["pos", "neg", "pos "], ["reviews.csv, row 4", 'label "pos " has stray blanks']),
+        (["pos", "neg", "pos "], ["reviews.csv, row 4", 'label "pos " has stray spaces']),
         (["pos", "neg", ""], ["reviews.csv, row 4", "empty"]),
         (["pos", "pos"], ['all rows have the label "pos"', "two labels"]),
     ],
