@@ -1,4 +1,4 @@
-"""A cache that does not trust its files: each entry carries checksums, and a damaged one is rebuilt."""
+"""A cache whose entries carry checksums. A damaged entry is rebuilt."""
 
 from __future__ import annotations
 
@@ -21,24 +21,30 @@ from glassloop.files import cache_dir, replacing_dir, sha256_of
 from glassloop.records import sealed
 
 MANIFEST_NAME = "manifest.json"
-ATTEMPTS = 3  # another process may replace an entry between our looking at it and our loading it
+ATTEMPTS = 3  # another process may replace an entry between check and load
 LEFTOVER = re.compile(r"\.[0-9a-f]{32}\..+")
-YOUNG_SECONDS = 60  # a folder is made a moment before it is locked
-OLD_SECONDS = 24 * 3600  # where the file system has no locks, only age tells
+YOUNG_SECONDS = 60  # a folder is created shortly before it is locked
+OLD_SECONDS = 24 * 3600  # for file systems without locks
 
 Loaded = TypeVar("Loaded")
 
 
 def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Callable[[Path], Loaded]) -> Loaded:
-    """Return the entry `key` of the cache `kind`, built first where it is absent or damaged.
+    """Return an entry of the cache, and build it first if it is missing or damaged.
 
-    `build` fills an empty folder, `load` reads the finished one. All files of an entry are compared with their checksums
-    before it is loaded. Where the cache cannot be written to, the entry is kept in a temporary folder until the process ends.
+    All files of an entry are compared with their checksums before it is loaded. If the cache cannot be written to, the entry
+    is kept in a temporary folder until the process ends.
+
+    Args:
+        kind: The part of the cache.
+        key: The name of the entry.
+        build: Fills an empty folder.
+        load: Reads a finished folder.
     """
     folder = cache_dir() / kind / key
     for attempt in range(1, ATTEMPTS + 1):
         is_there = os.path.lexists(folder)
-        problem = damage(folder) if is_there else "absent"
+        problem = damage(folder) if is_there else "missing"
         if problem is None:
             try:
                 return load(folder)
@@ -62,7 +68,7 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Call
 
 
 def damage(folder: Path) -> str | None:
-    """Return what is wrong with an entry; None where every file is as its manifest says."""
+    """Return what is wrong with an entry, or None if every file matches its manifest."""
     name = MANIFEST_NAME
     try:
         manifest = json.loads(read_regular(folder / name))
@@ -87,23 +93,24 @@ def damage(folder: Path) -> str | None:
 
 
 def entry_name(folder: Path) -> str:
-    """The kind and key of an entry: two that have changed places are both damaged."""
+    """Return kind and key of an entry. The manifest contains them, so that swapped entries count as damaged."""
     return f"{folder.parent.name}/{folder.name}"
 
 
 def regular(path: Path) -> Path:
-    """Return `path`; raises where it is no file, for a pipe in its place would wait for ever."""
+    """Return `path`. Raise `OSError` for anything but a file: reading from a pipe would never end."""
     if path.exists() and not path.is_file():
         raise OSError("not a file")
     return path
 
 
 def read_regular(path: Path) -> str:
+    """Return the text of a file. Raise `OSError` for anything but a file."""
     return regular(path).read_text(encoding="utf-8")
 
 
 def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -> None:
-    """Fill an entry beside its place, write its manifest last, and give it its name."""
+    """Build an entry in a temporary folder, write its manifest last, and rename it."""
     remove_leftovers(folder.parent)
     if replace and (folder.is_symlink() or not folder.is_dir()):
         folder.unlink(missing_ok=True)
@@ -121,10 +128,10 @@ def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Lock a folder while it is filled; the system releases the lock of a process that dies."""
+    """Lock a folder while it is filled. The system releases the lock of a process that dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # not every file system has locks
+        with suppress(OSError):  # some file systems have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
@@ -132,7 +139,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that died have left half-built; what cannot be removed stays."""
+    """Remove incomplete entries of processes that died, as far as possible."""
     for path in folder.glob(".*") if folder.is_dir() else ():
         with suppress(OSError):
             if LEFTOVER.fullmatch(path.name) and is_left_over(path):
@@ -140,7 +147,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_left_over(path: Path) -> bool:
-    """Whether nobody is filling this folder any more."""
+    """Return whether no process is filling this folder any more."""
     age = time.time() - path.lstat().st_mtime
     if age < YOUNG_SECONDS or not path.is_dir():
         return age >= YOUNG_SECONDS
@@ -157,7 +164,7 @@ def is_left_over(path: Path) -> bool:
 
 
 def may_write(folder: Path) -> bool:
-    """Whether this user may make the entry `folder`, or replace the one that is there."""
+    """Return whether this user may create or replace the entry `folder`."""
     existing = next(place for place in (folder.parent, *folder.parent.parents) if os.path.lexists(place))
     if existing.is_dir() and not os.access(existing, os.W_OK | os.X_OK):
         return False
@@ -166,9 +173,9 @@ def may_write(folder: Path) -> bool:
 
 @cache
 def private_cache() -> Path:
-    """Return a cache for this process alone, removed when it ends."""
+    """Return a cache for this process only, removed when it ends."""
     folder = Path(tempfile.mkdtemp(prefix="glassloop-cache-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    problem = f"the cache {cache_dir()} cannot be written to by this user"
-    say(f"{problem}; using a temporary one for this run (set GLASSLOOP_CACHE to keep it)")
+    problem = f"this user cannot write to the cache {cache_dir()}"
+    say(f"{problem}; using a temporary cache for this run (set GLASSLOOP_CACHE to a folder to keep it)")
     return folder

@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one; and where our cache lives."""
+"""Paths given by users, and files written so that a crash leaves either the old or the new one, complete."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 
 from glassloop.errors import ResourceError, SettingsError, visible
 
-MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # what Linux and macOS take for one name and for a whole path
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # the limits of Linux and macOS
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 def user_path(name: str | Path) -> Path:
-    """Return the path a person means by `name`, with `~` expanded.
+    """Return `name` as a path, with `~` expanded.
 
-    Raises `SettingsError` for a path that no file can have: the home of an unknown user, a NUL or invalid bytes, a name that
-    is too long.
+    Raises `SettingsError` for a path that cannot exist: the home of an unknown user, a NUL or invalid bytes, a name that is
+    too long.
     """
     if problem := path_problem(name):
         raise SettingsError(f"{visible(name, 200)}: {problem}", "use another path")
@@ -32,16 +32,16 @@ def user_path(name: str | Path) -> Path:
 
 
 def path_problem(name: str | Path) -> str | None:
-    """Return why `name` cannot be a path; None where it can."""
+    """Return why `name` cannot be a path, or None if it can."""
     try:
         path = Path(name).expanduser()
         encoded = str(path).encode()
     except RuntimeError:
-        return "there is no such user, or the user has no home folder"
+        return "no such user, or the user has no home folder"
     except UnicodeEncodeError:
-        return "the path holds bytes that are not UTF-8"
+        return "the path contains bytes that are not UTF-8"
     if b"\0" in encoded:
-        return "the path holds a NUL character"
+        return "the path contains a NUL character"
     longest = max((len(part.encode()) for part in path.parts), default=0)
     if longest > MOST_NAME_BYTES or len(encoded) > MOST_PATH_BYTES:
         return f"the path is too long: at most {MOST_NAME_BYTES} bytes per name and {MOST_PATH_BYTES:,} in all"
@@ -49,50 +49,50 @@ def path_problem(name: str | Path) -> str | None:
 
 
 def kind_of_special(path: Path) -> str | None:
-    """Return what `path` is where it is neither a file nor a folder: a pipe, a socket or a device; else None."""
+    """Return "a pipe", "a socket" or "a device" for such a path, and None for a file or folder."""
     return KINDS.get(stat.S_IFMT(path.stat().st_mode))
 
 
 def cache_dir() -> Path:
-    """The folder for what can be made again: `GLASSLOOP_CACHE`, else the user's cache folder."""
+    """Return the cache folder: `GLASSLOOP_CACHE`, else the user's cache folder."""
     chosen = os.environ.get("GLASSLOOP_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/glassloop"
     try:
         path = Path(chosen).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # a RuntimeError: nobody is called like that, so `~name` is no folder
+    except (OSError, RuntimeError) as error:  # a RuntimeError: `~name` of an unknown user
         reason = getattr(error, "strerror", None) or error
         raise ResourceError(f"{visible(chosen, 200)}: {reason}", "set GLASSLOOP_CACHE to another folder") from error
     return path
 
 
 def find_path(name: str | Path) -> Path | None:
-    """The file or folder that `name` means, `~` expanded; None where there is none."""
+    """Return the existing file or folder `name`, with `~` expanded, or None if it does not exist."""
     try:
         path = Path(name).expanduser()
         path.stat()
     except PermissionError as error:
         raise ResourceError(f"{visible(name, 200)}: {error.strerror}", "check the path and its permissions") from error
-    except (OSError, RuntimeError, ValueError):  # absent, too long, in the home of nobody, with a NUL in it
+    except (OSError, RuntimeError, ValueError):  # missing, too long, of an unknown user, or with a NUL
         return None
     return path
 
 
 def absolute_name(name: str) -> str:
-    """Return a name of data or of a model that means the same from any working directory: local paths become absolute."""
+    """Return a name of data or of a model with local paths made absolute, so that it is valid in any working directory."""
     if name in ("quickstart", "glue") or name.startswith("glue/"):
         return name
     path = find_path(name)
-    return os.path.abspath(path) if path else name  # noqa: PTH100 (symbolic links stay, but .. goes)
+    return os.path.abspath(path) if path else name  # noqa: PTH100 (keeps symbolic links, resolves ..)
 
 
 def near_name(name: str) -> str:
-    """Return a name as a person sees it from here: a path below the working directory becomes relative."""
+    """Return a name for display: a path below the working directory becomes relative."""
     here = Path.cwd()
     return str(Path(name).relative_to(here)) if Path(name).is_relative_to(here) and name != str(here) else name
 
 
 def names_beside(name: str | Path) -> list[str]:
-    """The names in the folder that would hold `name`; none where it cannot be read."""
+    """Return the names in the folder of `name`, or none if it cannot be read."""
     try:
         return [entry.name for entry in Path(name).expanduser().parent.iterdir()]
     except (OSError, RuntimeError, ValueError):
@@ -100,21 +100,21 @@ def names_beside(name: str | Path) -> list[str]:
 
 
 def beside(path: Path) -> Path:
-    """Return a new hidden name in the folder of `path`. Unlike `tempfile`'s, what is made there has the user's umask."""
+    """Return a new hidden name in the folder of `path`. Unlike with `tempfile`, files created there follow the umask."""
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
 
 
 def set_aside(path: Path) -> Path:
-    """Give `path` a name beside it that nothing else has, and return that."""
+    """Rename `path` to a free name in the same folder, and return the new path."""
     kept = next(new for number in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.kept-{number}")))
     path.rename(kept)
     return kept
 
 
 def share_files(folder: Path, pattern: str) -> None:
-    """Let those read the files of `folder` that match `pattern` who may read the folder.
+    """Give the files of `folder` that match `pattern` the permissions of the folder.
 
-    safetensors writes 0600 whatever the umask; a folder that was made with the umask tells what it allows.
+    safetensors creates files with mode 0600 and ignores the umask, which the folder follows.
     """
     allowed = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.glob(pattern):
@@ -124,15 +124,15 @@ def share_files(folder: Path, pattern: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; on success it is synced and renamed to `path`, on failure removed."""
+    """Yield a temporary path to write to. On success it is synced and renamed to `path`, on failure removed."""
     if path.is_dir():
-        raise ResourceError(f"{path} is a folder, where a file is written", "rename or remove it")
+        raise ResourceError(f"{path} is a folder, but a file must be written there", "rename or remove it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = beside(path)
         temporary.touch(exist_ok=False)
     except OSError as error:
-        raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
+        raise ResourceError(f"{path.parent}: {error.strerror}", "choose a folder that can be written to") from error
     try:
         yield temporary
         fault_point("write", path)
@@ -146,9 +146,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder beside `path` to fill; on success it is synced and takes the name, unless another run was first.
+    """Yield a temporary folder to fill. On success it is synced and renamed to `path`, unless another run was faster.
 
-    With `replace` it takes the place of what is there; a crash leaves the old one, the new one, or none.
+    With `replace` it replaces an existing folder. A crash leaves the old folder, the new one, or none.
     """
     with scratch_dir(path) as temporary:
         yield temporary
@@ -157,13 +157,13 @@ def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
             sync_dir(written) if written.is_dir() else sync_file(written)
         sync_dir(temporary)
         if replace and path.is_dir():
-            with suppress(FileNotFoundError):  # another run has just moved it away
+            with suppress(FileNotFoundError):  # another run has just moved it
                 path.rename(temporary.with_name(f"{temporary.name}.old"))
             fault_point("rename", path)
         try:
             temporary.rename(path)
         except OSError:
-            if not path.is_dir():  # a filled folder is never replaced
+            if not path.is_dir():  # a folder that is not empty is never replaced
                 raise
         fault_point("rename", path)
         sync_dir(path.parent)
@@ -172,13 +172,13 @@ def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def scratch_dir(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, removed at the end."""
+    """Yield an empty folder next to `path`, and remove it at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = beside(path)
         scratch.mkdir()
     except OSError as error:
-        raise ResourceError(f"{path.parent}: {error.strerror}", "name a folder that can be written to") from error
+        raise ResourceError(f"{path.parent}: {error.strerror}", "choose a folder that can be written to") from error
     try:
         yield scratch
     finally:
@@ -187,16 +187,16 @@ def scratch_dir(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def reserved(path: Path, num_bytes: int) -> Iterator[None]:
-    """Reserve room on the disk in a file without content. Remove the file when the room is needed, or with the block."""
+    """Reserve disk space in a file without content. Remove the file to use the space; the end of the block removes it too."""
     try:
-        with path.open("wb") as opened, suppress(AttributeError):  # a platform without it reserves nothing
+        with path.open("wb") as opened, suppress(AttributeError):  # missing on some platforms, where nothing is reserved
             os.posix_fallocate(opened.fileno(), 0, num_bytes)
     except OSError as error:
         path.unlink(missing_ok=True)
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # a file system that cannot
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # not supported by the file system
             free = shutil.disk_usage(path.parent).free
             problem = f"{path.parent}: {error.strerror} ({num_bytes:,} bytes needed, {free:,} free)"
-            raise ResourceError(problem, "make room, or choose another folder") from error
+            raise ResourceError(problem, "free some disk space, or choose another folder") from error
     try:
         yield
     finally:
@@ -204,14 +204,14 @@ def reserved(path: Path, num_bytes: int) -> Iterator[None]:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable."""
+    """Write the content of a file to disk."""
     with path.open("rb") as written:
         os.fsync(written.fileno())
     fault_point("sync", path)
 
 
 def sync_dir(path: Path) -> None:
-    """Make the names in folder `path` durable."""
+    """Write the names in a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -220,11 +220,11 @@ def sync_dir(path: Path) -> None:
     fault_point("sync", path)
 
 
-FAULT_COUNT = count(1)  # only counted where a fault is asked for
+FAULT_COUNT = count(1)  # used only if a test asks for a fault
 
 
 def fault_point(what: str, path: Path) -> None:
-    """A place where a test lets a run die or the disk be full: `GLASSLOOP_FAULT=kill:12` (or full:12), at the twelfth one."""
+    """Kill the process or report a full disk if a test asks for it: `GLASSLOOP_FAULT=kill:12` (or full:12) at the 12th call."""
     wanted = os.environ.get("GLASSLOOP_FAULT")
     if not wanted:
         return
@@ -240,12 +240,12 @@ def fault_point(what: str, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text`, whole or not at all."""
+    """Replace the content of `path` by `text`, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Whether the model hub can be reached: asked once, in seconds, before a library starts to wait and retry for half a minute."""
+"""Check within seconds whether the model hub can be reached, before a library retries for half a minute."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
-    """Why the hub cannot be reached, in a few words; None where a connection could be opened within `seconds`."""
+    """Return why the hub cannot be reached, or None if a connection could be opened within `seconds`."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
     try:
         host, port = hub_address()
     except ValueError:
-        return "HF_ENDPOINT or the proxy setting is not an address"
+        return "HF_ENDPOINT or the proxy setting is not a valid address"
     reason = ["no answer in time"]
 
     def probe() -> None:
@@ -30,14 +30,14 @@ def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
         except (OSError, UnicodeError) as error:
             reason[0] = str(getattr(error, "strerror", None) or error)
 
-    prober = threading.Thread(target=probe, daemon=True)  # looking up a name has no time limit of its own
+    prober = threading.Thread(target=probe, daemon=True)  # a name lookup has no timeout
     prober.start()
     prober.join(seconds + 0.5)
     return reason[0] or None
 
 
 def hub_address() -> tuple[str, int]:
-    """The host and port to connect to: the hub's, or those of the proxy that leads to it."""
+    """Return the host and port to connect to: those of the hub, or of the proxy in front of it."""
     target = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     proxies = getproxies()
     proxy = proxies.get(target.scheme) or proxies.get("all")
@@ -49,5 +49,5 @@ def hub_address() -> tuple[str, int]:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether `name` has the form of a hub name: `name` or `owner/name`."""
+    """Return whether `name` has the form of a hub name: `name` or `owner/name`."""
     return bool(HUB_NAME.fullmatch(name)) and len(name) <= 96 and ".." not in name and "--" not in name

@@ -1,4 +1,4 @@
-"""What this machine can do and what is missing: what `glassloop doctor` prints, each line with what to do about it."""
+"""Examine this machine: Python, packages, devices, bf16, the packaged model, the hub, data and disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD, FAIR, BAD = "good", "fair", "bad"
 LEAST_FREE_BYTES = 5 * 1024**3
 BF16_SECONDS = 60
 
-# A product in fp32 and in bf16, each timed after a warm-up; run in a process of its own, which may die of it.
+# Times a matrix multiplication in fp32 and in bf16 after a warm-up. It runs in a child process, which bf16 may kill.
 BF16_TRIAL = """
 import sys, time, torch
 device = sys.argv[1]
@@ -42,7 +42,7 @@ print("\\ngain", seconds(torch.float32) / seconds(torch.bfloat16))
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's table."""
+    """One fact about this machine, its state (good, fair or bad), and what to do."""
 
     name: str
     state: str
@@ -51,7 +51,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """All findings, the essential ones first. Nothing here raises."""
+    """Return all findings, the essential ones first. Never raise."""
     checks: list[Callable[[], Finding]] = [
         python_found,
         *(lambda name=name: package_found(name) for name in ("torch", "transformers", "datasets", "accelerate")),
@@ -66,11 +66,13 @@ def examine() -> list[Finding]:
 
 
 def python_found() -> Finding:
+    """Return the version of Python."""
     good = sys.version_info >= (3, 11)
     return Finding("Python", GOOD if good else BAD, platform.python_version(), "" if good else "install Python 3.11 or newer")
 
 
 def package_found(name: str) -> Finding:
+    """Return the version of an installed package."""
     try:
         return Finding(name, GOOD, version(name))
     except PackageNotFoundError:
@@ -78,6 +80,7 @@ def package_found(name: str) -> Finding:
 
 
 def device_found() -> Finding:
+    """Return the devices that torch can use."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -88,12 +91,14 @@ def device_found() -> Finding:
     if torch.backends.mps.is_available():
         return Finding("device", GOOD, "Apple GPU (mps)")
     why = "this torch is built without CUDA" if torch.version.cuda is None else "no usable GPU or driver"
-    remedy = "fine for small models; for a GPU install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
+    remedy = (
+        "fine for small models; to use a GPU, install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
+    )
     return Finding("device", FAIR, f"CPU only, {torch.get_num_threads()} threads ({why})", remedy)
 
 
 def bf16_found() -> Finding:
-    """What bf16 does here, tried in a child process: on some machines its kernels die of an illegal instruction."""
+    """Return whether bf16 works and how fast. A child process tests it: some machines end it with an illegal instruction."""
     try:
         import torch
 
@@ -106,15 +111,15 @@ def bf16_found() -> Finding:
             check=False,
         )
     except (ImportError, OSError, subprocess.TimeoutExpired) as error:
-        return Finding("bf16", FAIR, f"could not be tried ({type(error).__name__})", "train in fp32")
+        return Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
     if trial.returncode < 0:
         number = -trial.returncode
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         return Finding(
             "bf16",
             FAIR,
-            f"kills the process ({name}), whatever the CPU advertises",
-            "train in fp32: precision auto does",
+            f"kills the process ({name}), although the CPU reports support",
+            "train in fp32, as precision auto does",
         )
     said = trial.stdout.split()[-2:]
     if trial.returncode or said[:1] != ["gain"]:
@@ -130,19 +135,21 @@ def bf16_found() -> Finding:
             "bf16",
             FAIR,
             f"works on the {device}, {1 / gain:.1f} times slower than fp32",
-            "train in fp32: precision auto does",
+            "train in fp32, as precision auto does",
         )
-    return Finding("bf16", GOOD, f"works on the {device}, {gain:.1f} times the speed of fp32")
+    return Finding("bf16", GOOD, f"works on the {device}, {gain:.1f} times as fast as fp32")
 
 
 def model_found() -> Finding:
+    """Return whether the packaged model is installed and intact."""
     try:
-        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, hash right ({packaged_model().name}/)")
+        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({packaged_model().name}/)")
     except GlassloopError as error:
         return Finding("packaged model", FAIR, error.problem, error.remedy)
 
 
 def hub_found() -> Finding:
+    """Return whether the model hub can be reached."""
     reason = hub_unreachable()
     if reason is None:
         return Finding("model hub", GOOD, "reachable")
@@ -150,17 +157,19 @@ def hub_found() -> Finding:
 
 
 def data_found() -> Finding:
+    """Return whether GLASSLOOP_DATA names a folder with GLUE files."""
     place = os.environ.get("GLASSLOOP_DATA")
     if not place:
-        return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that holds glue/MRPC/ to use local GLUE files")
+        return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that contains glue/MRPC/ to use local GLUE files")
     if (problem := path_problem(place)) is not None:
-        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that holds glue/MRPC/")
+        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that contains glue/MRPC/")
     if (user_path(place) / "glue").is_dir():
         return Finding("GLASSLOOP_DATA", GOOD, place)
-    return Finding("GLASSLOOP_DATA", FAIR, f"{place} holds no folder glue", "set it to a folder that holds glue/MRPC/")
+    return Finding("GLASSLOOP_DATA", FAIR, f"{place} contains no folder glue", "set it to a folder that contains glue/MRPC/")
 
 
 def disk_found() -> Finding:
+    """Return the free disk space and the size of the cache."""
     try:
         folder = cache_dir()
     except GlassloopError as error:
@@ -168,7 +177,10 @@ def disk_found() -> Finding:
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-    found = f"{free / 1024**3:.0f} GiB free; the cache {folder} holds {used / 1024**2:,.0f} MiB"
+    found = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        return Finding("disk", BAD, f"{existing} cannot be written to", "set GLASSLOOP_CACHE to a folder that can")
-    return Finding("disk", GOOD if free > LEAST_FREE_BYTES else FAIR, found, "" if free > LEAST_FREE_BYTES else "make room")
+        remedy = "set GLASSLOOP_CACHE to a folder that can be written to"
+        return Finding("disk", BAD, f"{existing} cannot be written to", remedy)
+    if free <= LEAST_FREE_BYTES:
+        return Finding("disk", FAIR, found, "free some disk space")
+    return Finding("disk", GOOD, found)

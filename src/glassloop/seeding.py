@@ -1,4 +1,4 @@
-"""One seed for everything random in a run, set just before the first step; and random states that stay as they were."""
+"""Seed all random number generators, and preserve their states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices)."""
+    """Seed the random number generators of Python, NumPy and torch (all devices).
+
+    Args:
+        seed: The random seed.
+    """
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -19,9 +23,11 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
-    """Whatever draws random numbers inside, the global generators (and that of `device`) are afterwards where they were.
+    """Restore the global random number generators, and that of `device`, at the end of the block.
 
-    With `seed`, those on the CPU start from it inside.
+    Args:
+        device: A device whose generator is restored too.
+        seed: Random seed for the generators on the CPU inside the block. Default: leave them as they are.
     """
     python, numpy = random.getstate(), np.random.get_state()
     devices = [torch.cuda.current_device()] if device is not None and device.type == "cuda" else []

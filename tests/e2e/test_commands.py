@@ -89,9 +89,9 @@ def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(table: Path,
         "Splits",
         "Columns",
         "Labels",
-        "Tokens in a row of train",
+        "Tokens per row of train",
         "Padding in batches of 8 of train",
-        "Worth knowing",
+        "Notes",
     ):
         assert re.search(f"^{part}", first.out, re.MULTILINE), part
     assert re.search(r"^train +26 ", first.out, re.MULTILINE)

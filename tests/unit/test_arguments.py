@@ -186,10 +186,10 @@ WRONG = {
     ),
     "folder without a name": ({"output_dir": " "}, 'output_dir is " ", not a folder'),
     "folder of two lines": ({"output_dir": "a\nb"}, 'output_dir is "a\\nb", not a folder'),
-    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b": the path holds a NUL character'),
+    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b": the path contains a NUL character'),
     "folder of nobody": (
         {"output_dir": "~nobody-is-called-this/x"},
-        'output_dir is "~nobody-is-called-this/x": there is no such user, or the user has no home folder',
+        'output_dir is "~nobody-is-called-this/x": no such user, or the user has no home folder',
     ),
     "options that are no JSON": (
         {"lr_scheduler_kwargs": "num_cycles=2"},

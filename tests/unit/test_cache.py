@@ -306,5 +306,5 @@ def test_another_user_reads_the_shared_cache_or_gets_a_temporary_one(umask: int,
 
 
 TEMPORARY = (
-    "the cache {} cannot be written to by this user; using a temporary one for this run (set GLASSLOOP_CACHE to keep it)"
+    "this user cannot write to the cache {}; using a temporary cache for this run (set GLASSLOOP_CACHE to a folder to keep it)"
 )

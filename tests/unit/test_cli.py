@@ -237,7 +237,7 @@ def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.Monke
     monkeypatch.setenv("GLASSLOOP_CACHE", str(file / "cache"))
     code, out, err = run("data", str(file))
     assert (code, out) == (6, "")
-    assert err == f"resources: {file}/cache/data: Not a directory\ntry:  name a folder that can be written to\n"
+    assert err == f"resources: {file}/cache/data: Not a directory\ntry:  choose a folder that can be written to\n"
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "~nobody-is-called-this/x.csv"], ids=["300 characters", "nobody's home"])

@@ -209,7 +209,9 @@ def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_to_is_an_error_of_ours(writer, below_a_file: Path) -> None:
     with pytest.raises(ResourceError) as raised, writer(below_a_file):
         pytest.fail("there was nothing to write to")
-    assert str(raised.value) == f"resources: {below_a_file.parent}: Not a directory\ntry:  name a folder that can be written to"
+    assert (
+        str(raised.value) == f"resources: {below_a_file.parent}: Not a directory\ntry:  choose a folder that can be written to"
+    )
     assert raised.value.exit_code == 6
 
 
@@ -326,9 +328,9 @@ def test_user_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("~nobody-is-called-this/x", "there is no such user, or the user has no home folder"),
-        ("caf\udce9.csv", "the path holds bytes that are not UTF-8"),
-        ("a\0b", "the path holds a NUL character"),
+        ("~nobody-is-called-this/x", "no such user, or the user has no home folder"),
+        ("caf\udce9.csv", "the path contains bytes that are not UTF-8"),
+        ("a\0b", "the path contains a NUL character"),
         ("x" * 256, "the path is too long: at most 255 bytes per name and 4,095 in all"),
         ("é" * 128, "the path is too long: at most 255 bytes per name and 4,095 in all"),
         ("x/" * 2050, "the path is too long: at most 255 bytes per name and 4,095 in all"),
@@ -422,6 +424,8 @@ def test_room_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(says, tmp_path: Path) -> None:
     (tmp_path / "history.jsonl" / "kept").mkdir(parents=True)
-    with says(f"{tmp_path / 'history.jsonl'} is a folder, where a file is written", "rename or remove it", ResourceError):
+    with says(
+        f"{tmp_path / 'history.jsonl'} is a folder, but a file must be written there", "rename or remove it", ResourceError
+    ):
         write_text(tmp_path / "history.jsonl", "line")
     assert [*tmp_path.rglob("*")] == [tmp_path / "history.jsonl", tmp_path / "history.jsonl" / "kept"]

@@ -11,7 +11,7 @@ import pytest
 
 from glassloop.hub import PROBE_SECONDS, hub_unreachable, is_hub_name
 
-NO_ADDRESS = "HF_ENDPOINT or the proxy setting is not an address"
+NO_ADDRESS = "HF_ENDPOINT or the proxy setting is not a valid address"
 
 
 @pytest.fixture(autouse=True)

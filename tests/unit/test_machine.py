@@ -67,7 +67,7 @@ def test_a_torch_that_cannot_be_imported(error: Exception, monkeypatch: pytest.M
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     assert doctor.device_found() == Finding("device", BAD, f"torch cannot be imported: {error}", "pip install torch")
-    assert doctor.bf16_found() == Finding("bf16", FAIR, f"could not be tried ({type(error).__name__})", "train in fp32")
+    assert doctor.bf16_found() == Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
 
 
 def test_gpus(torch_stub: SimpleNamespace) -> None:
@@ -86,7 +86,7 @@ def test_no_gpu(torch_stub: SimpleNamespace) -> None:
         "device",
         FAIR,
         "CPU only, 3 threads (this torch is built without CUDA)",
-        "fine for small models; for a GPU install torch with CUDA",
+        "fine for small models; to use a GPU, install torch with CUDA",
     )
     torch_stub.version.cuda = "12.8"
     assert doctor.device_found() == Finding("device", FAIR, "CPU only, 3 threads (no usable GPU or driver)", "check nvidia-smi")
@@ -97,24 +97,24 @@ def test_no_gpu(torch_stub: SimpleNamespace) -> None:
 BF16 = {
     "illegal instruction": (
         "import os, signal; os.kill(os.getpid(), signal.SIGILL)",
-        (FAIR, "kills the process (SIGILL), whatever the CPU advertises", "train in fp32: precision auto does"),
+        (FAIR, "kills the process (SIGILL), although the CPU reports support", "train in fp32, as precision auto does"),
     ),
     "segmentation fault": (
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-        (FAIR, "kills the process (SIGSEGV), whatever the CPU advertises", "train in fp32: precision auto does"),
+        (FAIR, "kills the process (SIGSEGV), although the CPU reports support", "train in fp32, as precision auto does"),
     ),
     "a signal without a name": (
         "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 5)",
-        (FAIR, "kills the process (signal 39), whatever the CPU advertises", "train in fp32: precision auto does"),
+        (FAIR, "kills the process (signal 39), although the CPU reports support", "train in fp32, as precision auto does"),
     ),
     "slower": (
         "print('gain', 0.25)",
-        (FAIR, "works on the cpu, 4.0 times slower than fp32", "train in fp32: precision auto does"),
+        (FAIR, "works on the cpu, 4.0 times slower than fp32", "train in fp32, as precision auto does"),
     ),
-    "faster": ("print('gain', 2.5)", (GOOD, "works on the cpu, 2.5 times the speed of fp32", "")),
+    "faster": ("print('gain', 2.5)", (GOOD, "works on the cpu, 2.5 times as fast as fp32", "")),
     "faster, after chatter": (
         "print('a library says hello: 7'); print('gain', 2.5)",
-        (GOOD, "works on the cpu, 2.5 times the speed of fp32", ""),
+        (GOOD, "works on the cpu, 2.5 times as fast as fp32", ""),
     ),
     "an exception": (
         "raise RuntimeError('bf16 is not there')",
@@ -138,18 +138,18 @@ def test_bf16(trial: str, wanted: tuple[str, str, str], torch_stub: SimpleNamesp
 def test_bf16_that_never_ends(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "BF16_TRIAL", "import time; time.sleep(60)")
     monkeypatch.setattr(doctor, "BF16_SECONDS", 0.2)
-    assert doctor.bf16_found() == Finding("bf16", FAIR, "could not be tried (TimeoutExpired)", "train in fp32")
+    assert doctor.bf16_found() == Finding("bf16", FAIR, "could not be tested (TimeoutExpired)", "train in fp32")
 
 
 def test_bf16_where_no_process_can_be_started(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    assert doctor.bf16_found() == Finding("bf16", FAIR, "could not be tried (FileNotFoundError)", "train in fp32")
+    assert doctor.bf16_found() == Finding("bf16", FAIR, "could not be tested (FileNotFoundError)", "train in fp32")
 
 
 def test_bf16_is_tried_on_the_gpu_where_there_is_one(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     torch_stub.cuda.is_available = lambda: True
     monkeypatch.setattr(doctor, "BF16_TRIAL", "import sys; print('gain', 3 if sys.argv[1] == 'cuda' else 0)")
-    assert doctor.bf16_found() == Finding("bf16", GOOD, "works on the cuda, 3.0 times the speed of fp32")
+    assert doctor.bf16_found() == Finding("bf16", GOOD, "works on the cuda, 3.0 times as fast as fp32")
 
 
 def test_the_real_trial_gives_an_answer() -> None:
@@ -165,7 +165,7 @@ def test_the_real_trial_gives_an_answer() -> None:
 
 def test_the_packaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "packaged_model", lambda: tmp_path / "model")
-    assert doctor.model_found() == Finding("packaged model", GOOD, "all-MiniLM-L6-v2, hash right (model/)")
+    assert doctor.model_found() == Finding("packaged model", GOOD, "all-MiniLM-L6-v2, checksum correct (model/)")
 
 
 def test_the_packaged_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,16 +188,16 @@ def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_glassloop_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hint = "set it to a folder that holds glue/MRPC/"
+    hint = "set it to a folder that contains glue/MRPC/"
     assert doctor.data_found() == Finding("GLASSLOOP_DATA", GOOD, "not set", f"{hint} to use local GLUE files")
     monkeypatch.setenv("GLASSLOOP_DATA", str(tmp_path))
-    assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, f"{tmp_path} holds no folder glue", hint)
+    assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, f"{tmp_path} contains no folder glue", hint)
     (tmp_path / "glue").mkdir()
     assert doctor.data_found() == Finding("GLASSLOOP_DATA", GOOD, str(tmp_path))
     monkeypatch.setenv("GLASSLOOP_DATA", "~nobody-is-called-this")
     assert doctor.data_found().state == doctor.BAD
     monkeypatch.setenv("GLASSLOOP_DATA", "/no/such/folder")
-    assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, "/no/such/folder holds no folder glue", hint)
+    assert doctor.data_found() == Finding("GLASSLOOP_DATA", FAIR, "/no/such/folder contains no folder glue", hint)
 
 
 Usage = namedtuple("Usage", "total used free")
@@ -206,18 +206,18 @@ Usage = namedtuple("Usage", "total used free")
 def test_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 100 * 1024**3))
-    text = f"GiB free; the cache {tmp_path / 'cache'} holds"
+    text = f"GiB free; the cache {tmp_path / 'cache'} uses"
     assert doctor.disk_found() == Finding("disk", GOOD, f"100 {text} 0 MiB")
     assert not (tmp_path / "cache").exists(), "looking makes no folder"
     (tmp_path / "cache" / "deep").mkdir(parents=True)
     (tmp_path / "cache" / "deep" / "file").write_bytes(bytes(3 * 1024**2))
     assert doctor.disk_found() == Finding("disk", GOOD, f"100 {text} 3 MiB")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 2 * 1024**3))
-    assert doctor.disk_found() == Finding("disk", FAIR, f"2 {text} 3 MiB", "make room")
+    assert doctor.disk_found() == Finding("disk", FAIR, f"2 {text} 3 MiB", "free some disk space")
 
 
 def test_a_cache_that_cannot_be_written_to(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, remedy = write("regular", "a file"), "set GLASSLOOP_CACHE to a folder that can"
+    file, remedy = write("regular", "a file"), "set GLASSLOOP_CACHE to a folder that can be written to"
     monkeypatch.setenv("GLASSLOOP_CACHE", str(file / "cache"))
     assert doctor.disk_found() == Finding("disk", BAD, f"{file} cannot be written to", remedy)
     monkeypatch.setenv("GLASSLOOP_CACHE", str(file.parent))
@@ -260,7 +260,7 @@ def test_the_command_shows_every_finding_and_ends_well(healthy: None) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [line.split("  ")[1].strip() for line in lines[1:]] == NAMES
-    assert "fine for small models; for a GPU install torch with CUDA" in lines[6]
+    assert "fine for small models; to use a GPU, install torch with CUDA" in lines[6]
     assert {line[0] for line in lines[1:]} == {"✓", "!"}
 
 
@@ -279,8 +279,8 @@ def test_the_command_survives_an_illegal_instruction(healthy: None, monkeypatch:
     monkeypatch.setattr(doctor, "BF16_TRIAL", BF16["illegal instruction"][0])
     result = run_doctor(COLUMNS="200")
     assert result.exit_code == 0, "bf16 is not essential"
-    assert "kills the process (SIGILL), whatever the CPU advertises" in result.stdout
-    assert "train in fp32: precision auto does" in result.stdout
+    assert "kills the process (SIGILL), although the CPU reports support" in result.stdout
+    assert "train in fp32, as precision auto does" in result.stdout
     assert result.stdout.splitlines()[-1].split()[1] == "disk", "and goes on"
 
 
@@ -293,5 +293,5 @@ def test_the_command_fits_a_narrow_terminal(healthy: None) -> None:
 def test_what_is_found_cannot_talk_to_the_terminal(healthy: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_DATA", "[red]a\x1b[31m\nb[/red]")
     result = run_doctor(COLUMNS="200")
-    assert r"[red]a\x1b[31m\nb[/red] holds no folder glue" in result.stdout
+    assert r"[red]a\x1b[31m\nb[/red] contains no folder glue" in result.stdout
     assert "\x1b" not in result.stdout

@@ -98,7 +98,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data_dir": 5}, "data_dir is 5, not a folder"),
     (
         {"data_dir": "~nobody-is-called-this"},
-        'data_dir is "~nobody-is-called-this": there is no such user, or the user has no home folder',
+        'data_dir is "~nobody-is-called-this": no such user, or the user has no home folder',
     ),
     ({"text": "\udcff"}, 'the name "\\udcff" contains invalid Unicode'),
     ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" contains invalid Unicode'),

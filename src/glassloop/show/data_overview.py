@@ -1,8 +1,6 @@
-"""A data set at a glance, as the model will see it: what `glassloop data` prints."""
+"""A data set as the model will see it: splits, labels, lengths, padding, and one row token by token."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
@@ -17,6 +15,7 @@ from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.order import epoch_order, padding_waste
 from glassloop.errors import counted, printable
+from glassloop.models.interfaces import Tokenizer
 from glassloop.run_folder.record import SplitFacts
 
 HISTOGRAM_BINS = 10
@@ -25,8 +24,10 @@ SHOWN_PADDING = 4
 BLOCKS = "▏▎▍▌▋▊▉█"
 
 
-def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: int, seed: int, names: tuple[str, str]) -> None:
-    """Print the whole overview for `names` (of the data and of the model)."""
+def show_data(
+    examples: Examples, tokenizer: Tokenizer, max_length: int, batch_size: int, seed: int, names: tuple[str, str]
+) -> None:
+    """Print the overview. `names` are those of the data and of the model."""
     console = Console()
     encoded = encode(examples, tokenizer, max_length)
     fitted = "train" if "train" in encoded else next(iter(encoded))
@@ -35,7 +36,7 @@ def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: i
         splits_table(examples, encoded),
         features_table(examples, fitted),
         labels_table(examples),
-        Text(f"Tokens in a row of {printable(fitted)}", style="bold"),
+        Text(f"Tokens per row of {printable(fitted)}", style="bold"),
         histogram(encoded[fitted].lengths),
         padding_table(encoded[fitted].lengths, batch_size, seed, fitted),
         Text(
@@ -46,7 +47,7 @@ def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: i
     ]
     if notes := [*examples.notes, *notes_on(encoded)]:
         parts += [
-            Text("Worth knowing", style="bold"),
+            Text("Notes", style="bold"),
             Group(*(Text(f"• {printable(note)}") for note in notes)),
         ]
     for part in parts:
@@ -55,7 +56,7 @@ def show_data(examples: Examples, tokenizer: Any, max_length: int, batch_size: i
 
 
 def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Table:
-    """What was found: task, columns, labels, tokenizer."""
+    """Return a table with task, columns, labels and tokenizer."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
@@ -74,8 +75,9 @@ def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Tab
 
 
 def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
+    """Return a table with rows, lengths, truncation and duplicates of each split."""
     table = Table(title="Splits", title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
-    for name in ("split", "rows", "mean tokens", "longest", "cut by truncation", "repeated", "also in train"):
+    for name in ("split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train"):
         table.add_column(name, justify="left" if name == "split" else "right")
     for name, fact in examples.facts.items():
         lengths, truncation = encoded[name].lengths, encoded[name].truncation
@@ -84,7 +86,7 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
             sides = f" ({truncation.num_first:,} first, {truncation.num_second:,} second)" if examples.columns.text_pair else ""
             cut = f"{truncation.num_rows:,}{sides}"
         if truncation.num_shortened:
-            cut += f"; {counted(truncation.num_shortened, 'text', 'texts')} read in part"
+            cut += f"; {counted(truncation.num_shortened, 'text', 'texts')} shortened before tokenizing"
         table.add_row(
             Text(printable(name)),
             f"{fact.num_rows:,}",
@@ -98,7 +100,7 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
 
 
 def features_table(examples: Examples, split: str) -> Table:
-    """The columns and their kinds, as `datasets` knows them."""
+    """Return a table with the columns and their types in `datasets`."""
     table = Table(title="Columns", title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
     for name, feature in examples.splits[split].features.items():
         kind = getattr(feature, "dtype", None) or type(feature).__name__
@@ -109,7 +111,7 @@ def features_table(examples: Examples, split: str) -> Table:
 
 
 def labels_table(examples: Examples) -> Table | None:
-    """How the labels are spread, split by split; of many, the most frequent in the first split."""
+    """Return a table with the label counts of each split. Of many labels, only the most frequent ones are included."""
     if not examples.labels:
         return None
     labelled = {name: fact for name, fact in examples.facts.items() if not fact.unlabelled}
@@ -130,12 +132,13 @@ def labels_table(examples: Examples) -> Table | None:
 
 
 def share_of(fact: SplitFacts, name: str) -> str:
+    """Return the count of a label in a split, and its share in percent."""
     count = fact.label_counts.get(name, 0)
     return f"{count:,}  {count / max(fact.num_rows, 1):>4.0%}"
 
 
 def histogram(lengths: np.ndarray) -> Table:
-    """How long the rows are, in about ten bars."""
+    """Return a histogram of row lengths with about ten bars."""
     step = max(1, -(-int(lengths.max() - lengths.min() + 1) // HISTOGRAM_BINS))
     start = int(lengths.min())
     counts = np.bincount((lengths - start) // step)
@@ -154,12 +157,13 @@ def histogram(lengths: np.ndarray) -> Table:
 
 
 def bar(share: float) -> str:
+    """Return a bar whose length is a share of the full width."""
     eighths = round(share * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + (BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
 
 
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
-    """The share of each batch that is padding, shuffled and grouped by length."""
+    """Return a table with the share of padding in batches, shuffled and grouped by length."""
     table = Table(
         title=Text(f"Padding in batches of {batch_size} of {printable(split)}"),
         title_justify="left",
@@ -172,17 +176,17 @@ def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -
     grouped = epoch_order(len(lengths), batch_size, seed=seed, lengths=lengths)
     longest = 1 - float(lengths.mean()) / float(lengths.max())
     wastes = {
-        "all rows padded to the longest": longest,
-        "each batch to its longest row": padding_waste(lengths, plain),
-        "each batch to its longest row, grouped by length": padding_waste(lengths, grouped),
+        "all rows padded to the longest row": longest,
+        "each batch padded to its longest row": padding_waste(lengths, plain),
+        "each batch padded to its longest row, grouped by length": padding_waste(lengths, grouped),
     }
     for name, waste in wastes.items():
         table.add_row(name, Text(f"{waste:6.1%}", style="green" if waste < 0.1 else "yellow"))
     return table
 
 
-def example_table(encoding: Encoding, tokenizer: Any, batch_size: int, width: int) -> Table:
-    """One row as the model gets it: tokens, ids, token types and attention mask, one under the other."""
+def example_table(encoding: Encoding, tokenizer: Tokenizer, batch_size: int, width: int) -> Table:
+    """Return one row as the model gets it: tokens, ids, token types and attention mask, one below the other."""
     numbers = list(range(min(batch_size, len(encoding.rows))))
     columns = {key: encoding.rows[numbers][key] for key in encoding.rows.column_names if key != "labels"}
     batch = {key: values[0].tolist() for key, values in PaddingCollator(tokenizer)(columns).items()}
@@ -208,7 +212,7 @@ def example_table(encoding: Encoding, tokenizer: Any, batch_size: int, width: in
 
 
 def blocks_of(cells: list[tuple[str, ...]], width: int) -> list[list[tuple[str, ...]]]:
-    """Columns of cells in blocks that fit into `width` characters each."""
+    """Split columns of cells into blocks of at most `width` characters."""
     blocks: list[list[tuple[str, ...]]] = [[]]
     used = 0
     for cell in cells:

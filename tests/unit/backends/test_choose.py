@@ -75,7 +75,7 @@ def test_fp16_does_not_work_on_a_cpu(says) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", ["kills the process (SIGILL), whatever the CPU advertises", "fails: no reason given", "could not be tried"]
+    "found", ["kills the process (SIGILL), although the CPU reports support", "fails: no reason given", "could not be tested"]
 )
 def test_bf16_that_fails_in_the_child_process_is_refused_here(says, tried: list[Finding], found: str) -> None:
     tried.append(Finding("bf16", FAIR, found, "train in fp32"))
@@ -87,7 +87,7 @@ def test_bf16_that_fails_in_the_child_process_is_refused_here(says, tried: list[
 def test_bf16_that_works_is_taken_and_a_slow_one_is_told(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
     tried += [
         Finding("bf16", FAIR, "works on the cpu, 3.1 times slower than fp32", "train in fp32"),
-        Finding("bf16", GOOD, "works on the cpu, 2.0 times the speed of fp32"),
+        Finding("bf16", GOOD, "works on the cpu, 2.0 times as fast as fp32"),
     ]
     assert choose_precision("bf16", "cpu") == "bf16"
     assert capsys.readouterr().err == ""

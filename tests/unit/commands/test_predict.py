@@ -126,7 +126,7 @@ def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicte
 ) -> None:
     monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    with pytest.raises(ResourceError, match="name a folder that can be written to"):
+    with pytest.raises(ResourceError, match="choose a folder that can be written to"):
         predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
 
 

@@ -225,7 +225,7 @@ def test_the_three_places_of_the_diagnostic_data(place, original):
 
 def test_a_home_folder_that_is_not_there(monkeypatch, refused):
     monkeypatch.setenv("GLASSLOOP_DATA", "~nobody-is-called-this/data")
-    problem = '"~nobody-is-called-this/data": there is no such user, or the user has no home folder'
+    problem = '"~nobody-is-called-this/data": no such user, or the user has no home folder'
     with refused(problem, "use another path", SettingsError):
         load_examples("glue/mrpc")
 

@@ -74,10 +74,10 @@ def test_the_parts_are_these_in_this_order(show) -> None:
         "Splits",
         "Columns",
         "Labels",
-        "Tokens in a row of train",
+        "Tokens per row of train",
         "Padding in batches of 4 of train",
         "The first row of train, in a batch of the first 4",
-        "Worth knowing",
+        "Notes",
     ]
     places = [re.search(f"^{re.escape(title)}", output, re.MULTILINE) for title in titles]
     assert all(places), titles
@@ -120,7 +120,7 @@ def test_a_text_that_is_read_in_part_is_told(show, monkeypatch) -> None:
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 1)
     rows = [("good " * size, "ab"[size % 2]) for size in (1, 2, 3, 300)]
     shown = show(csv_of(["text", "label"], rows), max_length=16, validation_share=0)
-    assert "1; 1 text read in part" in shown
+    assert "1; 1 text shortened before tokenizing" in shown
 
 
 def test_the_columns(show) -> None:
@@ -142,7 +142,7 @@ def test_the_histogram_counts_every_row(show, write, tiny_tokenizer) -> None:
     output = show(many_pairs())
     lengths = encode(load_examples(write("data.csv", many_pairs()), split_seed=3), tiny_tokenizer, 64)["train"].lengths
     counted = {}
-    for line in section(output, "Tokens in a row of train"):
+    for line in section(output, "Tokens per row of train"):
         match = re.fullmatch(r" *(\d+)(?:–(\d+))? +(█*[▏▎▍▌▋▊▉█]?) +([\d,]+)", line)
         assert match, line
         counted[range(int(match[1]), int(match[2] or match[1]) + 1)] = int(match[4])
@@ -156,9 +156,9 @@ def test_the_padding_figures_are_those_of_padding_waste(show, write, tiny_tokeni
     lengths = encode(load_examples(write("data.csv", many_pairs()), split_seed=3), tiny_tokenizer, 64)["train"].lengths
     everything = [np.arange(len(lengths))]
     wanted = {
-        "all rows padded to the longest": padding_waste(lengths, everything),
-        "each batch to its longest row": padding_waste(lengths, epoch_order(len(lengths), 5, seed=3)),
-        "each batch to its longest row, grouped by length": padding_waste(
+        "all rows padded to the longest row": padding_waste(lengths, everything),
+        "each batch padded to its longest row": padding_waste(lengths, epoch_order(len(lengths), 5, seed=3)),
+        "each batch padded to its longest row, grouped by length": padding_waste(
             lengths, epoch_order(len(lengths), 5, seed=3, lengths=lengths)
         ),
     }
@@ -169,7 +169,7 @@ def test_the_padding_figures_are_those_of_padding_waste(show, write, tiny_tokeni
 
 def test_the_notes(show) -> None:
     rows = [("good film", "a", "yes"), ("good film", "a", "yes"), ("bad film", "b", "no"), ("bad story", "b", "no")]
-    lines = section(show(csv_of(["sentence1", "sentence2", "label"], rows * 2)), "Worth knowing")
+    lines = section(show(csv_of(["sentence1", "sentence2", "label"], rows * 2)), "Notes")
     assert lines[0].startswith("• no validation split: ")
     assert any("rows repeat the text of another row" in line for line in lines)
 
@@ -316,7 +316,7 @@ def test_nothing_is_coloured_where_there_is_no_terminal(show) -> None:
 def test_every_width_works(show, columns: int) -> None:
     output = show(many_pairs(), columns=columns)
     assert max(cell_len(line) for line in output.splitlines()) <= columns
-    for title in ("Splits", "Labels", "Worth knowing"):
+    for title in ("Splits", "Labels", "Notes"):
         assert title in output
 
 
