@@ -6,6 +6,11 @@ import kernel_checks as checks
 import pytest
 import torch
 from kernel_checks import DTYPES
+from packs import inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
+
+from glassloop.engine.optimizer import decay_groups
+from glassloop.speed.encoders import replaced_layers
+from glassloop.speed.optimizer.adamw import FlatAdamW
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled")
@@ -81,3 +86,58 @@ def test_a_deferred_product_is_added_by_the_next_norm() -> None:
             found.append(ops.add_and_norm_backward(total, None, saved, layer.out, layer.out_norm, store)[0])
         assert ops.deferred is None
     torch.testing.assert_close(*found, atol=1e-2, rtol=1e-2)
+
+
+@pytest.fixture
+def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fast models on a CPU use the Triton operations."""
+    from glassloop.speed.operations.triton_operations import TritonOperations
+
+    monkeypatch.setattr(replaced_layers, "operations_for", TritonOperations)
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("bert", torch.bfloat16), ("albert", torch.float32)], ids=["bert", "albert"])
+def test_the_gradients_of_a_whole_model(family: str, dtype: torch.dtype, on_triton: None) -> None:
+    """As on a GPU: tokens rounded up, a filler sequence, the sum of a layer deferred to the layer before it (bf16)."""
+    model, rows = lively(family), token_rows((5, 2, 3))
+    plain = lively(family)
+    expected = plain_gradients(plain, padded_inputs(rows))
+    # For first tokens alone, a CPU has code of its own, which no GPU runs.
+    fast = replaced_layers.ReplacedLayers(model, dtype, first_tokens_only=False)
+    fast.open_for_training()
+    logits = model(**inputs_of(model, rows, multiple=4)).logits
+    weighed(logits).backward()
+    fast.after_backward()
+    tolerance = {"atol": 1e-5, "rtol": 1e-4} if dtype is torch.float32 else {"atol": 5e-2, "rtol": 5e-2}
+    torch.testing.assert_close(logits, plain(**padded_inputs(rows)).logits, **tolerance)
+    for name, weight in model.named_parameters():
+        if name in expected:
+            scale = max(1e-3, float(expected[name].abs().max()))
+            found = fast.storage.full_gradient(weight)
+            if "key.bias" in name:  # zero but for rounding
+                assert found.abs().max() < tolerance["atol"]
+            else:
+                torch.testing.assert_close(found / scale, expected[name] / scale, **tolerance)
+    fast.remove()
+
+
+def test_a_dummy_step_launches_every_kernel_so_that_all_are_compiled_ahead(on_triton: None) -> None:
+    from glassloop.speed.operations import triton_kernels
+    from glassloop.speed.optimizer import triton_adamw
+
+    model = lively(dropout=0.1)
+    fast = replaced_layers.ReplacedLayers(model)
+    fast.open_for_training()
+    optimizer = FlatAdamW(decay_groups(model, 0.0), fast.storage)
+    optimizer.kernel = triton_adamw.TritonAdamW(fast.storage, (0.9, 0.999))
+    recorded: dict = {}
+    for launcher in (*fast.ops.launchers, optimizer.kernel.launch):
+        launcher.recorded = recorded
+    model(**inputs_of(model, token_rows(), multiple=16)).logits.sum().backward()
+    fast.after_backward()
+    optimizer.clip(1.0)
+    optimizer.step()
+    names = {kernel.fn.__name__ for kernel in recorded}
+    wanted = {name for module in (triton_kernels, triton_adamw) for name in vars(module) if name.endswith("_kernel")}
+    assert names == wanted
+    fast.remove()
