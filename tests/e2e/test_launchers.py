@@ -112,7 +112,7 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
     assert ended.code == 0, ended.err
     found = described(place, config)
     assert (found["backend"], found["precision"], found["processes"]) == ("accelerate", "bf16", processes)
-    assert any(line.startswith("run on") and "bf16, backend accelerate" in line for line in ended.lines)
+    assert any(line.startswith("device") and "bf16, backend accelerate" in line for line in ended.lines)
 
 
 @pytest.mark.sample(1)

@@ -152,6 +152,7 @@ def test_bf16_is_tried_on_the_gpu_where_there_is_one(torch_stub: SimpleNamespace
     assert doctor.bf16_found() == Finding("bf16", GOOD, "works on the cuda, 3.0 times as fast as fp32")
 
 
+@pytest.mark.slow
 def test_the_real_trial_gives_an_answer() -> None:
     """Faster, slower or deadly: that depends on the machine."""
     found = doctor.bf16_found()
