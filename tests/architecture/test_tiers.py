@@ -16,6 +16,7 @@ CHECKED_ELSEWHERE = {
         "test_the_blocks_of_a_note_run": "tests/e2e/test_examples.py::test_example_runs",
     },
     "tests/e2e/test_launchers.py": {
+        "test_accelerate_launch_with_a_config_of_two_processes": "tests/e2e/test_launchers.py::test_torchrun",
         "test_the_precision_of_a_config_is_the_runs": (
             "tests/unit/backends/test_choose.py::test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for"
         ),
@@ -27,13 +28,25 @@ CHECKED_ELSEWHERE = {
             "tests/e2e/test_split_models.py::test_a_run_that_was_stopped_ends_as_if_it_never_had"
         ),
     },
+    "tests/e2e/test_seeds.py": {
+        "test_a_seed_fails_and_the_rest_goes_on_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
+    },
+    "tests/e2e/test_split_models.py": {
+        "test_the_main_process_has_the_say_over_what_is_trained": (
+            "tests/contract/test_right_numbers.py::test_processes_change_no_number"
+        ),
+    },
     "tests/faults/test_processes.py": {
+        "test_50_a_signal_to_the_launcher_saves": (
+            "tests/faults/test_processes.py::test_50_a_signal_to_one_process_stops_all_at_one_step"
+        ),
         "test_48_the_launcher_ends_when_a_process_is_killed": "tests/unit/test_processes.py::test_one_error_and_its_code",
         "test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": (
             "tests/unit/test_processes.py::test_one_error_and_its_code"
         ),
     },
     "tests/unit/commands/test_verify.py": {
+        "test_the_run_is_killed_in_the_middle": "tests/unit/commands/test_verify.py::test_all_claims_hold",
         "test_two_processes_have_the_losses_of_one": ("tests/contract/test_right_numbers.py::test_processes_change_no_number"),
     },
 }

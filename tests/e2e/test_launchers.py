@@ -95,6 +95,7 @@ def test_torchrun(place: Path, two: str) -> None:
     same_as_one(place, two)
 
 
+@pytest.mark.exhaustive
 def test_accelerate_launch_with_a_config_of_two_processes(place: Path, two: str) -> None:
     """`use_cpu` with MULTI_GPU: that is how accelerate starts several processes on a CPU without mpirun."""
     ended = start(place, "accelerate", *TWO, launcher=(*ACCELERATE, "two.yaml"))

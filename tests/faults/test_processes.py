@@ -180,7 +180,7 @@ def launched(runs: Any, *arguments: str, hooks: Any = ()) -> subprocess.Popen[st
     )  # fmt: skip
 
 
-@pytest.mark.sample(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     run = runs.new()

@@ -63,6 +63,7 @@ def test_differences_are_measured() -> None:
     assert weight_difference(first, second) == pytest.approx(0.5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
