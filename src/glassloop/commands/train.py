@@ -86,20 +86,10 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
     if restart and not resume:
         raise SettingsError("--restart is given without a run to restart", "glassloop train --resume RUN --restart")
     if resume:
-        output_dir = given.training.get("output_dir")
-        folder, checkpoint = resumed_folder(resume, str(output_dir) if output_dir else None)
-        given = replace(given, training={**given.training, "output_dir": str(folder)})
-        if given.source is None or is_run(folder):  # else it ended before it wrote its record, and starts again as given
-            stored = read_run(folder)
-    if stored is not None:
-        if stored.finished and restart:
-            raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
-        if stored.finished:
-            refuse_other_request(folder, stored, given)
+        given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
+        if stored and stored.finished:
             say(f"{folder} is already complete")
             return folder
-        refuse_other_model(given.model, stored.model.name)
-        given = replace(stored_settings(stored).overridden_by(given), new_head=stored.model.new_head)
     args = training_arguments(given.training)
     backend = choose_backend(args)
     with ExitStack() as held:
@@ -122,10 +112,29 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
     return folder
 
 
-def stored_settings(stored: RunRecord) -> GivenSettings:
-    """Return the settings that a run was started with."""
-    model, data = stored.model, stored.data
-    return GivenSettings(data.source, model.name, stored.settings.to_dict(), data.given(), model.new_head)
+def find_resumed(
+    given: GivenSettings, resume: str, *, restart: bool
+) -> tuple[GivenSettings, Path, bool | Path, RunRecord | None]:
+    """Return the settings, the folder, the checkpoint and the record of a run to resume.
+
+    The record is None for a run that ended before it wrote one: it starts again with the given settings.
+    """
+    output_dir = given.training.get("output_dir")
+    folder, checkpoint = resumed_folder(resume, str(output_dir) if output_dir else None)
+    given = replace(given, training={**given.training, "output_dir": str(folder)})
+    if given.source is not None and not is_run(folder):
+        return given, folder, checkpoint, None
+    stored = read_run(folder)
+    if stored.finished and restart:
+        raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
+    if stored.finished:
+        refuse_other_request(folder, stored, given)
+    refuse_other_model(given.model, stored.model.name)
+    started = GivenSettings(
+        stored.data.source, stored.model.name, stored.settings.to_dict(), stored.data.given(), stored.model.new_head
+    )
+    given = replace(started.overridden_by(given), new_head=stored.model.new_head)
+    return given, folder, checkpoint, stored
 
 
 def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool, began: float) -> None:
