@@ -1,6 +1,6 @@
 """What a backend offers, as three Protocols: the verbs of a step, the process group, and the lifecycle of a training.
 
-A function takes the narrowest one it needs. `StepBackend` is defined in `loop.py`, which imports only torch and the standard library.
+A function takes the narrowest one it needs. `StepBackend` is defined in `loop.py`, which runs without the package.
 """
 
 from __future__ import annotations
