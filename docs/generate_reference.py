@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable
 
 import typer
@@ -26,7 +27,7 @@ GROUPS = {
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
-    "Batches": "Batches Batch PaddingCollator epoch_order plan_epoch padding_waste",
+    "Batches": "Batches Batch PaddingCollator epoch_order padding_waste",
     "Models": "load_model load_tokenizer",
     "Metrics": "load_metric metrics_for",
     "The loop": "fit train_step Plan State make_loss run_over Evaluation AdamW make_optimizer make_scheduler seed_all",
@@ -50,10 +51,15 @@ def default_of(value: object) -> str:
 def settings(name: str) -> str:
     """Return a table of every field of a settings class: type, default and help."""
     rows = [
-        (f"`{entry.name}`", f"`{type_of(entry)}`", default_of(entry.default), entry.metadata["help"])
+        (f"`{entry.name}`", f"`{type_of(entry)}`", default_of(entry.default), with_code(entry.metadata["help"]))
         for entry in dataclasses.fields(SETTINGS[name])
     ]
     return table(("Setting", "Type", "Default", "Description"), rows)
+
+
+def with_code(text: str) -> str:
+    """Return a help text with its options as code."""
+    return re.sub(r"(?<!\S)(--[a-z_]+)", r"`\1`", text)
 
 
 def type_of(entry: dataclasses.Field[object]) -> str:
@@ -72,11 +78,11 @@ def commands() -> str:
         words = [f"[{entry.name.upper()}]" if not entry.required else entry.name.upper() for entry in arguments]
         words += ["[OPTIONS]"] if options else []
         parts.append(
-            f"## {verb}\n\n```text\nglassloop {' '.join([verb, *words])}\n```\n\n{inspect.cleandoc(command.help or '')}\n"
+            f"## {verb}\n\n```text\nglassloop {' '.join([verb, *words])}\n```\n\n{with_code(inspect.cleandoc(command.help or ''))}\n"
         )
         own = [entry for entry in options if entry.name not in from_settings]
-        rows = [(f"`{entry.name.upper()}`", default_of(entry.default), entry.help or "") for entry in arguments]
-        rows += [(f"`{', '.join(entry.opts)}`", option_default(entry), entry.help or "") for entry in own]
+        rows = [(f"`{entry.name.upper()}`", default_of(entry.default), with_code(entry.help or "")) for entry in arguments]
+        rows += [(f"`{', '.join(entry.opts)}`", option_default(entry), with_code(entry.help or "")) for entry in own]
         if rows:
             parts.append(table(("Argument or option", "Default", "Description"), rows))
         if kinds:

@@ -6,6 +6,7 @@ A line `<!-- generated: settings DataSettings -->` is replaced by what `generate
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 DOCUMENTS = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 shown: set[str] = set()  # the source files that pages link to
 
 
@@ -61,9 +63,21 @@ def with_links(text: str, base: Path, page: Path) -> str:
             return found[0]  # MyST reports it
         name = path.relative_to(ROOT).as_posix()
         shown.add(name)
+        if not anchor and (line := line_of(path, found["text"].strip("`"))):
+            mark, anchor = "#", f"L{line}"
         return f'<a href="{posixpath.relpath(DOCS / "source" / name, page)}.html{mark}{anchor}">{found["text"]}</a>'
 
     return LINK.sub(rewrite, text)
+
+
+def line_of(path: Path, dotted: str) -> int | None:
+    """Return the line where a source file defines the function, class or method at the end of a dotted name."""
+    body, line = ast.parse(path.read_text(encoding="utf-8")).body if path.suffix == ".py" else [], None
+    for part in dotted.split("."):
+        node = next((node for node in body if isinstance(node, DEFINITIONS) and node.name == part), None)
+        if node is not None:
+            body, line = node.body, node.lineno
+    return line
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
