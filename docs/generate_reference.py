@@ -77,9 +77,8 @@ def commands() -> str:
         from_settings = {name for kind in kinds for name in settings_of(SETTINGS[kind])}
         words = [f"[{entry.name.upper()}]" if not entry.required else entry.name.upper() for entry in arguments]
         words += ["[OPTIONS]"] if options else []
-        parts.append(
-            f"## {verb}\n\n```text\nglassloop {' '.join([verb, *words])}\n```\n\n{with_code(inspect.cleandoc(command.help or ''))}\n"
-        )
+        usage, text = " ".join(["glassloop", verb, *words]), with_code(inspect.cleandoc(command.help or ""))
+        parts.append(f"## {verb}\n\n```text\n{usage}\n```\n\n{text}\n")
         own = [entry for entry in options if entry.name not in from_settings]
         rows = [(f"`{entry.name.upper()}`", default_of(entry.default), with_code(entry.help or "")) for entry in arguments]
         rows += [(f"`{', '.join(entry.opts)}`", option_default(entry), with_code(entry.help or "")) for entry in own]
