@@ -263,7 +263,9 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     """Through our own reader and back: nothing is lost, and in tables no cell is a formula."""
     path, out = source_of(tmp_path, source), tmp_path / f"out{target}"
     if target == ".tsv" and source != ".tsv":
-        with pytest.raises(DataError, match=r'row [34]: "text" holds a tab or a line end, which a \.tsv file cannot hold'):
+        with pytest.raises(
+            DataError, match=r'row [34]: "text" contains a tab or a line end, which a \.tsv file cannot contain'
+        ):
             predictor.predict_file(path, out, None, None)
         assert not out.exists()
         return
@@ -308,7 +310,7 @@ def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: 
     (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
     with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
         predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
-    with pytest.raises(DataError, match=re.escape('in.jsonl, row 10: "text" holds a tab or a line end')):
+    with pytest.raises(DataError, match=re.escape('in.jsonl, row 10: "text" contains a tab or a line end')):
         predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.tsv", None, None)
 
 
