@@ -188,7 +188,7 @@ def half_precision() -> PackedBackend:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("family", FAST)
-def test_half_precision_is_near(family: str, accumulate: int, half_precision, trained) -> None:
+def test_losses_in_half_precision_are_close(family: str, accumulate: int, half_precision, trained) -> None:
     """bf16 keeps eight bits: a loss of about one is right to a hundredth or two."""
     given = {"family": family, "max_steps": 20, "learning_rate": 1e-4, "gradient_accumulation_steps": accumulate}
     low, plain = trained("packed", backend_given=half_precision, **given), trained("plain", **given)
@@ -287,7 +287,7 @@ def test_stopped_and_resumed_is_never_stopped_bit_for_bit(family: str, name: str
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("first", "second"), [("packed", "plain"), ("plain", "packed")])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_either_backend_goes_on_where_the_other_stopped(first: str, second: str, decay: float, trained) -> None:
+def test_either_backend_resumes_a_run_of_the_other(first: str, second: str, decay: float, trained) -> None:
     given = {"max_steps": 40, "weight_decay": decay}
     whole = trained("plain", output_dir="whole", **given)
     with pytest.raises(SystemExit):

@@ -145,7 +145,7 @@ def rows() -> Dataset:
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each try to capture a step went well."""
+    """Record whether each capture succeeded."""
     found: list[bool] = []
     original = GraphStep.capture
 
@@ -161,7 +161,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.fixture
 def trained(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> Any:
-    """Trains a tiny model on the GPU with a backend; parts are given by name, all else are settings."""
+    """Train a tiny model on the GPU with a backend; keywords are parts of the Trainer or settings."""
     names = ("train_dataset", "eval_dataset", "loss", "callbacks", "on_gradients")
 
     def train(backend: str, *, model: Any = None, family: str = "bert", resume: Any = None, **given: Any) -> Trainer:
@@ -226,7 +226,7 @@ def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evalu
 
 
 def test_an_evaluation_waits_for_the_last_work_of_a_training(trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy GPU does the last work of a training late: here it sleeps half a second before it."""
+    """A busy GPU finishes a training late: here it sleeps half a second before the last work."""
     end_training = GraphsBackend.end_training
 
     def late(self: GraphsBackend) -> None:
@@ -255,7 +255,7 @@ def test_packed_on_a_gpu_without_graphs(family: str, trained, captures: list[boo
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("family", FAST)
-def test_half_precision_is_near(family: str, accumulate: int, trained, captures: list[bool]) -> None:
+def test_losses_in_half_precision_are_close(family: str, accumulate: int, trained, captures: list[bool]) -> None:
     given = {"family": family, "max_steps": 50, "learning_rate": 1e-4, "gradient_accumulation_steps": accumulate}
     graphs, plain = trained("graphs", precision="bf16", **given), trained("plain", **given)
     same_losses(graphs, plain, close=5e-2)
@@ -266,7 +266,7 @@ def test_half_precision_is_near(family: str, accumulate: int, trained, captures:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_no_two_replays_draw_the_same_masks(dropout: float, precision: str, rows, trained, captures: list[bool]) -> None:
-    """The same four rows in every step, and a rate that changes no weight."""
+    """The same four rows in every step, and a learning rate that changes no weight."""
     given = {"train_dataset": rows.select(range(4)), "max_steps": 12, "learning_rate": 1e-30, "precision": precision}
     losses = figures(trained("graphs", model=lively(dropout=dropout), **given))
     assert captures == [True], "steps 2 to 12 are replays of one graph"
@@ -280,7 +280,7 @@ def test_no_two_replays_draw_the_same_masks(dropout: float, precision: str, rows
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_stopped_and_resumed_draws_the_same_masks(accumulate: int, precision: str, trained) -> None:
-    """To rounding: the first steps after a resume are run, where the run that never stopped replays them."""
+    """Up to rounding: the first steps after a resume run without a graph, where the other run replays one."""
     given = {"max_steps": 40, "precision": precision, "gradient_accumulation_steps": accumulate}
     whole = trained("graphs", model=lively(dropout=0.1), output_dir="whole", **given)
     with pytest.raises(SystemExit):
@@ -290,14 +290,14 @@ def test_stopped_and_resumed_draws_the_same_masks(accumulate: int, precision: st
 
 
 @pytest.mark.parametrize(("first", "second"), [("graphs", "plain"), ("plain", "graphs")])
-def test_either_backend_goes_on_where_the_other_stopped(first: str, second: str, trained) -> None:
+def test_either_backend_resumes_a_run_of_the_other(first: str, second: str, trained) -> None:
     whole = trained("plain", output_dir="whole", max_steps=40)
     with pytest.raises(SystemExit):
         trained(first, output_dir="parts", callbacks=[StopAt(17)], max_steps=40)
     same_losses(trained(second, output_dir="parts", resume=True, max_steps=40), whole)
 
 
-def test_a_step_that_cannot_be_captured_is_run_with_the_right_numbers(trained, captures: list[bool], capsys) -> None:
+def test_a_step_that_cannot_be_captured_has_the_right_numbers(trained, captures: list[bool], capsys) -> None:
     def reads(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         cost = functional.cross_entropy(logits, labels, reduction="none")
         assert cost.sum().item() > 0  # asks the device for a number, which a graph cannot
@@ -324,7 +324,7 @@ def test_after_a_capture_that_failed_dropout_still_draws(trained, captures: list
     assert len({*losses.tolist()}) == 40
 
 
-def test_gradients_are_shown_in_every_step(trained, captures: list[bool]) -> None:
+def test_gradients_are_exposed_in_every_step(trained, captures: list[bool]) -> None:
     def halve(model: Any) -> None:
         seen.append(float(model.classifier.weight.grad.abs().sum()))
         for weight in model.parameters():
@@ -346,7 +346,7 @@ def test_evaluation_in_between_sees_trained_weights_and_changes_none(trained) ->
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
 def test_large_batches_of_an_evaluation_leave_captured_steps_alone(family: str, rows, trained, captures: list[bool]) -> None:
-    """Sums of columns are taken in lines of a buffer; a graph must not add up lines that came after it."""
+    """Partial sums are rows of one buffer: a graph must not add rows that a later, larger batch has written."""
     many = rows_for(family, concatenate_datasets([rows, rows, rows]))
     given = {
         **{"family": family, "max_steps": 60, "per_device_train_batch_size": 16, "eval_dataset": many},

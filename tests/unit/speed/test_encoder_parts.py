@@ -1,4 +1,4 @@
-"""Where the parts of a layer are: found in every family of a known form, and nothing is found in any other."""
+"""The parts of an encoder: found in every family with a layout, and in no other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_dropout_rates_are_those_of_the_modules() -> None:
 
 
 @pytest.mark.parametrize(("activation", "form"), [("gelu", "none"), ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh")])
-def test_the_form_of_gelu(activation: str, form: str) -> None:
+def test_the_approximation_of_gelu(activation: str, form: str) -> None:
     assert layers_of(tiny_model(hidden_act=activation))[0].gelu_approximate == form
 
 
@@ -77,13 +77,13 @@ def test_another_form_has_no_fast_layer(family: str, options: dict) -> None:
     assert layers_of(tiny_model(family, **options)) == []
 
 
-def test_parts_with_other_names_are_no_layers() -> None:
+def test_layers_with_other_names_are_not_found() -> None:
     model = tiny_model()
     del model.base_model.encoder.layer[1].intermediate
     assert layers_of(model) == []
 
 
-def test_tables_with_other_names_are_no_tables() -> None:
+def test_tables_with_other_names_are_not_found() -> None:
     model = tiny_model()
     del model.base_model.embeddings.LayerNorm
     assert embeddings_of(model) is None
@@ -93,5 +93,5 @@ def test_tables_with_other_names_are_no_tables() -> None:
     ("family", "padding", "first"),
     [("bert", 0, 0), ("electra", 0, 0), ("distilbert", 0, 0), ("roberta", 0, 1), ("xlm-roberta", 1, 2), ("roberta", 1, 2)],
 )
-def test_roberta_counts_from_behind_its_padding_token(family: str, padding: int, first: int) -> None:
+def test_roberta_counts_positions_from_after_its_padding_token(family: str, padding: int, first: int) -> None:
     assert first_position_of(tiny_model(family, pad_token_id=padding)) == first

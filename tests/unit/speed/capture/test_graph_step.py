@@ -1,4 +1,4 @@
-"""Steps as graphs: the first is run, each shape captured, then replayed; here a graph runs its step again, without a GPU."""
+"""Captured steps: the first runs, each shape is captured, then replayed; here a stand-in for a graph runs its step again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Graph:
 
 
 class Stage:
-    """A step whose every run is noted, and the parts around it."""
+    """A step that records every run, and the parts around it."""
 
     def __init__(self, fails: bool = False) -> None:
         self.runs: list[tuple[str, float]] = []
@@ -71,7 +71,7 @@ class Scheduler:
 
 @pytest.fixture
 def staged(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a stage; torch's graphs are those of this file."""
+    """Make a stage, with the graphs of this file in place of torch's."""
 
     def make(fails: bool = False) -> Stage:
         stage = Stage(fails)
@@ -109,7 +109,7 @@ def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
     assert stage.said == []
 
 
-def test_rate_and_schedule_move_once_a_step(staged) -> None:
+def test_learning_rate_and_schedule_advance_once_per_step(staged) -> None:
     stage = staged()
     for value in range(5):
         stage.graph_step([batch(value)])
@@ -128,7 +128,7 @@ def test_every_shape_has_its_graph(staged) -> None:
     assert [value for _, value in stage.runs[-3:]] == [15.0, 18.0, 30.0]
 
 
-def test_a_step_that_cannot_be_captured_is_run_as_it_is_written(staged) -> None:
+def test_a_step_that_cannot_be_captured_runs_without_a_graph(staged) -> None:
     stage = staged(fails=True)
     for value in (1, 2, 3):
         assert float(stage.graph_step([batch(value)])[0]) == 5 * value
@@ -142,7 +142,7 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is_written(staged) -> None:
     assert stage.cleared == 2, "half a step's gradients are not kept"
 
 
-def test_a_shape_that_is_not_yet_warm_is_run_once_before_it_is_captured(staged) -> None:
+def test_a_shape_whose_capture_failed_runs_once_and_is_captured_next_time(staged) -> None:
     stage = staged()
     stage.graph_step([batch(1)])
     stage.fails = True
@@ -155,7 +155,7 @@ def test_a_shape_that_is_not_yet_warm_is_run_once_before_it_is_captured(staged) 
     assert stage.cleared == 1
 
 
-def test_beyond_so_many_shapes_the_rest_is_run(staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_beyond_the_limit_of_graphs_run_without_one(staged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
     stage = staged()
     for value in (1, 2, 3):
@@ -169,7 +169,7 @@ def test_beyond_so_many_shapes_the_rest_is_run(staged, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "other", [batch(1, width=4), batch(1, rows=3), Batch(batch(1).inputs | {"rows": 9}, batch(1).labels, np.arange(2), 2)]
 )
-def test_all_that_a_graph_holds_fast_is_in_its_shape(other: Batch) -> None:
+def test_the_shape_contains_everything_that_a_graph_is_bound_to(other: Batch) -> None:
     assert shape_of(batch(1)) == shape_of(batch(7))
     assert shape_of(batch(1)) != shape_of(other)
     assert shape_of(Batch(batch(1).inputs, None, np.arange(2), 2)) != shape_of(batch(1))
@@ -187,7 +187,7 @@ def test_batches_are_copied_into_tensors_that_stay() -> None:
 
 
 class Operations(TorchDispatchMode):
-    """Notes what torch really does."""
+    """Record the operations that torch executes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.mark.parametrize("number", [0.0, float("-inf"), 3, True])
 @pytest.mark.parametrize("named", [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}])
-def test_a_number_is_filled_in_not_copied(number: Any, named: dict[str, Any]) -> None:
+def test_a_number_is_filled_on_the_device_not_copied(number: Any, named: dict[str, Any]) -> None:
     expected = torch.tensor(number, **named)
     with FillOnDevice(), Operations() as seen:
         found = torch.tensor(number, **named)
@@ -213,7 +213,7 @@ def test_a_number_is_filled_in_not_copied(number: Any, named: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "make", [lambda: torch.tensor([1, 2]), lambda: torch.tensor(1.0, requires_grad=True), lambda: torch.zeros(2)]
 )
-def test_all_other_tensors_are_made_as_ever(make: Any) -> None:
+def test_other_tensors_are_created_as_usual(make: Any) -> None:
     expected = make()
     with FillOnDevice():
         found = make()

@@ -1,4 +1,4 @@
-"""Models whose own modules run over packed tokens: ModernBERT's numbers and gradients, its windows and both its poolings."""
+"""Models that keep their own layers: ModernBERT over packed tokens has the logits and gradients of padded batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_numbers_and_gradients_of_modernbert(pooling: str, multiple: int) ->
     savings.remove()
 
 
-def test_padded_inputs_go_the_old_way_and_nothing_is_left() -> None:
+def test_padded_inputs_use_the_original_forward_and_removal_leaves_no_trace() -> None:
     model, twin = twins()
     rows = token_rows()
     attributes = {name: {*vars(module)} for name, module in model.named_modules()}
@@ -83,7 +83,7 @@ def test_an_evaluation_draws_nothing() -> None:
     savings.remove()
 
 
-def test_a_mask_would_not_be_lost_without_a_word() -> None:
+def test_an_attention_mask_is_refused() -> None:
     assert no_mask() is None
     with pytest.raises(ModelError, match="came with an attention mask"):
         no_mask(attention_mask=torch.ones(1))

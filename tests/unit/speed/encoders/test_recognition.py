@@ -1,4 +1,4 @@
-"""Which models are understood: known classes as transformers builds them, and nothing that was replaced, patched or hooked."""
+"""Which models are recognized: known classes as transformers builds them, with nothing replaced, patched or hooked."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_model_whose_weights_cannot_be_stored_flat(change: Any, reason: str) -
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_model_that_is_not_understood_is_not_packed(name: str) -> None:
+def test_a_model_that_is_not_recognized_is_not_packed(name: str) -> None:
     assert why_not_packed(STRANGE[name]()) is not None
 
 
@@ -144,8 +144,8 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_parts_that_somebody_changed_are_not_ignored(change: Any) -> None:
-    """A fast layer reads the weights of its parts and never calls them: what they do beyond that would be lost."""
+def test_changed_parts_are_not_packed(change: Any) -> None:
+    """A fast layer reads the weights of modules and never calls them, so changes to the modules would be ignored."""
     model = tiny_model()
     assert why_not_packed(model) is None
     change(model)
@@ -166,7 +166,7 @@ def test_hooks_for_all_modules_are_seen() -> None:
     handle.remove()
 
 
-def test_changes_that_mean_no_harm(tmp_path) -> None:
+def test_harmless_changes_are_accepted(tmp_path) -> None:
     model = tiny_model()
     model.resize_token_embeddings(120)
     model.bert.encoder.layer[0].output.dropout.p = 0.3
@@ -176,7 +176,7 @@ def test_changes_that_mean_no_harm(tmp_path) -> None:
     assert why_not_packed(type(model).from_pretrained(tmp_path, num_labels=2)) is None
 
 
-def test_looking_draws_no_random_number() -> None:
+def test_recognition_draws_no_random_number() -> None:
     model, before = tiny_model(), torch.get_rng_state()
     assert why_not_packed(model) is None
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Savings put in place and taken away: padded inputs go the old way, no trace is left, and none is left behind."""
+"""Models with replaced layers: packed and padded inputs give the same numbers, and removal restores the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_padded_inputs_go_the_old_way_while_savings_are_in_place(family: str) -> None:
+def test_padded_inputs_use_the_original_forward_while_layers_are_replaced(family: str) -> None:
     model, rows = lively(family), token_rows()
     expected = model(**padded_inputs(rows)).logits
     savings = ReplacedLayers(model)
@@ -31,7 +31,7 @@ def test_padded_inputs_go_the_old_way_while_savings_are_in_place(family: str) ->
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_nothing_is_left_of_them(family: str) -> None:
+def test_removal_leaves_no_trace(family: str) -> None:
     model = lively(family)
     before, names = weights_hash(model), [*model.state_dict()]
     attributes = {name: {*vars(module)} for name, module in model.named_modules()}
@@ -76,7 +76,7 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
         torch.testing.assert_close(savings.storage.gradient(weight), expected[name], **CLOSE)
 
 
-def test_they_can_be_put_in_place_many_times() -> None:
+def test_layers_can_be_replaced_many_times() -> None:
     model, rows = lively(), token_rows()
     answers = []
     for _ in range(3):
@@ -87,7 +87,7 @@ def test_they_can_be_put_in_place_many_times() -> None:
     assert torch.equal(answers[0], answers[2])
 
 
-def test_a_pass_that_fails_leaves_the_way_of_padded_inputs_open() -> None:
+def test_padded_inputs_still_work_after_a_failed_pass() -> None:
     model, rows = lively(), token_rows()
     expected = model(**padded_inputs(rows)).logits
     savings = ReplacedLayers(model)
@@ -117,13 +117,13 @@ class Trained:
 
 
 def test_padded_inputs_see_the_trained_word_vectors() -> None:
-    """Somebody who asks the model in the middle of a training gets today's answer, not that of the last evaluation."""
+    """A user who calls the model during training gets the answer of its current weights."""
     trained = Trained()
     with torch.no_grad():
         torch.testing.assert_close(trained.model(**padded_inputs(trained.rows)).logits, trained.packed(), **CLOSE)
 
 
-def test_settled_words_are_in_the_module_and_loaded_ones_are_taken() -> None:
+def test_trained_words_are_copied_to_the_model_and_loaded_ones_from_it() -> None:
     trained = Trained()
     trained.savings.sync_to_model()
     found = {name: value.clone() for name, value in trained.model.state_dict().items()}

@@ -86,7 +86,7 @@ def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
-def test_long_and_short_rows_are_attended_in_grids_of_their_own(multiple: int) -> None:
+def test_long_and_short_rows_have_a_grid_each(multiple: int) -> None:
     packing = packing_of(token_rows((9, 40, 3, 8, 33, 7, 1)), multiple=multiple)
     assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.has_filler, 16)]
     heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
@@ -99,7 +99,7 @@ def test_long_and_short_rows_are_attended_in_grids_of_their_own(multiple: int) -
 
 
 def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
-    """Queries of nothing see all tokens alike and values of one: what comes out is the kept share."""
+    """Zero queries attend to all tokens equally, so with values of one the output is the kept share."""
     packing = packing_of(token_rows((40, 9, 38, 8)))
     assert len(packing.grids.parts) == 2
     heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
@@ -119,7 +119,7 @@ def test_a_batch_of_single_tokens_attends_to_itself() -> None:
     torch.testing.assert_close(found, value)
 
 
-def test_an_empty_sequence_at_the_end_makes_no_number_strange() -> None:
+def test_an_empty_sequence_at_the_end_gives_finite_numbers() -> None:
     packing = packing_of(token_rows((3, 5)), multiple=8)
     assert packing.bounds.tolist()[-2:] == [8, 8]
     found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, masks())
@@ -127,7 +127,7 @@ def test_an_empty_sequence_at_the_end_makes_no_number_strange() -> None:
     assert all(torch.isfinite(part).all() for part in attend_backward(drawn(8, 3), saved))
 
 
-def test_spread_and_gathered_are_each_others_way_back() -> None:
+def test_to_grid_and_from_grid_are_inverse() -> None:
     packing = packing_of(token_rows(), multiple=8)
     tokens = drawn(packing.tokens, 4)
     grid = to_grid(tokens, packing)
@@ -137,7 +137,7 @@ def test_spread_and_gathered_are_each_others_way_back() -> None:
 
 
 def test_dropout_drops_shares_of_attention_and_its_gradient_the_same() -> None:
-    """With values of one, what comes out is the kept share; the gradient of the values must add up to the same."""
+    """With values of one the output is the kept share, and the gradient of the values must sum to the same."""
     packing = packing_of(token_rows((40, 50)))
     query, key = drawn(90, 0), drawn(90, 1)
     found, saved = attend(query, key, torch.ones(90, HEADS, WIDTH), packing, 0.3, masks())
@@ -165,6 +165,6 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
         assert grad_query[place] == pytest.approx(float(slope), abs=1e-6)
 
 
-def test_flash_kernels_are_for_a_gpu() -> None:
+def test_flash_attention_needs_a_gpu() -> None:
     assert not can_flash(drawn(3, 0))
     assert not can_flash(drawn(3, 0).bfloat16())

@@ -32,7 +32,7 @@ def test_the_share_of_zeros_is_the_rate_and_the_rest_is_scaled_by_it(rate: float
     assert gain == pytest.approx(1 / (1 - rate), rel=1e-3)
 
 
-def test_no_place_is_special() -> None:
+def test_masks_of_neighbouring_places_are_independent() -> None:
     """Four masks come from one draw of 64 bits: the four must be independent of each other and of their neighbours."""
     signs = started().draw(torch.empty(1_000_000), 0.5) - 1
     for place in range(4):
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_masks_and_calls_differ() -> None:
     assert not torch.equal(drawn[0], started(4).draw(like, 0.3))
 
 
-def test_every_pass_has_masks_of_its_own() -> None:
+def test_every_pass_draws_new_masks() -> None:
     masks, like = started(), torch.empty(50, 7)
     first = masks.draw(like, 0.3)
     masks.start()

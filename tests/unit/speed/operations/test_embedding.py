@@ -1,4 +1,4 @@
-"""The first vectors of packed tokens: those of the unmodified module, and the gradients autograd finds there."""
+"""The embeddings of packed tokens: values and gradients are those of the unmodified module."""
 
 from __future__ import annotations
 

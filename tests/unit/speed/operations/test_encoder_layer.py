@@ -1,4 +1,4 @@
-"""One layer over packed tokens: the numbers and gradients of the unmodified module, of whole models too."""
+"""One layer over packed tokens, and whole models: values and gradients are those of the unmodified module."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_layer_gives_the_numbers_of_its_module(family: str, first_tokens_only:
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize("first_tokens_only", [False, True])
 @pytest.mark.parametrize("family", FAST)
-def test_all_gradients_of_a_model_are_autograds(family: str, first_tokens_only: bool, multiple: int) -> None:
+def test_all_gradients_equal_those_of_autograd(family: str, first_tokens_only: bool, multiple: int) -> None:
     """Two passes before one step: the second is added to the first."""
     model, twin, rows = lively(family), lively(family), [token_rows(), token_rows((3, 9, 4, 1), seed=8)]
     types = [TYPES, [np.arange(len(row)) % 2 for row in rows[1]]] if family in WITH_TOKEN_TYPES else [None, None]
@@ -81,7 +81,7 @@ def test_all_gradients_of_a_model_are_autograds(family: str, first_tokens_only: 
 
 
 def test_dropout_rates_reach_their_places() -> None:
-    """One rate at a time: each changes the answer, and a gradient flows all the same."""
+    """One rate at a time: each changes the output, and gradients stay finite."""
     packing, x = packing_of(token_rows()), torch.randn(25, 32)
     plain = layer_alone(lively(), x, packing, False)
     for place in range(3):
@@ -161,7 +161,7 @@ def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int
         assert not torch.allclose(found, whole, atol=0.05), "something was dropped"
 
 
-def test_the_bias_of_keys_moves_nothing() -> None:
+def test_the_bias_of_keys_changes_nothing() -> None:
     model, packing = lively("bert"), packing_of(token_rows((7, 2, 11, 5)))
     layer, storage = layers_of(model)[0], storage_of(model)
     x, query = drawn(packing.tokens, 32, seed=1), drawn(4, layer.heads, 32 // layer.heads, seed=2)

@@ -91,8 +91,8 @@ def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> 
     assert weight.grad.any(1).nonzero().flatten().tolist() == [5, 7], "rows of the step before are zero again"
 
 
-def test_rows_are_zero_again_even_where_somebody_wrote_into_gradients(parts) -> None:
-    """`on_gradients` may add noise to all rows: in the next step none of it is left."""
+def test_rows_are_zeroed_even_if_the_user_wrote_into_gradients(parts) -> None:
+    """`on_gradients` may add noise to all rows, which must be gone in the next step."""
     _, storage, ops = parts
     weight = words_of(storage)
     rows = torch.tensor([3, 5])
@@ -121,7 +121,7 @@ def test_gradients_of_neighbours_are_joined(parts) -> None:
         torch.testing.assert_close(part.bias.grad, grad.sum(0))
 
 
-def test_low_precision_is_remembered_for_the_very_tensor_only() -> None:
+def test_the_low_precision_copy_is_used_only_for_its_own_tensor() -> None:
     ops = TorchOperations(CPU, torch.bfloat16)
     x, copy = torch.randn(2, 3), torch.ones(2, 3, dtype=torch.bfloat16)
     ops.remember_low(x, copy)

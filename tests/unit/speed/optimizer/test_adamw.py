@@ -117,7 +117,7 @@ def test_the_state_has_the_names_of_torchs_and_its_numbers(used: np.ndarray | No
 
 @pytest.mark.parametrize("used", [None, np.array([0, *range(4, 60)])], ids=["all words", "used words only"])
 @pytest.mark.parametrize("starts", ["flat", "plain"])
-def test_either_goes_on_from_the_state_of_the_other(starts: str, used: np.ndarray | None) -> None:
+def test_either_optimizer_resumes_from_the_state_of_the_other(starts: str, used: np.ndarray | None) -> None:
     reference = Plain(tiny_model(), 0.0)
     first = Flat(tiny_model(), 0.0, used) if starts == "flat" else Plain(tiny_model(), 0.0)
     for step in range(4):
@@ -150,8 +150,8 @@ def test_a_weight_that_got_no_gradient_does_not_keep_the_last_one() -> None:
     assert flat.optimizer.clip(0.0) == pytest.approx(2**0.5)
 
 
-def test_weights_that_are_frozen_in_the_middle_are_refused() -> None:
-    """They would go on moving: the storage is updated as a whole."""
+def test_weights_frozen_during_training_are_refused() -> None:
+    """They would still change, because the storage is updated as a whole."""
     flat = Flat(tiny_model(), 0.0)
     flat.step(gradients_of(flat.model, 0), 1.0)
     flat.model.classifier.requires_grad_(False)

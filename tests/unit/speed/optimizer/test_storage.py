@@ -1,4 +1,4 @@
-"""Flat storage: weights become views, neighbours are one matrix, gradients are added where they stay."""
+"""Flat storage: weights become views, neighbours form one matrix, and gradients keep their memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_weight_is_a_view_and_has_its_value(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_no_two_weights_share_a_place_and_decay_has_its_own_regions(family: str) -> None:
+def test_weights_do_not_overlap_and_decay_has_its_own_regions(family: str) -> None:
     model = tiny_model(family)
     storage, spared = stored(model), spared_by(model)
     spans = sorted((start, start + shape.numel()) for start, shape in storage.locations.values())
@@ -83,7 +83,7 @@ def test_gradients_are_added_and_forgotten() -> None:
     assert torch.equal(bias.grad, torch.full((32,), 7.0)), "what was there before the step is written over"
 
 
-def test_the_product_of_neighbours_is_shared_out() -> None:
+def test_a_batch_of_products_fills_the_rows_of_neighbours() -> None:
     model = tiny_model()
     storage, layer = stored(model), layers_of(model)[0]
     left, right = torch.randn(5, 96), torch.randn(5, 32)
@@ -109,7 +109,7 @@ def test_memory_stays_where_it_is_between_steps() -> None:
     assert len({*seen}) == 1
 
 
-def test_a_weight_without_a_gradient_has_that_of_zero() -> None:
+def test_a_weight_without_a_gradient_gets_a_gradient_of_zero() -> None:
     model = tiny_model()
     storage, layer = stored(model), layers_of(model)[0]
     for weight in (layer.out.bias, layer.up.bias):
@@ -121,7 +121,7 @@ def test_a_weight_without_a_gradient_has_that_of_zero() -> None:
     assert storage.gradient(layer.up.bias).sum() == 64
 
 
-def test_gradients_that_were_replaced_are_taken_over() -> None:
+def test_replaced_gradients_are_adopted() -> None:
     model = tiny_model()
     storage, bias = stored(model), layers_of(model)[0].out.bias
     storage.add(bias, torch.ones(32))
@@ -174,14 +174,14 @@ def test_gradients_of_low_precision_only_where_asked_for(low_precision_gradients
     assert torch.equal(storage.gradient(layer.out.weight).float(), torch.full((32, 32), 10.0))
 
 
-def test_gradients_of_others_are_left_alone_where_nothing_was_trained() -> None:
+def test_gradients_of_the_user_are_kept_if_nothing_was_trained() -> None:
     model = tiny_model()
     model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
     FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors).release()
     assert torch.equal(model.classifier.weight.grad, torch.ones(2, 32))
 
 
-def test_released_weights_have_memory_of_their_own() -> None:
+def test_released_weights_have_their_own_memory() -> None:
     model = tiny_model()
     before = weights_hash(model)
     storage = stored(model)

@@ -1,4 +1,4 @@
-"""A smaller table of word vectors: which rows are used, there and back again, and rows nobody uses never change a bit."""
+"""A smaller table of word vectors: which rows are used, and that unused rows stay bit-identical."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 USED = np.array([0, 2, 5])
 
 
-def test_there_and_back() -> None:
+def test_select_and_expand_are_inverse() -> None:
     vocabulary = ReducedVocabulary(USED, 7, CPU)
     table = torch.randn(7, 3)
     small = vocabulary.select(table)
@@ -55,7 +55,7 @@ def test_rows_beyond_the_first_ten_thousand_count() -> None:
     ("share", "decay", "smaller"), [(0.3, 0.0, True), (0.9, 0.0, True), (0.95, 0.0, False), (0.3, 0.01, False)]
 )
 def test_a_smaller_table_only_where_it_is_exact_and_worth_it(share: float, decay: float, smaller: bool) -> None:
-    """Weight decay changes every row, with a gradient or without."""
+    """Weight decay changes every row, with or without a gradient."""
     model = tiny_model()
     size = model.get_input_embeddings().num_embeddings
     assert (choose_vocabulary(model, np.arange(int(size * share)), decay) is not None) == smaller

@@ -1,4 +1,4 @@
-"""A packed batch: where every number lies."""
+"""A packed batch: the place of every number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
 TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
 
 
-def test_tokens_lie_one_after_the_other_without_padding() -> None:
+def test_tokens_follow_one_another_without_padding() -> None:
     found = packing_of(ROWS, types=TYPES)
     assert (found.tokens, found.rows, found.longest, found.has_filler, found.sequences) == (6, 3, 8, False, 3)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4]
@@ -45,7 +45,7 @@ def test_ids_get_their_new_numbers() -> None:
     assert packing_of(ROWS, vocabulary=vocabulary).ids.tolist() == [3, 4, 5, 1, 2, 0]
 
 
-def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
+def test_shapes_are_rounded_up_and_the_surplus_is_a_filler_sequence() -> None:
     found = packing_of(ROWS, first_position=2, multiple=4, types=TYPES)
     assert (found.tokens, found.rows, found.longest, found.has_filler, found.sequences) == (8, 3, 8, True, 4)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4, 0, 0]
@@ -57,20 +57,20 @@ def test_shapes_are_rounded_up_and_the_rest_is_a_sequence_of_its_own() -> None:
     assert found.first_token_bounds.tolist() == [0, 1, 2, 3, 3], "of first tokens alone, the last sequence has none"
 
 
-def test_equal_ids_and_equal_positions_lie_together_in_their_orders() -> None:
+def test_sorted_tokens_have_equal_ids_and_positions_as_neighbours() -> None:
     found = packing_of([np.array([7, 5, 7]), np.array([5, 7])], multiple=4)
     assert found.sorted_by_id.tolist() == [5, 6, 7, 1, 3, 0, 2, 4]
     assert found.sorted_by_position.tolist() == [0, 3, 5, 1, 4, 6, 2, 7]
 
 
-def test_where_nothing_is_left_over_the_last_sequence_is_empty() -> None:
+def test_without_surplus_the_filler_sequence_is_empty() -> None:
     found = packing_of([np.arange(1, 5), np.arange(1, 5)], multiple=4)
     assert found.bounds.tolist() == [0, 4, 8, 8]
     assert found.first_tokens.tolist() == [0, 4]
 
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:
-    """What graphs need: lengths differ, shapes do not."""
+    """Graphs need equal shapes for different lengths."""
     first, second = (
         packed_rows([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11))
     )
@@ -80,7 +80,7 @@ def test_batches_of_like_shape_have_the_same_measures() -> None:
     assert first["packed"].shape == second["packed"].shape
 
 
-def test_attention_is_kept_from_places_without_a_token_but_never_from_all() -> None:
+def test_the_additive_mask_hides_slots_without_a_token_but_never_all() -> None:
     seen = packing_of(ROWS, multiple=4).additive_mask == 0
     assert seen.sum(1).tolist() == [3, 1, 2, 2]
     assert seen[0].tolist() == [True] * 3 + [False] * 5

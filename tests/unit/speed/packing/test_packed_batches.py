@@ -1,4 +1,4 @@
-"""Packed batches of a data set: the same rows and labels as padded batches, whatever they are read from."""
+"""Packed batches of a data set: the same rows and labels as padded batches, for every kind of data set."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_resuming_is_skipping_part_of_a_list(tiny_tokenizer) -> None:
 @pytest.mark.parametrize("source", ["arrow", "a selection", "shuffled"])
 @pytest.mark.parametrize("read", [1, 3, 5, 23])
 def test_rows_are_read_in_parts(source: str, read: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand at a time; here so few that rows lie on both sides of a seam."""
+    """Ten thousand at a time; here so few that a batch spans several reads."""
     monkeypatch.setattr(packed_batches, "READ_ROWS", read)
     batches = Batches(SOURCES[source](), PaddingCollator(tiny_tokenizer), 4, seed=7)
     same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch())
@@ -155,7 +155,7 @@ def masked(as_list: bool, hide: Any) -> Any:
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_what_a_mask_hides_at_the_end_is_left_out(as_list: bool, tiny_tokenizer) -> None:
+def test_tokens_hidden_at_the_end_of_a_row_are_dropped(as_list: bool, tiny_tokenizer) -> None:
     rows = masked(as_list, lambda place, length: place < max(1, length - 2))
     batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4)
     found = [row for batch in PackedBatches(batches, CPU).epoch() for row in unpacked(batch)]
@@ -172,7 +172,7 @@ def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> No
 
 
 def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None:
-    """A kernel would read whatever lies behind a table."""
+    """A kernel would read memory beyond the table."""
     batches = Batches(data_set(5), PaddingCollator(tiny_tokenizer), 5)
     next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
     with says("a row has 8 tokens, but the model accepts at most 7", "encode with a smaller max_length"):
@@ -183,7 +183,7 @@ def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None
 
 @pytest.mark.parametrize("as_list", [False, True])
 def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
-    """As padded batches do: position_ids of the user's own would otherwise be passed over without a word."""
+    """As in padded batches: the user's own position_ids, for example, would otherwise be ignored."""
     rows = [content(row) | {"position_ids": [0]} for row in range(3)]
     batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
     with says("a batch cannot hold position_ids"):
@@ -191,7 +191,7 @@ def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says
 
 
 def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None:
-    """It would get the vector of another word: -1 is the last row of the table."""
+    """Its new id is -1, so it would get the vector of the last row."""
     rows = [{"input_ids": [2, 7, 3], "labels": 0}]
     vocabulary = torch.full((20,), -1, dtype=torch.int32)
     vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
