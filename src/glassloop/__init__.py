@@ -1,4 +1,4 @@
-"""Glassloop: fine-tune pretrained transformer encoders on texts and pairs of texts, with one loop you can see through."""
+"""Glassloop: fine-tune pretrained transformer encoders on texts and pairs of texts, with a training loop you can read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from glassloop.errors import GlassloopError
+from glassloop.errors import GlassloopError, counted
 from glassloop.files import cache_dir, path_problem, user_path
 from glassloop.hub import hub_unreachable
 from glassloop.models.files import packaged_model
@@ -94,7 +94,7 @@ def device_found() -> Finding:
     remedy = (
         "fine for small models; to use a GPU, install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
     )
-    return Finding("device", FAIR, f"CPU only, {torch.get_num_threads()} threads ({why})", remedy)
+    return Finding("device", FAIR, f"CPU only, {counted(torch.get_num_threads(), 'thread', 'threads')} ({why})", remedy)
 
 
 def bf16_found() -> Finding:

@@ -96,7 +96,7 @@ def test_restart_needs_a_run_that_is_not_finished(runs: Any) -> None:
     run = runs.reference()
     before = contents(run)
     ended = runs.resume(run, "--restart")
-    assert (ended.code, "is finished and is not overwritten" in ended.err) == (2, True), ended.err
+    assert (ended.code, "is finished and will not be overwritten" in ended.err) == (2, True), ended.err
     assert contents(run) == before
 
 
