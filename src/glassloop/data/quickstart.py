@@ -182,7 +182,7 @@ def _draw_pair(rng: random.Random, label: int) -> _Pair:
 
 
 def _draw_pairs(num_examples: int, seed: int) -> Iterator[_Pair]:
-    """The stream with its making: blocks of one pair of each class in random order, no pair twice."""
+    """Yield the pairs with the record of how each was made: blocks of one pair of each class in random order, no pair twice."""
     rng = random.Random(f"glassloop quickstart corpus 1, seed {seed}")
     seen: set[bytes] = set()
     label = 0
