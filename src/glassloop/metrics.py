@@ -219,7 +219,7 @@ def decide(logits: Numbers, task: str, threshold: float = 0.5) -> Array:
     if rows.ndim != 2 or not _fits(task, rows.shape[1]):
         raise DataError(f"logits of the shape {rows.shape} do not fit {task}", "give one row of outputs per example")
     if len(wrong := np.argwhere(np.isnan(rows))):
-        raise DataError(f"logits row {wrong[0][0]:,} (from 0) contains NaN", "look for the step where the loss became nan")
+        raise DataError(f"logits row {wrong[0][0]:,} (from 0) contains NaN", "look for the step where the loss became NaN")
     if task == SCORE:
         return rows[:, 0]
     if task == CLASSES:

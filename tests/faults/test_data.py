@@ -143,7 +143,7 @@ def test_32_emoji_and_right_to_left_text_are_kept(write: Write) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (GOOD + "one,two,three\n", "row 6: the row has 3 fields where the header has 2"),
+        (GOOD + "one,two,three\n", "row 6: the row has 3 fields, but the header has 2"),
         (GOOD + "\nmore,pos\n", "row 6: the row is blank"),
         ("", "the file is empty"),
         ("text,label\n", "there are no rows"),

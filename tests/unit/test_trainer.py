@@ -229,7 +229,7 @@ def test_columns_the_model_does_not_take_are_left_out_and_told_once(trainer_of, 
 
 def test_in_rows_of_ones_own_they_are_named(says, trainer_of, few) -> None:
     rows = few["train"].add_column("idx", [*range(29)]).to_list()
-    with says("a batch cannot hold idx", "remove these columns first: dataset.remove_columns([…])"):
+    with says("a batch cannot contain idx", "remove these columns first: dataset.remove_columns([…])"):
         trainer_of(train_dataset=rows).train()
 
 
@@ -328,7 +328,7 @@ def test_label_beside_labels(trainer_of, few, says, backend: str, as_list: bool)
     other = few["train"].add_column("label", [1 - label for label in few["train"]["labels"]])
     forms = [rows.to_list() if as_list else rows for rows in (same, other)]
     assert trained(trainer_of(backend=backend, train_dataset=forms[0])) == trained(trainer_of(backend=backend))
-    problem = r'^"labels" and "label" hold different values \((0 and 1|1 and 0)\)$'
+    problem = r'^"labels" and "label" have different values \((0 and 1|1 and 0)\)$'
     with pytest.raises(DataError) as caught:
         trainer_of(backend=backend, train_dataset=forms[1]).train()
     assert re.match(problem, caught.value.problem)

@@ -49,10 +49,10 @@ class PaddingCollator:
             rows: A list of rows, or a dict with a list of cells for each column.
 
         Returns:
-            input_ids, attention_mask, and token_type_ids and labels where the rows have them.
+            input_ids, attention_mask, and token_type_ids and labels if the rows have them.
 
         Raises:
-            SettingsError: If the rows have a column that a batch cannot hold.
+            SettingsError: If the rows have a column that a batch cannot contain.
             DataError: If the labels are not numbers, or two label columns differ.
         """
         import torch
@@ -93,7 +93,9 @@ def collator_of(given: Collator | None, tokenizer: Tokenizer | None, multiple: i
 
 
 def refuse_other_columns(columns: Iterable[str]) -> None:
-    """Raise if rows have columns that a batch cannot hold."""
+    """Raise if rows have columns that a batch cannot contain."""
     known = ("input_ids", "token_type_ids", "attention_mask", *LABEL_KEYS)
     if others := [key for key in columns if key not in known]:
-        raise SettingsError(f"a batch cannot hold {listed(others)}", "remove these columns first: dataset.remove_columns([…])")
+        raise SettingsError(
+            f"a batch cannot contain {listed(others)}", "remove these columns first: dataset.remove_columns([…])"
+        )

@@ -25,7 +25,7 @@ Row: TypeAlias = Mapping[str, Any]
 CellColumns: TypeAlias = "Mapping[str, Sequence[Any] | np.ndarray]"
 # The texts to tokenize: one list with a text for each row, or two for pairs.
 Texts: TypeAlias = list[list[str]]
-# The tensors of a batch by the name under which a model takes them; "labels" among them where rows have labels.
+# The tensors of a batch by the name under which a model takes them; "labels" among them if rows have labels.
 Inputs: TypeAlias = "Mapping[str, Tensor]"
 # Makes a batch of rows: pads them and turns them into tensors.
 Collator: TypeAlias = Callable[[Sequence[Row]], Inputs]

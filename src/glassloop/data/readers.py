@@ -78,7 +78,7 @@ def read_delimited(
                     yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
         except csv.Error as error:
             where = f"{path.name}, line {reader.line_num:,}"
-            raise DataError(f"{where}: {error}", 'a text that holds " must be quoted and its quotes doubled ("")') from error
+            raise DataError(f"{where}: {error}", 'a text that contains " must be quoted and its quotes doubled ("")') from error
 
 
 def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
@@ -123,7 +123,7 @@ def refuse_names(path: Path, columns: list[str]) -> None:
 def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first: int) -> NoReturn:
     """Raise with the first row that has too many or too few fields."""
     number, row = next((number, row) for number, row in enumerate(chunk, first) if len(row) != len(columns))
-    found = f"has {len(row)} fields where the header has {len(columns)}" if row else "is blank"
+    found = f"has {len(row)} fields, but the header has {len(columns)}" if row else "is blank"
     raise DataError(
         f"{path.name}, row {number:,}: the row {found} ({listed(columns)})",
         "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter",

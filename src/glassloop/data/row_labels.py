@@ -33,7 +33,7 @@ def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
         if not np.array_equal(labels, other):
             row = int(np.argmax([not np.array_equal(*pair) for pair in zip(labels, other, strict=True)]))
             values = f"{labels[row]} and {other[row]}"
-            problem = f"{visible(first)} and {visible(key)} hold different values ({values})"
+            problem = f"{visible(first)} and {visible(key)} have different values ({values})"
             raise DataError(problem, "remove the column that is not the label")
     if labels.dtype.kind not in "fiub":
         raise DataError(f"the labels have the type {labels.dtype}, which is not a number", TYPE_REMEDY)

@@ -32,7 +32,7 @@ class EncoderLayout:
     down: str
     feed_forward_norm: str
     num_heads: str
-    # Of the attention probabilities, after the attention, after the feed-forward; None where the family has none.
+    # Of the attention probabilities, after the attention, after the feed-forward; None if the family has none.
     dropouts: tuple[str | None, str | None, str | None]
     embeddings: str = "embeddings"
     words: str = "word_embeddings"

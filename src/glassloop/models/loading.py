@@ -95,7 +95,7 @@ def load_model(
         A model of transformers for sequence classification.
 
     Raises:
-        ModelError: If there is no such model, it is damaged, it would run code of its own, or its labels are different.
+        ModelError: If there is no such model, it is damaged, it needs its own code, or its labels are different.
         SettingsError: If the model's config has no such option.
     """
     config = load_config(name)
@@ -233,7 +233,7 @@ def refuse_unfit(name: str, encoder: str, report: LoadingReport, new_head: bool)
 
 
 def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
-    """Raise with the first weight that holds NaN or infinity. `where` returns the file of a weight."""
+    """Raise with the first weight that contains NaN or infinity. `where` returns the file of a weight."""
     import torch
 
     kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)

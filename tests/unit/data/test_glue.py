@@ -341,7 +341,7 @@ def test_files_of_another_task(original, refused):
     ):
         load_examples("glue/rte", data_dir=str(folder / "SST-2"))
     with refused(
-        "train.tsv, row 1: the row has 2 fields where the header has 4 (source, is_acceptable, mark, sentence)",
+        "train.tsv, row 1: the row has 2 fields, but the header has 4 (source, is_acceptable, mark, sentence)",
         "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter",
     ):
         load_examples("glue/cola", data_dir=str(folder / "SST-2"))

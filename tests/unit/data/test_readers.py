@@ -16,7 +16,7 @@ from glassloop.data import readers
 from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
 
 RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter"
-QUOTE_REMEDY = 'a text that holds " must be quoted and its quotes doubled ("")'
+QUOTE_REMEDY = 'a text that contains " must be quoted and its quotes doubled ("")'
 ONE_A_LINE, ARRAY = "write one object per line", "write one object per line, or one array of objects"
 TEXTS = [
     "plain",
@@ -121,9 +121,9 @@ def test_header_alone_gives_no_rows(content, write):
 @pytest.mark.parametrize(
     ("name", "content", "problem", "remedy"),
     [
-        ("d.csv", "t,l\na,1\nb\n", "row 3: the row has 1 fields where the header has 2 (t, l)", RAGGED_REMEDY),
-        ("d.csv", 't,l\n"a\n\nb",1\nb,1,2\n', "row 3: the row has 3 fields where the header has 2 (t, l)", RAGGED_REMEDY),
-        ("d.tsv", "t\tl\na\t1\nb\t\t\n", "row 3: the row has 3 fields where the header has 2 (t, l)", RAGGED_REMEDY),
+        ("d.csv", "t,l\na,1\nb\n", "row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED_REMEDY),
+        ("d.csv", 't,l\n"a\n\nb",1\nb,1,2\n', "row 3: the row has 3 fields, but the header has 2 (t, l)", RAGGED_REMEDY),
+        ("d.tsv", "t\tl\na\t1\nb\t\t\n", "row 3: the row has 3 fields, but the header has 2 (t, l)", RAGGED_REMEDY),
         ("d.csv", "t,l\na,1\n\nb,2\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "t,l\na,1\n\n\nb,2\n\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "\nt,l\na,1\n", "row 1: the row is blank", "remove the blank line: the header comes first"),
@@ -291,7 +291,7 @@ def test_names_stand_in_for_a_header(write, refused):
     path = write("d.tsv", "a\t1\nb\t2\nc\n")
     tables = read_delimited(path, "\t", quoted=False, names=["t", "l"], skipped=[])
     assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
-    with refused("d.tsv, row 3: the row has 1 fields where the header has 2 (t, l)", RAGGED_REMEDY):
+    with refused("d.tsv, row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED_REMEDY):
         list(read_delimited(path, "\t", quoted=False, names=["t", "l"]))
 
 

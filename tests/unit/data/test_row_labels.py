@@ -38,7 +38,7 @@ def test_rows_without_labels_have_none() -> None:
 def test_two_label_columns_must_agree(refused) -> None:
     columns = {"label": [0, 1, 1], "labels": [0, 1, 0]}
     assert labels_among({"label": [0, 1], "labels": [0, 1]}).tolist() == [0, 1]
-    with refused('"labels" and "label" hold different values (0 and 1)', "remove the column that is not the label"):
+    with refused('"labels" and "label" have different values (0 and 1)', "remove the column that is not the label"):
         labels_among(columns)
 
 

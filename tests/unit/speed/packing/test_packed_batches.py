@@ -186,7 +186,7 @@ def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says
     """As in padded batches: the user's own position_ids, for example, would otherwise be ignored."""
     rows = [content(row) | {"position_ids": [0]} for row in range(3)]
     batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
-    with says("a batch cannot hold position_ids"):
+    with says("a batch cannot contain position_ids"):
         next(PackedBatches(batches, CPU).epoch())
 
 
