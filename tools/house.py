@@ -27,7 +27,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("hub", "lock", "claim", "records", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
-    "FLOOR 1": ("data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
+    "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
     # The loop, how to make it fast, and what people see.
     "FLOOR 2": ("engine.", "speed.", "outcomes", "show."),
     # Whole tasks, assembled from parts.

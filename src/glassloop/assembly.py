@@ -20,7 +20,6 @@ from glassloop.errors import SettingsError
 from glassloop.files import absolute_name, user_path
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.inputs import longest_input
-from glassloop.models.interfaces import Config
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels
 from glassloop.outcomes import validation_names
@@ -30,6 +29,7 @@ from glassloop.settings_file import GivenSettings
 from glassloop.trainer import Trainer
 from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import identity_of
+from glassloop.transformers_types import Config
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from glassloop.errors import DivergedError
 from glassloop.files import share_files, user_path
 from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
-from glassloop.models.interfaces import Model
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
 from glassloop.training.setup import TrainerSetup
+from glassloop.transformers_types import Model
 
 
 class Trainer(TrainerSetup):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from house import FLOORS, LEVELS, PATHS, ROOT, floor_of, imports_of, own_module, tree_of
+from house import FLOORS, LEVELS, PATHS, ROOT, floor_of, imports_of, own_imports, own_module, room_of, tree_of
 
 UNIT = ROOT / "tests" / "unit"
 
@@ -84,12 +84,8 @@ def test_the_ground_needs_only_the_standard_library() -> None:
     assert not foreign
 
 
-def test_no_two_modules_need_each_other() -> None:
-    """No circle of imports, not even through functions or for type checkers only."""
-    needs: dict[str, set[str]] = {}
-    for module in PATHS:
-        found = {own_module(dotted) for dotted, _ in imports_of(module)}
-        needs[module] = {other for other in found if other and other != module}
+def circles_in(needs: dict[str, set[str]]) -> list[str]:
+    """Return circles of needs, each as one line."""
 
     def circle_from(path: tuple[str, ...]) -> tuple[str, ...] | None:
         for other in sorted(needs[path[-1]]):
@@ -101,8 +97,26 @@ def test_no_two_modules_need_each_other() -> None:
         return None
 
     seen: set[str] = set()
-    circles = [circle for module in PATHS if module not in seen and (circle := circle_from((module,)))]
-    assert not circles, [" -> ".join(circle) for circle in circles]
+    found = [circle for name in needs if name not in seen and (circle := circle_from((name,)))]
+    return [" -> ".join(circle) for circle in found]
+
+
+def test_no_two_modules_need_each_other() -> None:
+    """No circle of imports, not even through functions or for type checkers only."""
+    assert not circles_in({module: own_imports(module) for module in PATHS})
+
+
+def test_no_two_folders_need_each_other() -> None:
+    needs: dict[str, set[str]] = {}
+    for module in PATHS:
+        needs.setdefault(room_of(module), set()).update(room_of(other) for other in own_imports(module))
+    folders = {folder: {other for other in found if other and other != folder} for folder, found in needs.items() if folder}
+    assert not circles_in(folders)
+
+
+def test_circles_are_found() -> None:
+    assert circles_in({"a": {"b"}, "b": {"c"}, "c": {"b"}})[0] == "b -> c -> b"
+    assert not circles_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 @pytest.mark.parametrize(

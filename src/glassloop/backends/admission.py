@@ -10,9 +10,9 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches
 from glassloop.engine.interfaces import Backend, Say, TrainingUse
 from glassloop.errors import ModelError
-from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Difference
 from glassloop.seeding import random_states_kept
+from glassloop.transformers_types import Model
 
 
 def supported_backend(backend: Backend, model: Model, say: Say = lambda line: None, reason: str | None = None) -> Backend:

@@ -19,7 +19,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
 from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.errors import SettingsError, counted
-from glassloop.models.interfaces import Model
+from glassloop.transformers_types import Model
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -13,7 +13,6 @@ import torch
 from glassloop.backends.packed import PackedBackend
 from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import LRScheduler, Optimizer, Say, StepFunction, TrainingUse
-from glassloop.models.interfaces import Model
 from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
 from glassloop.speed.capture.precompile import compile_instead_of_running
 from glassloop.speed.encoder_parts import layers_of
@@ -21,6 +20,7 @@ from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodifie
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
 from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, join_rows, pack
+from glassloop.transformers_types import Model
 
 
 class GraphsBackend(PackedBackend):

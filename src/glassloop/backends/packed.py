@@ -17,7 +17,6 @@ from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import ModelError
-from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Difference
 from glassloop.speed.encoder_parts import layers_of
 from glassloop.speed.encoders.fast_model import make_fast_model
@@ -29,6 +28,7 @@ from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
 from glassloop.speed.packing.layout import LENGTH_MULTIPLE
 from glassloop.speed.packing.packed_batches import PackedBatches
+from glassloop.transformers_types import Model
 
 NO_TRAINING = TrainingUse((), 0.0)
 

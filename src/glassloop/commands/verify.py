@@ -25,7 +25,6 @@ from glassloop.data.sources import load_examples
 from glassloop.errors import SettingsError, show
 from glassloop.files import user_path
 from glassloop.models.inputs import longest_input
-from glassloop.models.interfaces import Model
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from glassloop.run_folder.history import read_history
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
@@ -33,6 +32,7 @@ from glassloop.run_folder.run_json import read_run
 from glassloop.settings import DataSettings, data_settings
 from glassloop.show.claims import Claim, show_claims
 from glassloop.trainer import Trainer
+from glassloop.transformers_types import Model
 
 STEPS, BATCH = 6, 8
 CHECKPOINT_STEP, WAITING_STEP = 3, 4  # the step of the checkpoint, and the step after which a run waits to be killed

@@ -15,7 +15,7 @@ from glassloop.errors import ModelError, SettingsError, listed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from glassloop.models.interfaces import Tokenizer
+    from glassloop.transformers_types import Tokenizer
 
 
 class PaddingCollator:

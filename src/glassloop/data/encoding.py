@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import BatchEncoding
 
-    from glassloop.models.interfaces import Tokenizer
+    from glassloop.transformers_types import Tokenizer
 
 FORMAT = 3
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"

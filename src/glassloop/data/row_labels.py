@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-    from glassloop.models.interfaces import Config
+    from glassloop.transformers_types import Config
 
 LABEL_KEYS = ("labels", "label", "label_ids")
 TYPE_REMEDY = "give whole numbers, or set problem_type"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from glassloop.errors import counted, listed
 
 if TYPE_CHECKING:
-    from glassloop.models.interfaces import Tokenizer
+    from glassloop.transformers_types import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from glassloop.errors import GlassloopError, ModelError, resource_error
 if TYPE_CHECKING:
     from transformers import BatchEncoding
 
-    from glassloop.models.interfaces import Tokenizer
+    from glassloop.transformers_types import Tokenizer
 
 MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token

@@ -15,7 +15,7 @@ import torch
 
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.errors import listed
-from glassloop.models.interfaces import Config
+from glassloop.transformers_types import Config
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
 # Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.

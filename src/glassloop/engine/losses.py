@@ -15,7 +15,7 @@ from glassloop.data.interfaces import Rows
 from glassloop.data.row_labels import labels_in
 from glassloop.engine.interfaces import LossSum, Say, StepBackend, TrainingBatch
 from glassloop.errors import SettingsError, no_memory, visible
-from glassloop.models.interfaces import Model
+from glassloop.transformers_types import Model
 
 LOSS_REMEDY = "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
 OTHER_LOSS_REMEDY = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.errors import ModelError
-from glassloop.models.interfaces import Model
+from glassloop.transformers_types import Model
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import inspect
 
 from glassloop.errors import ModelError, counted, listed
 from glassloop.models.families import FAMILIES
-from glassloop.models.interfaces import Config, Model, Tokenizer
+from glassloop.transformers_types import Config, Model, Tokenizer
 
 DEFAULT_LENGTH = 512
 NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30

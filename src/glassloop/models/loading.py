@@ -10,8 +10,8 @@ from typing import TypedDict, TypeVar
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, ResourceError, SettingsError, listed, no_memory, resource_error, visible
 from glassloop.models.files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
-from glassloop.models.interfaces import Config, Model, Tokenizer
 from glassloop.models.outputs import carried_labels, refuse_other_labels
+from glassloop.transformers_types import Config, Model, Tokenizer
 
 Loaded = TypeVar("Loaded")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from glassloop.errors import ModelError, listed, visible
-from glassloop.models.interfaces import Config
 from glassloop.settings import CLASSES, SCORE, repeated
+from glassloop.transformers_types import Config
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
 

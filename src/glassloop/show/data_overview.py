@@ -15,8 +15,8 @@ from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.order import epoch_order, padding_waste
 from glassloop.errors import counted, printable
-from glassloop.models.interfaces import Tokenizer
 from glassloop.run_folder.record import SplitFacts
+from glassloop.transformers_types import Tokenizer
 
 HISTOGRAM_BINS = 10
 BAR_WIDTH = 40

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from glassloop.models.families import FAMILIES, EncoderLayout
-from glassloop.models.interfaces import Model
+from glassloop.transformers_types import Model
 
 # The approximation of GELU that an activation stands for, by its name in a config. Other activations have no fast layer.
 GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}

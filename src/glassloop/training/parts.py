@@ -15,8 +15,8 @@ from glassloop.data.interfaces import Rows
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.interfaces import Backend, LossSum, LRScheduler, Optimizer, Say, Tensors, TrainingUse
 from glassloop.engine.state import State
-from glassloop.models.interfaces import Model
 from glassloop.run_folder.record import Plan
+from glassloop.transformers_types import Model
 
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 

@@ -12,8 +12,8 @@ from glassloop.engine.interfaces import Backend, Say
 from glassloop.errors import listed
 from glassloop.models.adapters import base_of
 from glassloop.models.inputs import accepted_inputs
-from glassloop.models.interfaces import Model
 from glassloop.models.outputs import task_of
+from glassloop.transformers_types import Model
 
 
 def make_batches(

@@ -24,11 +24,11 @@ from glassloop.engine.state import State
 from glassloop.errors import say
 from glassloop.measures import Measures, chosen_measures
 from glassloop.models.inputs import refuse_unknown_tokens
-from glassloop.models.interfaces import Model, Tokenizer
 from glassloop.models.outputs import label_names, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
 from glassloop.training.rows import make_batches
+from glassloop.transformers_types import Model, Tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from glassloop.models.interfaces import Model
 from glassloop.speed.encoders.own_layers import OwnLayers
 from glassloop.speed.encoders.recognition import has_replaceable_layers, packs_own_layers, why_not_packed
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
+from glassloop.transformers_types import Model
 
 
 def make_fast_model(

@@ -10,11 +10,11 @@ from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
 from glassloop.errors import ModelError
-from glassloop.models.interfaces import Model
 from glassloop.speed.operations.attention import Saved, attend, attend_backward
 from glassloop.speed.operations.dropout import DropoutMasks
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.packing.layout import Packing
+from glassloop.transformers_types import Model
 
 PACKED_ATTENTION = "glassloop_packed"
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from glassloop.models.families import FAMILIES, Family
-from glassloop.models.interfaces import Model
 from glassloop.speed.encoder_parts import embeddings_of, layers_of
+from glassloop.transformers_types import Model
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = (

@@ -10,7 +10,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from glassloop.errors import ModelError
-from glassloop.models.interfaces import Model
 from glassloop.speed.encoder_parts import LayerParts, embeddings_of, first_position_of, layers_of, num_layer_calls
 from glassloop.speed.encoders.own_layers import ModelOutput
 from glassloop.speed.operations.embedding import EmbeddingSum
@@ -19,6 +18,7 @@ from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
 from glassloop.speed.packing.layout import Packing
+from glassloop.transformers_types import Model
 
 PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 

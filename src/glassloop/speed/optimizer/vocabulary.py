@@ -10,7 +10,7 @@ import torch
 from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Rows
 from glassloop.errors import SettingsError
-from glassloop.models.interfaces import Model
+from glassloop.transformers_types import Model
 
 MAX_USED_SHARE = 0.9  # if more of the word vectors are used, a smaller table saves nothing
 READ_ROWS = 10_000
