@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import platform
 import stat
@@ -58,8 +59,13 @@ def take(handle: int, folder: Path, kind: int) -> None:
 
 
 def holder_of(handle: int) -> str:
-    """Return the process that a lock file names, in printable characters."""
-    return printable(os.pread(handle, MOST_BYTES, 0).decode("utf-8", "replace").strip())
+    """Return "process 123 on machine" from a lock file, or its content in printable characters if it says something else."""
+    content = os.pread(handle, MOST_BYTES, 0).decode("utf-8", "replace").strip()
+    try:
+        found = json.loads(content)
+        return printable(f"process {found['process']} on {found['machine']}")
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return printable(content)
 
 
 def take_current(folder: Path) -> int:
@@ -91,7 +97,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         if holder := holder_of(handle):
             say(f"took over the lock of a run that was killed: {holder}")
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        os.pwrite(handle, json.dumps({"process": os.getpid(), "machine": platform.node()}).encode(), 0)
         yield
     finally:
         (folder / LOCK_NAME).unlink(missing_ok=True)  # before it is released: others that have opened it notice
