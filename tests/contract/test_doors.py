@@ -58,14 +58,14 @@ def by_hand(model, rows, tokenizer, accumulate: int):
     from transformers import DataCollatorWithPadding
 
     collate = DataCollatorWithPadding(tokenizer)
-    plan = partial(Batches(rows, PaddingCollator(tokenizer), 4, seed=42).plan)
+    order = Batches(rows, PaddingCollator(tokenizer), 4, seed=42).order
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, (STEPS - step) / STEPS))
     model.train()
     torch.manual_seed(42)
     step, epoch, losses = 0, 0, []
     while step < STEPS:
-        numbers = plan(epoch)
+        numbers = order(epoch)
         for start in range(0, len(numbers), accumulate):
             group = numbers[start : start + accumulate]
             total = sum(len(part) for part in group)
