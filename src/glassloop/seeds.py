@@ -22,7 +22,7 @@ from glassloop.files import absolute_name, user_path
 from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
-from glassloop.run_folder.layout import is_run, is_seeds_folder
+from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.seeds_json import (
@@ -101,7 +101,7 @@ def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: 
     folder = user_path(output_dir)
     record = read_seeds(folder)
     numbers = dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)])
-    entries = {seed: result_of(folder / f"seed-{seed}") or SeedRecord() for seed in numbers}
+    entries = {seed: result_of(folder / seed_name(seed)) or SeedRecord() for seed in numbers}
     return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False)
 
 
@@ -125,7 +125,7 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> Seed
     """Train all unfinished seeds of a record and return it with their results."""
     folder, unfinished = record.folder, record.unfinished
     for seed in record.finished:
-        say(f"seed {seed}: already finished, in {folder / f'seed-{seed}'}")
+        say(f"seed {seed}: already finished, in {folder / seed_name(seed)}")
     num_at_once, num_steps = 1, 0
     if unfinished:
         need, num_steps = check_run(record.settings, unfinished[0])
@@ -160,7 +160,7 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
 def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals: list[int]) -> SeedsRecord:
     """Train all unfinished seeds, or stop at the first signal. Return the record with their results."""
     waiting, ended, log_starts = record.unfinished, set[int](), dict[int, int]()
-    runs = {seed: record.folder / f"seed-{seed}" for seed in waiting}
+    runs = {seed: record.folder / seed_name(seed) for seed in waiting}
     progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
     try:
         with Children(signals) as children:
@@ -187,11 +187,11 @@ def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals:
 
 def arguments_of(record: SeedsRecord, seed: int) -> list[str]:
     """Write the settings of one seed to a file, and return the arguments of the command that trains or resumes it."""
-    run = record.folder.absolute() / f"seed-{seed}"
+    run = record.folder.absolute() / seed_name(seed)
     if is_run(run):
         return ["train", "--resume", str(run)]
     training = replace(record.settings.training, seed=seed, output_dir=str(run))
-    path = record.folder.absolute() / f"seed-{seed}.toml"
+    path = record.folder.absolute() / f"{seed_name(seed)}.toml"
     write_settings(path, replace(record.settings, training=training).given())
     return ["train", "--config", str(path)]
 
@@ -199,7 +199,7 @@ def arguments_of(record: SeedsRecord, seed: int) -> list[str]:
 def ended_entry(record: SeedsRecord, child: Child, log_start: int, signals: list[int]) -> SeedRecord:
     """Return the record of a seed whose process has ended."""
     code = child.exit_code
-    if code == 0 and (found := result_of(record.folder / f"seed-{child.number}")):
+    if code == 0 and (found := result_of(record.folder / seed_name(child.number))):
         return found
     if code in [128 + number for number in signals]:
         return SeedRecord(STOPPED, exit_code=code)
@@ -234,7 +234,7 @@ def error_lines(log: Path, start: int) -> tuple[str, ...]:
 
 def log_of(record: SeedsRecord, seed: int) -> Path:
     """Return the file with the output of one seed."""
-    return record.folder / f"seed-{seed}.log"
+    return record.folder / f"{seed_name(seed)}.log"
 
 
 def resume_hint(record: SeedsRecord) -> str:

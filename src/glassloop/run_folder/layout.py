@@ -28,6 +28,11 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def seed_name(seed: int) -> str:
+    """Return the name of the run folder of one random seed, such as `seed-42`."""
+    return f"seed-{seed}"
+
+
 def is_run(folder: Path) -> bool:
     """Return whether a folder has a run.json, whatever its content and whoever may read it."""
     return has_name(folder / RUN_NAME)

@@ -59,7 +59,7 @@ def write_run(folder: Path, record: RunRecord) -> None:
 def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
     """Return the folder of a run's trained model, and the record of the run.
 
-    Raises `ModelError` where there is no model yet, or where a file of a finished run's model has changed since it was written.
+    Raises `ModelError` if there is no model yet, or if a file of a finished run's model has changed since it was written.
     """
     run, model = read_run(folder), folder / MODEL_NAME
     if not model.is_dir():

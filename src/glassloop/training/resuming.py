@@ -94,6 +94,6 @@ def identity_of(parts: TrainingParts) -> Identity:
         "loss": parts.task if parts.custom_loss is None else identified(parts.custom_loss),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
-        # Evaluations matter where they decide which weights a training ends with.
+        # Evaluations matter if they decide which weights a training ends with.
         **(evaluation if args.load_best_model_at_end or args.early_stopping_patience else {}),
     }

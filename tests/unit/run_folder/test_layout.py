@@ -16,11 +16,13 @@ from glassloop.run_folder.layout import (
     is_run,
     predictions_name,
     remove_leftovers,
+    seed_name,
 )
 
 
 def test_names() -> None:
     assert checkpoint_name(500) == "step-00000500"
+    assert seed_name(42) == "seed-42"
     assert predictions_name("validation_matched") == "validation_matched-predictions.jsonl"
 
 
