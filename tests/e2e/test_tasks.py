@@ -148,7 +148,7 @@ def test_it_trains_to_its_end(name: str, place: Path, trained: dict[str, Ended])
     assert [*found["evaluation"]][:-2] == [f"eval_{metric}" for metric in ("loss", *task.metrics)]
     assert [*found["baseline"]] == [metric for metric in task.metrics if metric not in ("pearson", "spearmanr")]
     said = trained[name].err
-    assert f"task    {task.kind.replace('_', ' ')}" in said
+    assert f"task           {task.kind.replace('_', ' ')}" in said
     for metric in task.metrics:
         baseline = f"{found['baseline'][metric]:.4f}" if metric in found["baseline"] else "-"
         figures = [f"{found['evaluation'][f'eval_{metric}']:.4f}", baseline]
