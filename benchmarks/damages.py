@@ -1,4 +1,4 @@
-"""Sixteen damages and changes of a checkpoint, done to transformers' Trainer and to ours: who notices?
+"""Damage or change a checkpoint in sixteen ways, and compare how transformers' Trainer and Glassloop resume.
 
 python benchmarks/damages.py
 """
@@ -29,26 +29,26 @@ from trials import write_data
 import glassloop
 
 EPOCHS, BATCH, RATE, SEED = 3, 8, 1e-3, 42
-SILENT = "other, silent"
+SILENT = "different, silent"
 
 
 RULES = """\
-Both train the same tiny model (dropout 0.1) on the same 61 rows for three epochs, saving after each. The third checkpoint is
-removed, as if the run had been stopped after the second epoch. Then the newest checkpoint is damaged, or data or a setting are
-changed, and both go on with resume_from_checkpoint=True. The end is compared with that of the run never stopped, by a hash of
-all weights; going on without damage is checked first, and must end the same.
+Both train the same tiny model (dropout 0.1) on the same 61 rows for three epochs and save after each. The third checkpoint is
+removed, as if the run had been stopped after the second epoch. Then the newest checkpoint is damaged, or the data or a setting
+are changed, and both resume with resume_from_checkpoint=True. The final weights are compared, by a hash, with those of an
+uninterrupted run. Resuming without damage is checked first and must end with the same weights.
 
-refused            an error, of whatever kind, before any further step
-error later        an error after further steps
-passed over, same  a message, and the same weights in the end
-same, silent       no message, and the same weights in the end
-other, told        a message, and other weights
-other, silent      no message, and other weights: silent acceptance with another outcome
+refused               an error of any kind before any further step
+error later           an error after further steps
+skipped, same weights a message, and the same weights at the end
+same, silent          no message, and the same weights at the end
+different, reported   a message, and different weights
+different, silent     no message, and different weights
 
-A message is any line of output, log or warning, at default levels and whatever it says, that going on without damage does not
-give, numbers, paths and bars aside. A flipped byte is tried at eight places, evenly spread over the file, all its bits
-inverted; the row shows all outcomes, and counts as silent acceptance with another outcome if one of the eight is. Where we
-have no file of our own for the scheduler, our state.json is taken, which holds it.
+A message is any line of output, log or warning, at default levels, that resuming without damage does not print, apart from
+numbers, paths and progress bars. A byte is flipped (all its bits inverted) at eight evenly spaced positions of the file; the
+row shows all outcomes and counts as "different, silent" if one of the eight is. Glassloop has no separate file for the
+scheduler, so its state.json, which contains the scheduler, is used.
 """
 
 
@@ -183,8 +183,8 @@ class Bench:
         new = sorted(lines - self.usual[whose])
         self.messages += [f"{name} ({whose}): {line[:200]}" for line in new]
         if end == self.ends[whose]:
-            return "passed over, same" if new else "same, silent"
-        return "other, told" if new else SILENT
+            return "skipped, same weights" if new else "same, silent"
+        return "different, reported" if new else SILENT
 
     def cell(self, name: str, whose: str, damages: list[Any], changed: dict[str, Any]) -> str:
         found = Counter(self.outcome(name, whose, damage, changed) for damage in damages)
