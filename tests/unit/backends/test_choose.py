@@ -84,7 +84,7 @@ def test_bf16_that_fails_in_the_child_process_is_refused_here(says, tried: list[
     assert not tried, "bf16 was chosen without a trial"
 
 
-def test_bf16_that_works_is_taken_and_a_slow_one_is_told(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bf16_that_works_is_used_and_slow_bf16_is_reported(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
     tried += [
         Finding("bf16", FAIR, "works on the cpu, 3.1 times slower than fp32", "train in fp32"),
         Finding("bf16", GOOD, "works on the cpu, 2.0 times as fast as fp32"),
@@ -254,7 +254,7 @@ def test_fsdp_of_version_1_is_refused(says, fsdp, monkeypatch: pytest.MonkeyPatc
 
 
 def splittable(monkeypatch: pytest.MonkeyPatch, *, known: bool = True, gpu: bool = False) -> Any:
-    """An Accelerator on a CPU, which has passed over FSDP, in a process that a launcher has started."""
+    """An Accelerator on a CPU, which has ignored FSDP, in a process that a launcher has started."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: known)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
     monkeypatch.setattr("accelerate.PartialState", lambda: SimpleNamespace())

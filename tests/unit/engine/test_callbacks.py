@@ -40,7 +40,7 @@ def test_anything_with_all_events_is_taken() -> None:
     assert checked_callbacks([anything]) == [anything]
 
 
-def test_an_event_that_is_never_told_is_refused(says) -> None:
+def test_a_method_for_an_unknown_event_is_refused(says) -> None:
     class Foreign(Callback):
         def on_train_begin(self, args, state, control) -> None:
             """What transformers calls it."""

@@ -197,7 +197,7 @@ def test_an_evaluation_before_the_first_step() -> None:
     assert "evaluate" not in happenings(replace(plan, eval_on_start=False), batches)
 
 
-def test_an_evaluation_is_judged_before_it_is_told() -> None:
+def test_an_evaluation_is_judged_before_callbacks_see_it() -> None:
     batches, best = Numbers(3, 1), []
 
     class Watcher(Watching):
@@ -242,7 +242,7 @@ def test_patience_that_has_run_out_stops_the_run() -> None:
 
 
 class Counted(torch.Tensor):
-    """A tensor that counts how often somebody asks the device for numbers."""
+    """A tensor that counts how often numbers are read from the device."""
 
     asked = 0
 
@@ -256,11 +256,11 @@ class Counted(torch.Tensor):
 @pytest.mark.parametrize(("log_every", "logs"), [(1, 12), (3, 4), (5, 3), (12, 1), (0, 1)])
 def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) -> None:
     batches = Numbers(12, 1)
-    told: list[list[list[float]]] = []
+    logged: list[list[list[float]]] = []
 
     class Watcher(Watching):
         def on_log(self, state: State, figures: list[list[float]]) -> None:
-            told.append(figures)
+            logged.append(figures)
 
     numbers = iter(range(12))
 
@@ -269,8 +269,8 @@ def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) 
 
     Counted.asked = 0
     state = fit(step, batches, plan_of(batches, log_every=log_every), State(), callbacks=[Watcher()])
-    assert Counted.asked == len(told) == logs
-    assert [figures for log in told for figures in log] == [[float(number), 1.0] for number in range(12)]
+    assert Counted.asked == len(logged) == logs
+    assert [figures for log in logged for figures in log] == [[float(number), 1.0] for number in range(12)]
     assert state.mean_loss == 5.5
 
 
@@ -296,7 +296,7 @@ def test_a_step_asks_for_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "told"),
+    ("figures", "logged"),
     [
         ([math.nan, 1.0], "step 7: the loss is nan"),
         ([math.inf, 1.0], "step 7: the loss is inf"),
@@ -305,7 +305,7 @@ def test_a_step_asks_for_no_number() -> None:
     ],
 )
 @pytest.mark.parametrize("log_every", [1, 5, 10, 100])
-def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], told: str, log_every: int) -> None:
+def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], logged: str, log_every: int) -> None:
     batches, steps = Numbers(12, 1), 0
     watching = Watching()
 
@@ -317,7 +317,7 @@ def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], told: 
     state = State()
     with pytest.raises(FloatingPointError) as caught:
         fit(step, batches, plan_of(batches, log_every=log_every), state, callbacks=[watching])
-    assert caught.value.args == (told, 7)
+    assert caught.value.args == (logged, 7)
     assert steps == min(math.ceil(7 / log_every) * log_every, 12), "not found within the logging interval"
     assert state.last_loss == 0.5
     assert state.losses_read == 6

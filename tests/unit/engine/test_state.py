@@ -52,7 +52,7 @@ def test_what_is_not_finite_is_named_with_its_step(wrong: float) -> None:
 
 
 def test_many_steps_in_a_row_that_fp16_left_out_are_a_divergence() -> None:
-    """Their norm is told as 0. A loss of 0 has no gradient, and that is well."""
+    """Their norm counts as 0. A loss of 0 without a gradient is fine."""
     state = State(step=19)
     state.read([[0.7, 0.0]] * 19)
     state.step += 1

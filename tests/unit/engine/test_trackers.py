@@ -16,27 +16,27 @@ from glassloop.engine.trackers import Trackers
 
 
 class Tracker:
-    """What accelerate's trackers have in common; writes down what it is told."""
+    """What Accelerate's trackers have in common; records its calls."""
 
     requires_logging_directory = False
     made: list[Tracker] = []  # noqa: RUF012
 
     def __init__(self, run_name: str, **options: Any) -> None:
-        self.run_name, self.options, self.told = run_name, options, []
+        self.run_name, self.options, self.calls = run_name, options, []
         Tracker.made.append(self)
 
     def start(self) -> None:
         accelerate.logging.get_logger(__name__).debug("as wandb's and trackio's do: an error where there is no state")
-        self.told.append("start")
+        self.calls.append("start")
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.told.append(values)
+        self.calls.append(values)
 
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        self.told.append((step, values))
+        self.calls.append((step, values))
 
     def finish(self) -> None:
-        self.told.append("finish")
+        self.calls.append("finish")
 
 
 class InFolder(Tracker):
@@ -74,7 +74,7 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
     logged = [(entry["step"], {name: value for name, value in entry.items() if name != "step"}) for entry in state.history]
     assert len(logged) == 3
     for tracker in (first, second):
-        assert tracker.told == ["start", plain, *logged, "finish"]
+        assert tracker.calls == ["start", plain, *logged, "finish"]
 
 
 def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
