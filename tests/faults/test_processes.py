@@ -202,7 +202,7 @@ def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
         runs, *runs.arguments(run, **{**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None})
     )
     await_file(run / "checkpoints" / "step-00000005")
-    holder = int((run / ".lock").read_text().split()[1])
+    holder = json.loads((run / ".lock").read_text())["process"]
     os.kill(holder, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     assert process.returncode not in (0, None)
