@@ -480,7 +480,7 @@ def test_other_names_are_refused(names: tuple[str, ...], tiny_model_dir: Path, t
     assert error.problem == (
         f"{tmp_path / 'out'}: the model was trained for the labels no, yes; the data has {', '.join(names)}"
     )
-    assert error.remedy == "rename the labels of the data with --labels, or ask for a fresh head with --new_head"
+    assert error.remedy == "use --new_head to train a new head for the labels of the data, or rename them with --labels"
 
 
 @pytest.mark.parametrize("names", [("bad", "good"), ("yes", "no"), ("a", "b", "c")], ids=str)
