@@ -45,7 +45,7 @@ def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monke
 def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ",1").replace(",neg", ",0"))
     data, model = str(tmp_path / "rows.csv"), str(text_run / "model")
-    with pytest.raises(DataError, match="its labels are numbers"):
+    with pytest.raises(DataError, match="the labels here are numbers"):
         assembled(data, model)
     run = assembled(data, model, labels=("neg", "pos, really"))
     assert run.record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"

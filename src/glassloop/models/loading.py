@@ -228,7 +228,7 @@ def refuse_unfit(name: str, encoder: str, report: LoadingReport, new_head: bool)
     if unfit := sorted(key for key, *_ in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
         raise ModelError(
             f"{name}: {len(unfit):,} weights do not have the size that the config and the labels ask for ({listed(unfit, 3)})",
-            "for other labels ask for a fresh head with --new_head; otherwise download the model again",
+            "for other labels use --new_head; otherwise download the model again",
         )
 
 

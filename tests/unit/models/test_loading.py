@@ -522,7 +522,7 @@ def test_a_head_of_another_size_is_reported_and_can_be_replaced(wanted, tiny_mod
         f"{tmp_path / 'out'}: 2 weights do not have the size that the config and the labels ask for "
         "(classifier.bias, classifier.weight)"
     )
-    assert error.remedy == "for other labels ask for a fresh head with --new_head; otherwise download the model again"
+    assert error.remedy == "for other labels use --new_head; otherwise download the model again"
     fresh = load_model(tmp_path / "out", new_head=True, **wanted)
     assert fresh.classifier.out_features == (3 if "labels" in wanted else 1)
 
