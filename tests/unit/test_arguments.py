@@ -20,8 +20,9 @@ def refused(**given: Any) -> str:
         TrainingArguments(**given)
     assert caught.value.exit_code == 2
     problem, remedy = caught.value.problem, caught.value.remedy
-    if match := re.fullmatch(r"(\w+) is [^,;]+, not (?!one of )([^;]+)", problem):
-        assert remedy == f"set {match[1]} to {match[2]}"
+    for part in problem.split("; "):
+        if match := re.fullmatch(r"(\w+) is .+, not (?!one of )(.+)", part):
+            assert f"set {match[1]} to {match[2]}" in remedy.split("; ")
     assert remedy
     return problem
 

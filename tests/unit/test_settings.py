@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ DEFAULTS: dict[str, Any] = {
 def problem_of(**given: Any) -> str:
     with pytest.raises(SettingsError) as raised:
         data_settings(given)
+    for part in raised.value.problem.split("; "):
+        if match := re.fullmatch(r"(\w+) is .+, not (?!one of )(.+)", part):
+            assert f"set {match[1]} to {match[2]}" in raised.value.remedy.split("; ")
     assert raised.value.remedy
     return raised.value.problem
 
