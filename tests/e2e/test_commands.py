@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ WORDS = "good bad film story".split()
 
 
 class Ran:
-    """What a command printed, its exit code and how long it took."""
+    """What a command printed, and its exit status."""
 
     def __init__(self, *arguments: str, interpreter: tuple[str, ...] = (), **environment: str) -> None:
         search = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
         settings = {**os.environ, "PYTHONPATH": search, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8", **environment}
-        began = time.monotonic()
         ended = subprocess.run(
             [sys.executable, *interpreter, "-m", "glassloop", *arguments],
             capture_output=True,
@@ -33,7 +31,6 @@ class Ran:
             timeout=60,
             check=False,
         )
-        self.seconds = time.monotonic() - began
         self.code, self.out, self.err = ended.returncode, ended.stdout, ended.stderr
 
 
@@ -50,15 +47,12 @@ def kept(cache: Path) -> dict[str, tuple[int, int]]:
     return {name: (found.st_size, found.st_mtime_ns) for name, found in files.items()}
 
 
-def test_help_loads_nothing_heavy_and_is_there_at_once() -> None:
-    """The promise is that help does not wait for torch; the two seconds are generous, for a busy machine."""
+def test_help_loads_nothing_heavy() -> None:
     told = Ran("--help", interpreter=("-X", "importtime"))
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.err.splitlines() if "|" in line}
     assert told.code == 0
     assert "glassloop" in loaded
     assert not loaded & {*HEAVY}
-    seconds = min(Ran("--help").seconds for _ in range(2))
-    assert seconds < 2
 
 
 def test_the_help_of_a_command_and_the_version_load_nothing_heavy_either() -> None:

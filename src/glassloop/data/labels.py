@@ -19,7 +19,7 @@ LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 MODEL = "the model"  # whose labels a trained model keeps
-OTHER_LABELS = "to train a model for other labels, replace its head with --new_head; otherwise fix the row"
+OTHER_LABELS = "fix the row; glassloop train --new_head trains the model for other labels"
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -
     write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
     with says(
         'other.csv, row 14: label "neutral" is not one of pos, really, neg',
-        "to train a model for other labels, replace its head with --new_head; otherwise fix the row",
+        "fix the row; glassloop train --new_head trains the model for other labels",
         DataError,
     ):
         evaluated(text_run, tmp_path / "other.csv")
