@@ -19,22 +19,22 @@ def token_rows(lengths: tuple[int, ...] = LENGTHS, seed: int = 3) -> list[np.nda
     return [source.integers(1, 30, length) for length in lengths]
 
 
-def packed_rows(rows: list[np.ndarray], types: Any, first_position: int, multiple: int = 1, vocabulary: Any = None) -> dict:
+def packed_rows(rows: list[np.ndarray], types: Any, padding: int | None, multiple: int = 1, vocabulary: Any = None) -> dict:
     """`multiple` 1 is a CPU's way, any other a GPU's."""
     steps = (multiple, max(multiple, 8)) if multiple > 1 else None
-    return pack(join_rows(rows), None if types is None else np.concatenate(types), first_position, steps, vocabulary)
+    return pack(join_rows(rows), None if types is None else np.concatenate(types), padding, steps, vocabulary)
 
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
     """The packed inputs of a model."""
-    from glassloop.speed.encoder_parts import first_position_of
+    from glassloop.speed.encoder_parts import uncounted_token_of
 
-    inputs = packed_rows(rows, types, first_position_of(model), multiple, vocabulary)
+    inputs = packed_rows(rows, types, uncounted_token_of(model), multiple, vocabulary)
     return inputs | {"packed": torch.from_numpy(inputs["packed"])}
 
 
-def packing_of(rows: list[np.ndarray], first_position: int = 0, multiple: int = 1, **more: Any) -> Packing:
-    inputs = packed_rows(rows, more.get("types"), first_position, multiple, more.get("vocabulary"))
+def packing_of(rows: list[np.ndarray], padding: int | None = None, multiple: int = 1, **more: Any) -> Packing:
+    inputs = packed_rows(rows, more.get("types"), padding, multiple, more.get("vocabulary"))
     return Packing(torch.from_numpy(inputs["packed"]), *(inputs[name] for name in ("tokens", "rows", "longest", "has_filler")))
 
 

@@ -131,6 +131,22 @@ def patched_inside() -> Any:
     return model
 
 
+def patched_in_training() -> Any:
+    """An evaluation cannot tell it from the model as it was."""
+    model = bert()
+    layer = model.bert.encoder.layer[0]
+    usual = layer.feed_forward_chunk
+    layer.feed_forward_chunk = lambda states: usual(states) * (1.2 if layer.training else 1)
+    return model
+
+
+def shared_weights() -> Any:
+    model = bert()
+    first, second = model.bert.encoder.layer
+    second.attention.self.query.weight = first.attention.self.query.weight
+    return model
+
+
 def hooked_layer() -> Any:
     model = bert()
     model.bert.encoder.layer[1].register_forward_hook(lambda module, args, output: output * 0.5)
@@ -208,6 +224,8 @@ STRANGE: dict[str, Callable[[], Any]] = {
     "replaced activation": replaced_activation,
     "patched forward": patched_forward,
     "patched inside": patched_inside,
+    "patched in training": patched_in_training,
+    "shared weights": shared_weights,
     "hooked layer": hooked_layer,
     "hooked head": hooked_head,
     "subclass": subclass,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,37 @@ def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, traine
     for auto, plain in zip(found["auto"], found["plain"], strict=True):
         torch.testing.assert_close(auto, plain, atol=1e-5, rtol=1e-5)
     assert found["plain"][0].std() > 1e-3, "answers that are all alike would prove nothing"
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_a_padding_token_inside_a_text_counts_as_in_the_model(family: str, trainer_of) -> None:
+    """RoBERTa gives it no position. A user may type it, and the rows that are compared at first need not hold one."""
+    found = {}
+    for backend in ("auto", "plain"):
+        trainer = trainer_of(tiny_model(family, dropout=0.0, initializer_range=0.2), backend, family=family)
+        for name in SPLITS:
+            rows = getattr(trainer, name).to_list()
+            rows[1]["input_ids"][2] = 0
+            setattr(trainer, name, Dataset.from_list(rows))
+        trainer.args = replace(trainer.args, num_train_epochs=1, max_steps=-1)
+        before = trainer.predict(trainer.eval_dataset).predictions
+        trainer.train()
+        found[backend] = [torch.tensor(values) for values in (before, trainer.predict(trainer.eval_dataset).predictions)]
+        assert trainer.backend.name == ("packed" if backend == "auto" else "plain")
+    for auto, plain in zip(found["auto"], found["plain"], strict=True):
+        torch.testing.assert_close(auto, plain, atol=1e-5, rtol=1e-5)
+
+
+def test_a_fast_path_that_fails_is_not_used(trainer_of, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: 1 / 0)
+    trainer, twin = trainer_of(bert()), trainer_of(bert(), "plain")
+    assert (trainer.predict(trainer.eval_dataset).predictions == twin.predict(twin.eval_dataset).predictions).all()
+    assert "backend plain instead of packed: it fails (ZeroDivisionError: division by zero)" in capsys.readouterr().err
+    trainer.train()
+    twin.train()
+    assert [entry["loss"] for entry in trainer.state.history] == [entry["loss"] for entry in twin.state.history]
+    with pytest.raises(ModelError, match=r"backend packed: it fails \(ZeroDivisionError: division by zero\)"):
+        trainer_of(bert(), "packed").train()
 
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:

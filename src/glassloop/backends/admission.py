@@ -9,7 +9,7 @@ from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batches
 from glassloop.engine.interfaces import Backend, Say, TrainingUse
-from glassloop.errors import ModelError
+from glassloop.errors import GlassloopError, ModelError, no_memory
 from glassloop.run_folder.record import Difference
 from glassloop.seeding import random_states_kept
 from glassloop.transformers_types import Model
@@ -45,23 +45,36 @@ def verified_backend(
     """
     if not isinstance(backend, PackedBackend) or backend.savings is not None or backend.why_not(model) is not None:
         return backend
-    difference = backend.differences.get(model)
-    if difference is None or not difference.holds or (use is not None and difference.gradients is None):
-        difference = measure_difference(backend, model, batches, use)
-    if difference.holds:
+    reason = why_not_verified(backend, model, batches, use)
+    if reason is None:
         return backend
-    reason = f"{difference} ({difference.allowed})"
     if by_name:
         raise ModelError(f"backend {backend.name}: {reason}", "use backend plain, or auto, which falls back to plain")
     return fall_back_to_plain(backend, reason, say)
 
 
-def measure_difference(
+def why_not_verified(
     backend: PackedBackend, model: Model, batches: Callable[[], Batches], use: TrainingUse | None
-) -> Difference:
+) -> str | None:
+    """Return how a backend differs from the plain model, or how it fails; None if both agree."""
+    difference = backend.differences.get(model)
+    if difference is None or not difference.holds or (use is not None and difference.gradients is None):
+        with random_states_kept():
+            sample = sample_batches(batches())
+        try:
+            difference = measure_difference(backend, model, sample, use)
+        except GlassloopError:
+            raise  # of the data, which the plain model would not take either
+        except Exception as error:
+            if no_memory(error):
+                raise
+            return f"it fails ({type(error).__name__}: {error})"
+    return None if difference.holds else f"{difference} ({difference.allowed})"
+
+
+def measure_difference(backend: PackedBackend, model: Model, sample: Batches, use: TrainingUse | None) -> Difference:
     """Compare a backend with the plain model as it will be used: logits, and for a training gradients too."""
     with backend.training_context(), random_states_kept(backend.device):
-        sample = sample_batches(batches())
 
         def fast() -> Figures:
             if use is None:

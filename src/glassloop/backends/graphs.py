@@ -88,7 +88,7 @@ class GraphsBackend(PackedBackend):
         model, was_training = savings.model, savings.model.training
         steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
         nothing = join_rows([np.zeros(2, dtype=np.int32)] * 2)
-        inputs = pack(nothing, nothing[0], savings.first_position, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
+        inputs = pack(nothing, nothing[0], savings.uncounted, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
         dummy = {**inputs, "packed": torch.from_numpy(inputs["packed"]).to(self.device)}
         launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
         with torch.random.fork_rng([torch.cuda.current_device()]), compile_instead_of_running(*launchers):

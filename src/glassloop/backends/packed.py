@@ -132,7 +132,7 @@ class PackedBackend(PlainBackend):
             return batches
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
-        return PackedBatches(batches, self.device, savings.first_position, numbers, savings.limits, flash=flash)
+        return PackedBatches(batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash)
 
     def sync_to_model(self) -> None:
         """Copy trained word vectors into the model: only those that occur in the data are trained."""

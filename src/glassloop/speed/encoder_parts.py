@@ -131,8 +131,8 @@ def embeddings_of(model: Model) -> EmbeddingParts | None:
     return EmbeddingParts(module, words, positions, getattr(module, layout.token_types, None), norm, dropout)
 
 
-def first_position_of(model: Model) -> int:
-    """Return the position of a row's first token: RoBERTa and its relatives count from after the padding token's id."""
+def uncounted_token_of(model: Model) -> int | None:
+    """Return the id of the padding token if positions start after this number and skip the token; None if they start at 0."""
     family = FAMILIES.get(model.config.model_type)
     padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
-    return int(padding) + 1 if family is not None and family.positions_after_padding and padding is not None else 0
+    return int(padding) if family is not None and family.positions_after_padding and padding is not None else None

@@ -28,8 +28,7 @@ class ModelOutput(Protocol):
 class OwnLayers:
     """A model with flat storage. With `packs`, its own layers run over packed tokens, and only attention is replaced."""
 
-    vocabulary = limits = None
-    first_position = 0
+    vocabulary = limits = uncounted = None
 
     def __init__(self, model: Model, *, packs: bool = False, trains: bool = True, no_decay: set[int] | None = None) -> None:
         self.model, self.packs = model, packs

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
+from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from types import FunctionType
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,6 +28,11 @@ GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
+)
+# Where the code of torch and transformers is, and that of the context managers they write as methods.
+LIBRARIES = (
+    *(f"{os.path.dirname(str(spec.origin))}{os.sep}" for spec in map(find_spec, ("torch", "transformers")) if spec),  # noqa: PTH120
+    contextlib.__file__,
 )
 MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
 
@@ -80,16 +92,18 @@ def why_not_unmodified(model: Model) -> str | None:
         return f"{kind.__name__} is not a class of transformers"
     if any(getattr(torch_module, name, None) for name in GLOBAL_HOOKS):
         return "hooks are registered for all modules"
-    built = blueprints_of(model)
-    found = dict(model.named_modules())
+    built, shared = blueprints_of(model)
+    found, methods = dict(model.named_modules()), {part: replaced_method(part) for part in {*map(type, model.modules())}}
     for name in [*found, *built]:
-        part, wanted = found.get(name), built.get(name)
+        part, wanted, title = found.get(name), built.get(name), name or kind.__name__
         if part is None or wanted is None or not wanted.is_like(part):
-            return f"{name or kind.__name__} is not as transformers builds it"
+            return f"{title} is not as transformers builds it"
         if any(vars(part).get(hooks) for hooks in HOOKS):
-            return f"{name or kind.__name__} has hooks"
-        if "forward" in vars(part) or not has_library_forward(type(part)):
-            return f"the forward method of {name or kind.__name__} was replaced"
+            return f"{title} has hooks"
+        if method := wanted.method_replaced_in(part) or methods[type(part)]:
+            return f"the {method} method of {title} was replaced"
+    if different := {*shared_weights(model)} ^ {*shared}:
+        return f"{min(min(names) for names in different)} is shared differently than transformers builds it"
     return None
 
 
@@ -99,11 +113,19 @@ def why_not_flat(model: Model) -> str | None:
         return f"{frozen:,} weights are frozen"
     if any(weight.dtype != torch.float32 for weight in model.parameters()):
         return "the weights are not fp32"
-    if any(type(weight) is not nn.Parameter or weight._backward_hooks for weight in model.parameters()):
+    if any(type(weight) is not nn.Parameter or has_hooks(weight) for weight in model.parameters()):
         return "weights have hooks or a type of their own"
+    spans = sorted((weight.data_ptr(), weight.data_ptr() + weight.nbytes) for weight in model.parameters())
+    if any(stop > start for (_, stop), (start, _) in pairwise(spans)):
+        return "weights share memory"
     if getattr(model, "is_gradient_checkpointing", False):
         return "gradient checkpointing is on"
     return None
+
+
+def has_hooks(weight: torch.Tensor) -> bool:
+    """Return whether a function is called with the gradient of a weight, before or after it is added."""
+    return bool(weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None))
 
 
 def is_plain_table(table: nn.Embedding) -> bool:
@@ -126,11 +148,15 @@ def unread_weight(model: Model) -> str | None:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a module is, without the values of its weights: its class, plain attributes, and the shapes of its weights."""
+    """What a module is, without the values of its weights: its class, plain attributes, and the shapes of its weights.
+
+    `functions` are the names of attributes that can be called.
+    """
 
     kind: type
     attributes: dict[str, object]
     weights: dict[str, torch.Size | None]
+    functions: frozenset[str]
 
     @classmethod
     def of(cls, part: nn.Module) -> Blueprint:
@@ -141,7 +167,13 @@ class Blueprint:
             for name, value in vars(part).items()
             if type(value) in plain and not name.startswith("_") and name not in MAY_CHANGE
         }
-        return cls(type(part), attributes, weight_shapes(part))
+        functions = frozenset(name for name, value in vars(part).items() if callable(value))
+        return cls(type(part), attributes, weight_shapes(part), functions)
+
+    def method_replaced_in(self, part: nn.Module) -> str | None:
+        """Return the name of a method of the class for which a module has a function of its own; None if there is none."""
+        added = (name for name, value in vars(part).items() if callable(value) and name not in self.functions)
+        return next((name for name in added if hasattr(type(part), name)), None)
 
     def is_like(self, part: nn.Module) -> bool:
         """Return whether a module has this class, these weights and these attributes; it may have more attributes."""
@@ -158,24 +190,49 @@ def weight_shapes(part: nn.Module) -> dict[str, torch.Size | None]:
     return {name: None if value is None else value.shape for name, value in held.items()}
 
 
-BLUEPRINTS: WeakKeyDictionary[nn.Module, tuple[dict[str, object], dict[str, Blueprint]]] = WeakKeyDictionary()
+def shared_weights(model: nn.Module) -> list[frozenset[str]]:
+    """Return the names of each weight that has several."""
+    names = defaultdict(list)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[id(weight)].append(name)
+    return [frozenset(group) for group in names.values() if len(group) > 1]
 
 
-def blueprints_of(model: Model) -> dict[str, Blueprint]:
-    """Return every module of a model as its class builds it from its config, without memory for weights; cached."""
+Built: TypeAlias = tuple[dict[str, Blueprint], list[frozenset[str]]]
+BLUEPRINTS: WeakKeyDictionary[nn.Module, tuple[dict[str, object], Built]] = WeakKeyDictionary()
+
+
+def blueprints_of(model: Model) -> Built:
+    """Return every module of a model as its class builds it from its config, and which weights are shared; cached."""
     settings = model.config.to_dict()
     if model not in BLUEPRINTS or BLUEPRINTS[model][0] != settings:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # without memory for weights
             fresh = type(model)(deepcopy(model.config))
-        BLUEPRINTS[model] = (settings, {name: Blueprint.of(part) for name, part in fresh.named_modules()})
+        built = {name: Blueprint.of(part) for name, part in fresh.named_modules()}
+        BLUEPRINTS[model] = (settings, (built, shared_weights(fresh)))
     return BLUEPRINTS[model][1]
 
 
-def has_library_forward(kind: type) -> bool:
-    """Return whether torch or transformers defined the forward method of a class, or of its parent."""
+def replaced_method(kind: type) -> str | None:
+    """Return the name of a method of a class that neither torch nor transformers wrote; None if there is none."""
     forward: object = getattr(kind, "forward", None)
-    owner = next((parent for parent in kind.__mro__ if "forward" in vars(parent)), None)
-    if owner is None or not owner.__module__.startswith(("torch.nn.", "transformers.")):
-        return False
+    owner = next((parent for parent in kind.__mro__ if "forward" in vars(parent)), kind)
     named = getattr(forward, "__qualname__", ""), getattr(forward, "__module__", "")
-    return named == (f"{owner.__qualname__}.forward", owner.__module__) or owner is nn.Module
+    if named != (f"{owner.__qualname__}.forward", owner.__module__) and owner is not nn.Module:
+        return "forward"  # that of another class
+    for parent in kind.__mro__:
+        for name, value in vars(parent).items():
+            method = getattr(value, "__func__", getattr(value, "fget", value))
+            if isinstance(method, FunctionType) and not is_library_code(method):
+                return name
+    return None
+
+
+def is_library_code(function: FunctionType) -> bool:
+    """Return whether torch or transformers wrote a function, and all functions that it wraps."""
+    wrapped: object = function
+    while isinstance(wrapped, FunctionType):
+        if not wrapped.__code__.co_filename.startswith(LIBRARIES):
+            return False
+        wrapped = getattr(wrapped, "__wrapped__", None)
+    return True

@@ -10,7 +10,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from glassloop.errors import ModelError
-from glassloop.speed.encoder_parts import LayerParts, embeddings_of, first_position_of, layers_of, num_layer_calls
+from glassloop.speed.encoder_parts import LayerParts, embeddings_of, layers_of, num_layer_calls, uncounted_token_of
 from glassloop.speed.encoders.own_layers import ModelOutput
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.encoder_layer import PostNormLayer
@@ -66,8 +66,8 @@ class ReplacedLayers:
         )
         self.ops = operations_for(next(model.parameters()).device, matmul_dtype)
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
-        self.first_position = first_position_of(model)
-        most_tokens = self.embeddings.positions.num_embeddings - self.first_position
+        self.uncounted = uncounted_token_of(model)
+        most_tokens = self.embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
         self.limits = (most_tokens, self.embeddings.words.num_embeddings)
         self.packing: Packing | None = None
         self.num_layers_run = 0

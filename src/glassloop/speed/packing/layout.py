@@ -195,6 +195,16 @@ def positions_within(lengths: np.ndarray) -> np.ndarray:
     return positions
 
 
+def positions_after(uncounted: int, ids: Ragged) -> np.ndarray:
+    """Return positions as RoBERTa numbers them: from `uncounted` + 1 on, and `uncounted` itself for tokens with this id."""
+    words, lengths = ids
+    counts = np.cumsum(words != uncounted, dtype=np.int32)
+    starts = np.cumsum(lengths, dtype=np.int32) - lengths
+    before = np.concatenate([[0], counts])[starts]  # counted tokens of the rows before
+    positions: np.ndarray = np.where(words != uncounted, counts - np.repeat(before, lengths), 0) + uncounted
+    return positions
+
+
 def round_up(number: int, multiple: int) -> int:
     """Return the smallest multiple that is not less than `number`."""
     return -(-number // multiple) * multiple
@@ -203,7 +213,7 @@ def round_up(number: int, multiple: int) -> int:
 def pack(
     ids: Ragged,
     types: np.ndarray | None,
-    first_position: int,
+    uncounted: int | None = None,
     multiples: tuple[int, int] | None = None,
     vocabulary: np.ndarray | None = None,
     *,
@@ -214,7 +224,7 @@ def pack(
     Args:
         ids: The token ids of all rows.
         types: The token types of all rows, joined.
-        first_position: The position of a row's first token.
+        uncounted: The token id that positions start after and skip; None if they start at 0.
         multiples: On a GPU, what the number of tokens and the longest length are rounded up to.
         vocabulary: The new id of each token id, if only some word vectors are trained.
         ordered: Whether to sort the tokens by id and by position, which only gradients on a GPU need.
@@ -226,16 +236,16 @@ def pack(
     sequences = rows + has_filler
     numbers = np.zeros(NUMBERS_PER_TOKEN * tokens + 2 * (sequences + 1) + rows, dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int32) - lengths
-    positions = positions_within(lengths)
+    places = positions_within(lengths)
     numbers[:total] = words if vocabulary is None else vocabulary[words]
-    numbers[tokens : tokens + total] = positions + first_position
+    numbers[tokens : tokens + total] = places if uncounted is None else positions_after(uncounted, ids)
     if types is not None:
         numbers[2 * tokens : 2 * tokens + total] = types
     slots = numbers[3 * tokens : 4 * tokens]
-    slots[:total] = np.repeat(np.arange(rows, dtype=np.int32) * longest, lengths) + positions
+    slots[:total] = np.repeat(np.arange(rows, dtype=np.int32) * longest, lengths) + places
     if tokens > total:
         surplus = np.arange(tokens - total, dtype=np.int32)
-        numbers[tokens + total : 2 * tokens] = surplus + first_position
+        numbers[tokens + total : 2 * tokens] = surplus + (0 if uncounted is None else uncounted + 1)
         slots[total:] = rows * longest + surplus
     if has_filler and ordered:
         numbers[4 * tokens : 5 * tokens] = np.argsort(numbers[:tokens], kind="stable")

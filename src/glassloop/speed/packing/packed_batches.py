@@ -83,17 +83,17 @@ class PackedBatches:
     Args:
         batches: The padded batches, which decide the order of the rows.
         device: Where the packed batches go.
-        first_position: The position of a row's first token.
+        uncounted: The token id that positions start after and skip; None if they start at 0.
         vocabulary: The new id of each token id, if only some word vectors are trained.
         limits: The most tokens of a row, and the number of word vectors. Kernels do not check them.
         flash: Whether flash attention will run, whose lengths are rounded up further.
     """
 
     def __init__(
-        self, batches: Batches, device: torch.device, first_position: int = 0, vocabulary: torch.Tensor | None = None,
+        self, batches: Batches, device: torch.device, uncounted: int | None = None, vocabulary: torch.Tensor | None = None,
         limits: tuple[int, int] | None = None, *, flash: bool = False,
     ) -> None:  # fmt: skip
-        self.padded, self.device, self.first_position = batches, device, first_position
+        self.padded, self.device, self.uncounted = batches, device, uncounted
         self.multiples = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None
@@ -141,7 +141,7 @@ class PackedBatches:
         if self.vocabulary is not None and self.stored is None:
             check_known_tokens(ids[0], self.vocabulary)
         types = tokens["token_type_ids"][0] if "token_type_ids" in tokens else None
-        inputs = pack(ids, types, self.first_position, self.multiples, self.vocabulary, ordered=ordered)
+        inputs = pack(ids, types, self.uncounted, self.multiples, self.vocabulary, ordered=ordered)
         return HostBatch(inputs, labels_among(others), numbers)
 
     def columns(self, numbers: np.ndarray) -> tuple[dict[str, Ragged], dict[str, np.ndarray | list[np.ndarray]]]:

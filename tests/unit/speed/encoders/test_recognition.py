@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import transformers
 from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE
+from transformers.models.bert.modeling_bert import BertLayer
 
 from glassloop.models.families import FAMILIES
 from glassloop.speed.encoders.recognition import (
@@ -46,6 +48,14 @@ def hooked(model: Any) -> None:
     model.classifier.weight.register_hook(lambda grad: grad)
 
 
+def hooked_after_the_sum(model: Any) -> None:
+    model.classifier.weight.register_post_accumulate_grad_hook(lambda weight: None)
+
+
+def shared_memory(model: Any) -> None:
+    model.classifier.weight = torch.nn.Parameter(model.bert.pooler.dense.weight.detach()[:2])
+
+
 def checkpointed(model: Any) -> None:
     model.gradient_checkpointing_enable()
 
@@ -56,6 +66,8 @@ def checkpointed(model: Any) -> None:
         (frozen, "5 weights are frozen"),
         (half, "the weights are not fp32"),
         (hooked, "weights have hooks or a type of their own"),
+        (hooked_after_the_sum, "weights have hooks or a type of their own"),
+        (shared_memory, "weights share memory"),
         (checkpointed, "gradient checkpointing is on"),
     ],
 )
@@ -136,10 +148,22 @@ def weight_by_parts(model: Any) -> None:
     torch.nn.utils.parametrizations.weight_norm(model.base_model.encoder.layer[0].output.dense)
 
 
+def other_method(model: Any) -> None:
+    """It changes nothing in an evaluation, so a comparison of logits would not reveal it."""
+    layer = model.base_model.encoder.layer[0]
+    usual = layer.feed_forward_chunk
+    layer.feed_forward_chunk = lambda states: usual(states) * (1.2 if layer.training else 1)
+
+
+def shared_weight(model: Any) -> None:
+    first, second = model.base_model.encoder.layer
+    second.output.dense.weight = first.output.dense.weight
+
+
 CHANGES = [
     *(other_activation, other_activation_of_the_same_form, other_tables, other_forward, hook_inside, pre_hook_inside),
     *(hook_on_the_model, other_part, part_without_bias, part_of_another_kind, other_classifier, one_more_part),
-    *(other_epsilon, other_number_of_heads, weight_by_parts),
+    *(other_epsilon, other_number_of_heads, weight_by_parts, other_method, shared_weight),
 ]
 
 
@@ -158,6 +182,28 @@ def test_a_forward_patched_on_the_class_is_seen(monkeypatch: pytest.MonkeyPatch)
     model = tiny_model()
     monkeypatch.setattr(BertSelfOutput, "forward", lambda self, hidden_states, input_tensor: input_tensor)
     assert why_not_unmodified(model) == "the forward method of bert.encoder.layer.0.attention.output was replaced"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "part"),
+    [
+        (BertLayer, "forward", "bert.encoder.layer.0"),
+        (BertLayer, "feed_forward_chunk", "bert.encoder.layer.0"),
+        (torch.nn.LayerNorm, "forward", "bert.embeddings.LayerNorm"),
+        (torch.nn.Module, "__call__", "BertForSequenceClassification"),
+    ],
+)
+def test_a_wrapped_method_of_a_class_is_seen(owner: type, name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decorator with functools.wraps has the name of what it wraps."""
+    usual = getattr(owner, name)
+
+    @wraps(usual)
+    def wrapped(self: Any, *args: Any, **given: Any) -> Any:
+        return usual(self, *args, **given)
+
+    model = tiny_model()
+    monkeypatch.setattr(owner, name, wrapped)
+    assert why_not_unmodified(model) == f"the {name} method of {part} was replaced"
 
 
 def test_hooks_for_all_modules_are_seen() -> None:

@@ -11,7 +11,7 @@ import torch
 from families import FAST
 from packs import LENGTHS, inputs_of, lively, token_rows
 
-from glassloop.speed.encoder_parts import embeddings_of, first_position_of, layers_of
+from glassloop.speed.encoder_parts import embeddings_of, layers_of
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.torch_operations import TorchOperations
 from glassloop.speed.optimizer.storage import FlatStorage
@@ -50,8 +50,7 @@ def test_the_vectors_and_gradients_of_the_module(family: str) -> None:
     module = twin.base_model.embeddings
     expected = []
     for row, types in zip(rows_with_padding(), TYPES, strict=True):
-        positions = torch.arange(len(row)) + first_position_of(model)
-        given: dict[str, Any] = {"input_ids": torch.from_numpy(row)[None], "position_ids": positions[None]}
+        given: dict[str, Any] = {"input_ids": torch.from_numpy(row)[None]}  # the module numbers the positions
         if embeddings_of(model).types is not None:
             given["token_type_ids"] = torch.from_numpy(types)[None]
         expected.append(module(**given)[0])

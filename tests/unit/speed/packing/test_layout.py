@@ -26,13 +26,20 @@ def test_tokens_follow_one_another_without_padding() -> None:
 
 
 def test_all_numbers_are_one_tensor_of_small_integers() -> None:
-    inputs = packed_rows(ROWS, None, 0)
+    inputs = packed_rows(ROWS, None, None)
     assert inputs["packed"].dtype == np.int32
     assert len(inputs["packed"]) == 6 * 6 + 4 + 3 + 4
 
 
-def test_positions_start_where_the_model_counts_from() -> None:
-    assert packing_of(ROWS, first_position=2).positions.tolist() == [2, 3, 4, 2, 2, 3]
+def test_positions_start_after_the_padding_token() -> None:
+    assert packing_of(ROWS, padding=1).positions.tolist() == [2, 3, 4, 2, 2, 3]
+
+
+def test_a_padding_token_in_a_row_has_its_own_position_and_is_not_counted() -> None:
+    rows = [np.array([7, 1, 9]), np.array([1]), np.array([1, 4])]
+    wanted = [2, 1, 3, 1, 1, 2]  # as in RoBERTa
+    assert packing_of(rows, padding=1).positions.tolist() == wanted
+    assert packing_of(rows).positions.tolist() == [0, 1, 2, 0, 0, 1]
 
 
 def test_without_types_all_are_of_the_first_type() -> None:
@@ -46,7 +53,7 @@ def test_ids_get_their_new_numbers() -> None:
 
 
 def test_shapes_are_rounded_up_and_the_surplus_is_a_filler_sequence() -> None:
-    found = packing_of(ROWS, first_position=2, multiple=4, types=TYPES)
+    found = packing_of(ROWS, padding=1, multiple=4, types=TYPES)
     assert (found.tokens, found.rows, found.longest, found.has_filler, found.sequences) == (8, 3, 8, True, 4)
     assert found.ids.tolist() == [7, 8, 9, 5, 6, 4, 0, 0]
     assert found.positions.tolist() == [2, 3, 4, 2, 2, 3, 2, 3]
@@ -72,7 +79,7 @@ def test_without_surplus_the_filler_sequence_is_empty() -> None:
 def test_batches_of_like_shape_have_the_same_measures() -> None:
     """Graphs need equal shapes for different lengths."""
     first, second = (
-        packed_rows([np.ones(length, int) for length in lengths], None, 0, 8) for lengths in ((3, 9, 5), (10, 1, 11))
+        packed_rows([np.ones(length, int) for length in lengths], None, None, 8) for lengths in ((3, 9, 5), (10, 1, 11))
     )
     assert {name: value for name, value in first.items() if name != "packed"} == {
         name: value for name, value in second.items() if name != "packed"
