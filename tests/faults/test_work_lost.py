@@ -183,8 +183,12 @@ def test_a_model_that_was_saved_and_damaged_is_named(runs: Any) -> None:
     ended = runs.resume(run)
     assert ended.code == 4, ended.err
     assert "model/config.json is damaged" in ended.err
+    weights = (run / "model/model.safetensors").read_bytes()
     ended = runs.resume(run, "--restart")
     assert ended.code == 0, ended.err
+    assert f"moved aside: {run / 'model'} is now model.kept-1" in ended.err
+    assert (run / "model.kept-1/model.safetensors").read_bytes() == weights
+    assert (run / "trained.json.kept-1").is_file()
     same_end(runs.reference(**NEVER), run)
 
 

@@ -19,7 +19,7 @@ from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.lock import locked
 from glassloop.run_folder.history import write_history
-from glassloop.run_folder.layout import RUN_NAME, TRAINED_NAME, checkpoints_in, is_run
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINED_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
 from glassloop.training.checkpoints import find_checkpoint, restore, save_checkpoint
 from glassloop.training.failures import diverged, out_of_memory, refuse_not_finite_weights
@@ -153,19 +153,30 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
 def refuse_earlier(training: StartedTraining) -> None:
     """Raise `SettingsError` if a new training would overwrite an earlier one."""
     folder, found = training.parts.folder, checkpoints_in(training.checkpoint_folder.folder)
-    if found or (is_run(folder) and not training.parts.in_run):
-        what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
+    refuse_run_of_command(training)
+    if found:
         raise SettingsError(
-            f"output_dir {folder} holds {what}",
+            f"output_dir {folder} holds the checkpoints of an earlier training (the newest is {found[0].name})",
             "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
             "which moves the earlier training aside",
         )
 
 
+def refuse_run_of_command(training: StartedTraining) -> None:
+    """Raise `SettingsError` if a Trainer would write into the folder of a run, whose record and model it does not replace."""
+    folder = training.parts.folder
+    if is_run(folder) and not training.parts.in_run:
+        raise SettingsError(f"output_dir {folder} holds a run of glassloop train", "choose another output_dir")
+
+
 def move_earlier_aside(training: StartedTraining) -> None:
-    """Move everything aside that a run could resume from."""
+    """Move everything aside that a run could resume from: its checkpoints, or the model of its last step."""
+    refuse_run_of_command(training)
     if training.parts.backend.processes.is_main:
-        (training.parts.folder / TRAINED_NAME).unlink(missing_ok=True)
+        folder = training.parts.folder
+        if (folder / TRAINED_NAME).exists():
+            for path in filter(Path.exists, (folder / TRAINED_NAME, folder / MODEL_NAME)):
+                training.checkpoint_folder.set_aside(path)
         training.checkpoint_folder.restart()
     training.parts.backend.processes.wait()
 

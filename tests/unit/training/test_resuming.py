@@ -179,7 +179,9 @@ def test_resume_goes_before_overwriting(attempt: Attempt) -> None:
 
 
 def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt) -> None:
+    """Not even if asked: the folder would then hold the record of one training and the history of another."""
     write_run(attempt.folder, RECORD)
-    with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} holds a run"):
-        attempt(resume=None)  # type: ignore[arg-type]
-    assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]
+    for settings in ({}, {"overwrite_output_dir": True}):
+        with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} holds a run of glassloop train"):
+            attempt(resume=None, settings=settings)  # type: ignore[arg-type]
+        assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]
