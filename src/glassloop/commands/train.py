@@ -24,13 +24,14 @@ from glassloop.lock import locked
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
-from glassloop.run_folder.layout import TRAINED_NAME, has_checkpoint, is_run, predictions_name
+from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, write_settings
 from glassloop.show.banner import banner
 from glassloop.show.results import show_outcome
+from glassloop.training.final_model import remove_manifest
 from glassloop.training.resuming import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.session import resume_named, stop_if_asked
 
@@ -160,7 +161,7 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
         if backend.processes.is_main:
             with resume_named(folder):
                 write_run(folder, record)
-            (folder / TRAINED_NAME).unlink(missing_ok=True)
+            remove_manifest(folder)
         backend.processes.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
 

@@ -83,11 +83,12 @@ def names_in(path: Path) -> set[str]:
 
 def sums_of(folder: Path) -> dict[str, FileSum]:
     """Return the size and SHA-256 of every file below a folder."""
-    return {
-        str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": sha256_of(file)}
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
+    return {str(file.relative_to(folder)): sum_of(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def sum_of(file: Path) -> FileSum:
+    """Return the size and SHA-256 of a file."""
+    return {"size": file.stat().st_size, "sha256": sha256_of(file)}
 
 
 @dataclass(frozen=True)

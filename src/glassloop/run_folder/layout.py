@@ -8,13 +8,15 @@ from pathlib import Path
 
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
+TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME = "seeds.json"
 
 CHECKPOINT = r"step-\d{8}"
-WRITTEN = "|".join([*map(re.escape, (RUN_NAME, HISTORY_NAME, TRAINED_NAME, MODEL_NAME)), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
+NAMES = (RUN_NAME, HISTORY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
+WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 
 

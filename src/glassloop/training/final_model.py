@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from glassloop.engine.checkpoint import (
     FORMAT,
@@ -15,14 +16,22 @@ from glassloop.engine.checkpoint import (
     open_checkpoint,
     refuse_other_identity,
     refuse_other_tensors,
+    sum_of,
     sums_of,
 )
 from glassloop.engine.identity import Identity, rows_fingerprint
 from glassloop.engine.saver import full_disk
 from glassloop.errors import ModelError, ResourceError, listed
-from glassloop.files import replacing_dir, reserved, write_text
+from glassloop.files import replacing, replacing_dir, reserved, share_files, write_text
 from glassloop.records import sealed
-from glassloop.run_folder.layout import MODEL_NAME, RESERVE_NAME, TRAINED_NAME, checkpoints_in, remove_leftovers
+from glassloop.run_folder.layout import (
+    MODEL_NAME,
+    RESERVE_NAME,
+    TRAINED_NAME,
+    TRAINED_WEIGHTS_NAME,
+    checkpoints_in,
+    remove_leftovers,
+)
 from glassloop.training.failures import refuse_full_disk, with_slack
 from glassloop.training.started import StartedTraining
 
@@ -51,16 +60,22 @@ def save_final_model(training: StartedTraining, metrics: dict[str, float]) -> No
         try:
             with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
                 parts.write_model(writing)
-            if names_in(folder / MODEL_NAME / WEIGHTS_NAME) == {*training.bare.state_dict()}:  # saved as it was trained
-                manifest = {
-                    "format": FORMAT,
-                    "step": parts.state.step,
-                    "identity": whole_identity(training),
-                    "files": {f"{MODEL_NAME}/{name}": entry for name, entry in sums_of(folder / MODEL_NAME).items()},
-                    "state": parts.state.to_dict(),
-                    "metrics": metrics,
-                }
-                write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
+            files = {f"{MODEL_NAME}/{name}": entry for name, entry in sums_of(folder / MODEL_NAME).items()}
+            weights = training.bare.state_dict()
+            if names_in(folder / MODEL_NAME / WEIGHTS_NAME) != {*weights}:  # weights with several names are saved once
+                with replacing(folder / TRAINED_WEIGHTS_NAME) as writing:
+                    save_file({name: value.detach().to("cpu", copy=True) for name, value in weights.items()}, writing)
+                share_files(folder, TRAINED_WEIGHTS_NAME)
+                files[TRAINED_WEIGHTS_NAME] = sum_of(folder / TRAINED_WEIGHTS_NAME)
+            manifest = {
+                "format": FORMAT,
+                "step": parts.state.step,
+                "identity": whole_identity(training),
+                "files": files,
+                "state": parts.state.to_dict(),
+                "metrics": metrics,
+            }
+            write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
         except Exception as error:
             raise not_saved(training, error) or error from error
     parts.backend.processes.wait()
@@ -93,7 +108,8 @@ def restore_final_model(training: StartedTraining, skipped: list[str]) -> dict[s
         skipped.append(error.problem)
         return None
     refuse_other_identity(manifest["identity"], whole_identity(training), training.row_hashes(), training.row_hashes())
-    weights = load_file(folder / MODEL_NAME / WEIGHTS_NAME)
+    saved_apart = TRAINED_WEIGHTS_NAME in manifest["files"]
+    weights = load_file(folder / (TRAINED_WEIGHTS_NAME if saved_apart else f"{MODEL_NAME}/{WEIGHTS_NAME}"))
     refuse_other_tensors(training.bare.state_dict(), weights, f"{folder}/{MODEL_NAME}")
     training.bare.load_state_dict(weights)
     parts.backend.sync_from_model()
@@ -102,6 +118,12 @@ def restore_final_model(training: StartedTraining, skipped: list[str]) -> dict[s
     parts.say(f"resuming after the last step, {parts.state.step:,} ({folder / MODEL_NAME})")
     metrics: dict[str, float] = manifest["metrics"]
     return metrics
+
+
+def remove_manifest(folder: Path) -> None:
+    """Remove what only a run that is not finished needs, beside its final model."""
+    (folder / TRAINED_NAME).unlink(missing_ok=True)
+    (folder / TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
 
 
 def whole_identity(training: StartedTraining) -> Identity:

@@ -19,7 +19,7 @@ from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.lock import locked
 from glassloop.run_folder.history import write_history
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINED_NAME, checkpoints_in, is_run
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
 from glassloop.training.checkpoints import find_checkpoint, restore, save_checkpoint
 from glassloop.training.failures import diverged, out_of_memory, refuse_not_finite_weights
@@ -175,7 +175,7 @@ def move_earlier_aside(training: StartedTraining) -> None:
     if training.parts.backend.processes.is_main:
         folder = training.parts.folder
         if (folder / TRAINED_NAME).exists():
-            for path in filter(Path.exists, (folder / TRAINED_NAME, folder / MODEL_NAME)):
+            for path in filter(Path.exists, (folder / name for name in (TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME))):
                 training.checkpoint_folder.set_aside(path)
         training.checkpoint_folder.restart()
     training.parts.backend.processes.wait()

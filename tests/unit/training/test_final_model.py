@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
-from families import tiny_model, weights_hash
+from families import VOCABULARY, tiny_model, weights_hash
 from small_training import small_rows
+from transformers import BartConfig, BartForSequenceClassification
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.errors import ModelError, ResourceError
+from glassloop.training import session
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +26,13 @@ def rows() -> Dataset:
     return small_rows(9)
 
 
-def in_run(folder: Path, rows: Dataset, tokenizer: Any, resume: bool = False, **settings: Any) -> Trainer:
+def in_run(
+    folder: Path, rows: Dataset, tokenizer: Any, resume: bool = False, make: Callable[[], Any] = tiny_model, **settings: Any
+) -> Trainer:
     """A trainer after its training in a run folder."""
     chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
     folder.mkdir(exist_ok=True)
-    trainer = Trainer(tiny_model(), TrainingArguments(folder, **chosen), train_dataset=rows, processing_class=tokenizer)
+    trainer = Trainer(make(), TrainingArguments(folder, **chosen), train_dataset=rows, processing_class=tokenizer)
     trainer.quiet = trainer.in_run = True
     trainer.train(resume_from_checkpoint=resume)
     return trainer
@@ -40,6 +46,27 @@ def test_a_training_that_took_its_last_step_is_put_back(rows: Dataset, tiny_toke
     assert weights_hash(again.model) == weights_hash(first.model)
     assert again.state.to_dict() == first.state.to_dict()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()} == before, "not written again"
+
+
+def tied_model() -> Any:
+    """An encoder and a decoder that share their word vectors, which are saved once."""
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 16)
+    sizes |= dict.fromkeys(("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"), 1)
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+    torch.manual_seed(3)
+    return BartForSequenceClassification(BartConfig(vocab_size=len(VOCABULARY), num_labels=2, **sizes, **ends))
+
+
+def test_a_model_that_is_saved_under_other_names_than_it_has_is_put_back(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = in_run(tmp_path, rows, tiny_tokenizer, make=tied_model)
+    monkeypatch.setattr(session, "train_step", lambda *args, **given: 1 / 0)
+    again = in_run(tmp_path, rows, tiny_tokenizer, resume=True, make=tied_model)
+    assert weights_hash(again.model) == weights_hash(first.model)
+    (tmp_path / "trained.safetensors").write_bytes(b"x")
+    with pytest.raises(ModelError, match=r"trained.safetensors is damaged"):
+        in_run(tmp_path, rows, tiny_tokenizer, resume=True, make=tied_model)
 
 
 def test_other_settings_and_rows_are_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
