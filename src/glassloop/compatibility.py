@@ -53,7 +53,7 @@ BY_REMEDY = {
     "give a data set with len() and [number], and data_collator=": """get_train_dataloader get_eval_dataloader
         get_test_dataloader _get_dataloader _get_train_sampler _get_eval_sampler _get_collator_with_removed_columns
         _remove_unused_columns _set_signature_columns_if_needed _prepare_input _prepare_inputs get_batch_samples
-        num_examples label_names""",
+        num_examples label_names _signature_columns""",
     "give compute_metrics=, or override metrics_of or evaluate": """prediction_step prediction_loop evaluation_loop _evaluate
         _determine_best_metric _nested_gather _pad_across_processes""",
     "give callbacks=, each a glassloop.Callback": """log store_flos floating_point_ops _maybe_log_save_evaluate callback_handler
@@ -67,9 +67,10 @@ BY_REMEDY = {
     "give processing_class=": "tokenizer",
     "give accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
         compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
-        get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
+        gather_function get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
     UNSUPPORTED["model_init"]: "call_model_init _hp_search_setup _report_to_hp_search _tune_save_checkpoint",
     "omit it: the loss of a step is always divided by all of its rows": "_get_num_items_in_batch model_accepts_loss_kwargs",
+    "add the noise in a forward hook of model.get_input_embeddings()": "neftune_noise_alpha",
     "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
 }
 INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
@@ -115,8 +116,9 @@ def refuse_no_model(model: ModelT | None) -> ModelT:
 
 def refuse_assignment(trainer: object, name: str, value: object) -> None:
     """Raise `SettingsError` for an assignment to a Trainer that would be ignored."""
-    if name in INSTEAD:
-        raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", INSTEAD[name])
+    instead = INSTEAD | ONLY_CALLED_BY_USERS
+    if name in instead:
+        raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", instead[name])
     if name == "model":
         refuse_no_model(value)
     if name == "args" and not isinstance(value, TrainingArguments):

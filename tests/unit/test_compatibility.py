@@ -80,7 +80,11 @@ def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeyp
 
 
 @pytest.mark.parametrize(
-    "name", ["optimizer", "lr_scheduler", "tokenizer", "label_smoother", "compute_loss_func", "accelerator"]
+    "name",
+    [
+        *("optimizer", "lr_scheduler", "tokenizer", "label_smoother", "compute_loss_func", "accelerator"),
+        *("neftune_noise_alpha", "gather_function", "_signature_columns", "save_model"),
+    ],
 )
 def test_an_attribute_that_only_transformers_reads_is_refused(parts, name: str) -> None:
     trainer = glassloop.Trainer(**parts)
