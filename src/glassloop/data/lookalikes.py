@@ -1,4 +1,4 @@
-"""Find label names that look alike: they differ in case, Unicode form, invisible characters or alphabet."""
+"""Find label names that look alike: they differ in case, Unicode form, invisible characters, punctuation or alphabet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ",
     "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj",
 )
+# Dashes and quotes that programs put in the place of those on a keyboard.
+PUNCTUATION = str.maketrans("\u2010\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "------'''\"\"")
 INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
 
 
@@ -24,10 +26,10 @@ def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def shape_of(name: str) -> str:
-    """Return a name without case, spaces, invisible characters, leading zeros and the choice of alphabet."""
+    """Return a name without case, spaces, invisible characters, leading zeros and the choice of alphabet or dash."""
     text = unicodedata.normalize("NFKC", name)
     seen = "".join(sign for sign in text if sign not in INVISIBLE and unicodedata.category(sign) not in ("Cf", "Cc"))
-    folded = " ".join(seen.translate(LATIN).casefold().split())
+    folded = " ".join(seen.translate(LATIN | PUNCTUATION).casefold().split())
     return folded.lstrip("0") or "0" if folded.isdigit() else folded
 
 

@@ -20,6 +20,9 @@ from glassloop.data.lookalikes import look_alikes, spelled
         (("a b", "a  b"), ('"a b"', '"a  b"')),
         (("spam", "sp\u0430m"), ('"spam"', r'"sp\u0430m"')),  # a Cyrillic a
         (("OK", "\u039fK"), ('"OK"', r'"\u039fK"')),  # a Greek omicron
+        (("sci-fi", "sci\u2011fi"), ('"sci-fi"', r'"sci\u2011fi"')),  # a hyphen that does not break
+        (("1-2", "1\u20132"), ('"1-2"', r'"1\u20132"')),  # a dash
+        (("can't say", "can\u2019t say"), ('"can\'t say"', r'"can\u2019t say"')),  # an apostrophe of a word processor
         (("7", "007"), ('"7"', '"007"')),
     ],
 )
