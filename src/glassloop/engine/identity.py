@@ -74,6 +74,14 @@ def frozen_names(model: torch.nn.Module) -> list[str]:
     return sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
 
 
+def weightless_parts(model: torch.nn.Module) -> str:
+    """Return the dropout rates of a model, and a hash over its modules without weights, which a checkpoint does not restore."""
+    leaves = {name: part for name, part in model.named_modules() if not ([*part.children()] or part.state_dict())}
+    rates = sorted({part.p for part in leaves.values() if isinstance(part, torch.nn.Dropout)})
+    shown = " ".join(f"{name} {part!r}" for name, part in leaves.items())
+    return f"dropout {listed(rates) or 'none'} ({digest(shown)})"
+
+
 def optimizer_values(model: torch.nn.Module, optimizer: Optimizer) -> Identity:
     """Return class and settings of an optimizer, and which parameters each of its groups holds."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -15,6 +15,7 @@ from glassloop.engine.identity import (
     identified,
     optimizer_values,
     schedule_values,
+    weightless_parts,
 )
 from glassloop.errors import ResumeError, SettingsError
 from glassloop.files import absolute_name
@@ -90,7 +91,9 @@ def identity_of(parts: TrainingParts) -> Identity:
         "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
         "labels": [*label_names(model.config)],
         "config": config_values(model.config),
+        "parts without weights": weightless_parts(model),
         "frozen": frozen_names(model),
+        "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
         "loss": parts.task if parts.custom_loss is None else identified(parts.custom_loss),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 
 import numpy as np
 import torch
 
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.stability import Repeats, collator_repeats, rows_repeat
+from glassloop.data.stability import Repeats, collator_repeats, content_of, rows_repeat
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.history import History
-from glassloop.engine.identity import Identity, rows_fingerprint
+from glassloop.engine.identity import Identity, digest, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.optimizer import make_optimizers
 from glassloop.engine.saver import BestWeights, Saver
@@ -64,6 +65,8 @@ class StartedTraining:
             rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
             if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
                 say(f"the batches of the collator differ each time: {found.value}")
+            elif batches.repeats is Repeats.SAME:
+                self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
         if parts.eval_rows is not None and rows_repeat(parts.eval_rows) is not Repeats.SAME:
             say("the evaluation rows differ between reads, and so do their scores")
             if "validation" in self.fixed:

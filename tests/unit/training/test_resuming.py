@@ -85,6 +85,31 @@ def drop_more(model: Any) -> None:
         setattr(model.config, name, 0.3)
 
 
+def drop_more_in_a_part(model: Any) -> None:
+    model.bert.encoder.layer[0].output.dropout.p = 0.3
+
+
+def other_activation(model: Any) -> None:
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.SiLU()
+
+
+def halve(model: torch.nn.Module) -> None:
+    for weight in model.parameters():
+        weight.grad = None if weight.grad is None else weight.grad / 2
+
+
+def first_tokens(rows: Any) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor([row[name][:3] for row in rows]) for name in ("input_ids",)} | labels_of(rows)
+
+
+def first_two_tokens(rows: Any) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor([row[name][:2] for row in rows]) for name in ("input_ids",)} | labels_of(rows)
+
+
+def labels_of(rows: Any) -> dict[str, torch.Tensor]:
+    return {"labels": torch.tensor([row["labels"] for row in rows])}
+
+
 def sgd(rate: float, end: float = 0.5) -> Callable[[Any], tuple[Any, Any]]:
     def make(model: Any) -> tuple[Any, Any]:
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -95,6 +120,10 @@ def sgd(rate: float, end: float = 0.5) -> Callable[[Any], tuple[Any, Any]]:
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "dropout": ({}, {"change": drop_more}, "config.hidden_dropout_prob: 0.1 then, 0.3 now"),
+    "dropout of one part": ({}, {"change": drop_more_in_a_part}, "parts without weights: "),
+    "an activation": ({}, {"change": other_activation}, "parts without weights: "),
+    "gradients": ({}, {"on_gradients": halve}, "on_gradients: None then, halve ("),
+    "a collator": ({"data_collator": first_tokens}, {"data_collator": first_two_tokens}, "collator: "),
     "frozen weights": ({}, {"change": freeze}, "frozen: [] then, ['bert.embeddings.LayerNorm.bias', "),
     "a loss": ({}, {"loss": summed}, "loss: single_label_classification then, summed ("),
     "another loss": ({"loss": summed}, {"loss": doubled}, "loss: summed ("),
