@@ -55,7 +55,7 @@ DATA_PLACE = data_place()
 
 @pytest.fixture
 def glue_dir() -> Path:
-    """The folder that holds MRPC/; the test is skipped where the real data are not there."""
+    """The folder that holds MRPC/; the test is skipped where the real data is missing."""
     if DATA_PLACE is None:
         pytest.skip("the real MRPC is not here: set GLASSLOOP_DATA to a folder that holds glue/MRPC/")
     return DATA_PLACE / "glue"

@@ -1,4 +1,4 @@
-"""The command line: options into calls, errors into exit statuses. Heavy packages are imported when a command needs them."""
+"""The command line: turn options into calls and errors into exit statuses. Each command imports heavy packages itself."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def train_command(
     restart: Annotated[
         bool, typer.Option("--restart", help="With --resume, start again from step 0. Old checkpoints are kept.")
     ] = False,
-    processes: Annotated[int, typer.Option("--processes", min=1, metavar="<int>", help="Number of processes on this machine.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, metavar="<int>", help="Number of processes on this machine.")
+    ] = 1,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -166,7 +168,9 @@ def predict_command(
     text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
     file: Annotated[str | None, typer.Option("--file", help="Data file whose rows to predict.")] = None,
     out: Annotated[str | None, typer.Option("--out", help="Output file: .csv, .tsv or .jsonl.")] = None,
-    text_column: Annotated[str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
+    ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="Column delimiter.")] = None,
     device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",

@@ -84,7 +84,7 @@ def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(table: Path,
         "Columns",
         "Labels",
         "Tokens per row of train",
-        "Padding in batches of 8 of train",
+        "Padding of train in batches of 8",
         "Notes",
     ):
         assert re.search(f"^{part}", first.out, re.MULTILINE), part
@@ -125,7 +125,7 @@ WRONG = {
         ["data", "/no/such/file.csv"],
         3,
         'data: "/no/such/file.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "no such column": (
         ["data", "TABLE", "--text", "sentense1"],
@@ -136,7 +136,7 @@ WRONG = {
     "no such model": (
         ["data", "TABLE", "--model", "/no/such/model"],
         4,
-        'model: "/no/such/model": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
+        'model: "/no/such/model": there is no such folder\ntry:  use a folder, a hub model (owner/name), or quickstart\n',
     ),
 }
 

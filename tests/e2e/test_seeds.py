@@ -103,7 +103,7 @@ def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache
     assert failed.lines[:2] == [f"seed {seed}: already finished, in runs/run-001/seed-{seed}" for seed in (7, 8)]
     assert failed.lines[-4:] == [
         "seed 9 failed with exit status 2 (log: runs/run-001/seed-9.log):",
-        f"  settings: output_dir {folder / 'seed-9'} holds files that do not belong to a run",
+        f"  settings: output_dir {folder / 'seed-9'} contains files that do not belong to a run",
         "  try:  choose an empty or new folder",
         "resume with: glassloop train --seeds 3 --resume runs/run-001",
     ]

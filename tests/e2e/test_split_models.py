@@ -155,7 +155,7 @@ def test_frozen_weights_and_an_optimizer_of_ones_own(split, plain, number: int) 
 @NUMBERS
 def test_all_processes_stop_early_together(split, number: int) -> None:
     for found in split[number][1]:
-        assert found["early"] == [6, "no better eval_score in 1 evaluations"]
+        assert found["early"] == [6, "eval_score did not improve in 1 evaluations"]
 
 
 @pytest.mark.exhaustive
@@ -169,7 +169,7 @@ def test_the_main_process_has_the_say_over_what_is_trained(split, plain) -> None
 def test_what_cannot_work_is_refused(split, number: int) -> None:
     for found in split[number][1]:
         again, gradients = found["refused"]
-        assert "the optimizer does not hold any parameter of the model" in again
+        assert "the optimizer contains no parameter of the model" in again
         assert "on_gradients needs complete gradients" in gradients
 
 

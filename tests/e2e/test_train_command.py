@@ -196,7 +196,7 @@ REFUSED = {
     "no data": (
         3,
         'data: "xyz.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "bad data": (
         3,
@@ -204,11 +204,11 @@ REFUSED = {
     ),
     "no model": (
         4,
-        'model: "./gone": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
+        'model: "./gone": there is no such folder\ntry:  use a folder, a hub model (owner/name), or quickstart\n',
     ),
     "files of somebody else": (
         2,
-        "settings: output_dir theirs holds files that do not belong to a run\ntry:  choose an empty or new folder\n",
+        "settings: output_dir theirs contains files that do not belong to a run\ntry:  choose an empty or new folder\n",
     ),
 }  # fmt: skip
 
@@ -243,7 +243,7 @@ def test_files_of_somebody_else_are_untouched(ended: dict[str, Ended], place: Pa
 
 def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], place: Path) -> None:
     assert ended["a run is there"].code == 2
-    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already holds a run\ntry:  ")
+    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already contains a run\ntry:  ")
     assert ended["next number"].code == 0, ended["next number"].err
     assert description(place, "runs/run-002")["status"] == "finished"
 

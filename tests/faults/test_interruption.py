@@ -533,7 +533,7 @@ def test_13_changed_training_data_are_refused(runs: Any, stopped: Path, tmp_path
     data = edited_data(change, runs.data, tmp_path / "data")
     ended = runs.servers.run("train", data, "--resume", run)
     assert ended.code == 4, ended.err
-    assert "the training data have changed" in ended.err or "max_steps" in ended.err
+    assert "the training data has changed" in ended.err or "max_steps" in ended.err
     assert expected in ended.err
     assert "Traceback" not in ended.err
     runs.resumes_the_same(run)

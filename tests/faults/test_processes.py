@@ -161,7 +161,7 @@ def test_51_a_checkpoint_of_one_process_goes_on_in_two_where_the_global_batch_al
     assert "batch_size: 8 then, 16 now" in refused[0].err + refused[1].err
     ended = both(runs, "train", "--resume", run, "--per_device_train_batch_size", "4")
     assert [end.code for end in ended] == [0, 0], ended[0].err
-    assert "2 processes instead of 1: the same rows in every step, other dropout masks" in ended[0].err
+    assert "2 processes instead of 1: every step has the same rows, but different dropout masks" in ended[0].err
     stories = [[json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (whole, run)]
     figures = [torch.tensor([entry["loss"] for entry in story if "loss" in entry]) for story in stories]
     torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
@@ -206,7 +206,7 @@ def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     os.kill(holder, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     assert process.returncode not in (0, None)
-    assert f"process {holder} (1 of 2) was ended by SIGKILL" in said
+    assert f"process {holder} (1 of 2) was killed by SIGKILL" in said
     ended = both(runs, "train", "--resume", run, *flags(logging_steps=100), hooks=[Hook(STEP, 3, TERM)])
     assert [end.code for end in ended] == [143, 143], ended[0].err
 

@@ -112,4 +112,4 @@ def test_a_value_that_a_graph_would_hold_fast_is_found_out(trainer_of, monkeypat
     assert trainer.backend.name == "graphs"
     trainer.prove()
     assert trainer.backend.name == "plain"
-    assert recognition.why_not_unmodified(model) is not None, "and it is recognised before"
+    assert recognition.why_not_unmodified(model) is not None, "and it is recognized before"

@@ -173,7 +173,7 @@ WRONG = {
     "optimizer": ({"optim": "sgd"}, 'optim is "sgd", not one of adamw_torch_fused, adamw_torch'),
     "tracker": (
         {"report_to": "tensorbord"},
-        f'report_to names "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
+        f'report_to lists "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
     ),
     "run name with a path": ({"run_name": "../up"}, 'run_name is "../up", not a name without /'),
     "run name that is a path": ({"run_name": ".."}, 'run_name is "..", not a name without /'),
@@ -250,7 +250,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "logging_steps is 0, not 1 or more",
         "seed is -1, not 0 or more",
         "adam_beta2 is 2, not a fraction from 0 to less than 1",
-        'report_to names "nobody", not one of none, tensorboard, wandb, trackio',
+        'report_to lists "nobody", not one of none, tensorboard, wandb, trackio',
     ]
 
 
@@ -263,7 +263,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
         ({"nonsense": 1}, "glassloop train --help lists all settings"),
         ({"fsdp": 1}, REFUSED["fsdp"]),
-        ({"fp16": True, "bf16": True}, "give precision once"),
+        ({"fp16": True, "bf16": True}, "set precision once"),
     ],
 )
 def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
@@ -310,13 +310,13 @@ def test_an_old_switch_that_is_off_changes_nothing(name: str) -> None:
 
 
 TWICE = {
-    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is given twice: 500, and 0.1 as warmup_ratio"),
-    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is given twice: "fp16" as fp16, and "bf16" as bf16'),
-    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is given twice: "fp32", and "bf16" as bf16'),
-    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is given twice: "cuda", and "cpu" as no_cuda'),
+    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is set twice: 500, and 0.1 as warmup_ratio"),
+    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is set twice: "fp16" as fp16, and "bf16" as bf16'),
+    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is set twice: "fp32", and "bf16" as bf16'),
+    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is set twice: "cuda", and "cpu" as no_cuda'),
     "another strategy": (
         {"evaluation_strategy": "epoch", "eval_strategy": "steps"},
-        'eval_strategy is given twice: "steps", and "epoch" as evaluation_strategy',
+        'eval_strategy is set twice: "steps", and "epoch" as evaluation_strategy',
     ),
 }
 
@@ -326,7 +326,7 @@ TWICE = {
 def test_a_setting_with_two_values_under_two_names_is_refused(case: str, turned: bool) -> None:
     given, problem = TWICE[case]
     if case == "fp16 and bf16" and turned:
-        problem = 'precision is given twice: "bf16" as bf16, and "fp16" as fp16'
+        problem = 'precision is set twice: "bf16" as bf16, and "fp16" as fp16'
     assert refused(**dict(reversed(given.items()) if turned else given.items())) == problem
 
 

@@ -213,7 +213,7 @@ def test_wrong_data(run, write) -> None:
         3,
         "",
         f'data: "{file.with_name("trian.csv")}": there is no such file or folder; did you mean "train.csv"?\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     )
 
 
@@ -222,7 +222,7 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
     assert run("data", str(file), "--model", str(tmp_path)) == (
         4,
         "",
-        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  give the folder of a saved model\n",
+        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name the folder of a saved model\n",
     )
 
 
@@ -250,7 +250,7 @@ def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.Monke
 def test_a_name_that_can_be_nothing(run, name: str) -> None:
     code, out, err = run("data", name)
     assert (code, out) == (3, "")
-    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  give a file, .*\n', err)
+    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  use a file, .*\n', err)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -263,7 +263,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
     assert "find_source" in err
     assert err.endswith(
         'data: "nosuch.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
     )
 
 

@@ -119,7 +119,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"labels": ["a", 1]}, "labels is ('a', 1), not a name"),
     ({"labels": ["a", ""]}, "labels is ('a', ''), not a name"),
     ({"labels": {"a": 0}}, "labels is {'a': 0}, not a name"),
-    ({"text_pair": "b"}, "text_pair is given without text"),
+    ({"text_pair": "b"}, "text_pair is set, but text is not"),
     ({"text": "a", "text_pair": "a"}, 'column "a" is named twice'),
     ({"text": "a", "label": "a"}, 'column "a" is named twice'),
     ({"label": "a,b,a"}, 'column "a" is named twice'),
@@ -172,7 +172,7 @@ def test_all_problems_are_told_at_once() -> None:
 def test_all_problems_of_names_are_told_at_once() -> None:
     problem = problem_of(text_pair="p\nq", label="a,a", labels="b,b")
     assert problem == (
-        r'the name "p\nq" contains a line break or another control character; text_pair is given without text; '
+        r'the name "p\nq" contains a line break or another control character; text_pair is set, but text is not; '
         'column "a" is named twice; label "b" is named twice'
     )
 

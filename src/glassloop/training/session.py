@@ -156,7 +156,7 @@ def refuse_earlier(training: StartedTraining) -> None:
     if found or (is_run(folder) and not training.parts.in_run):
         what = f"the checkpoints of an earlier training (the newest is {found[0].name})" if found else "a run"
         raise SettingsError(
-            f"output_dir {folder} holds {what}",
+            f"output_dir {folder} contains {what}",
             "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
             "which moves the earlier training aside",
         )

@@ -63,7 +63,7 @@ class StartedTraining:
         if not isinstance(batches.collate, PaddingCollator):
             rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
             if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
-                say(f"the batches of the collator differ each time: {found.value}")
+                say(f"the collator returns different batches each time: {found.value}")
         if parts.eval_rows is not None and rows_repeat(parts.eval_rows) is not Repeats.SAME:
             say("the evaluation rows differ between reads, and so do their scores")
             if "validation" in self.fixed:

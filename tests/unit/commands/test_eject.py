@@ -218,17 +218,17 @@ UNLIKE = {
     ),
     "best": (
         {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
-        "the run loaded its best weights at the end, so an ejected script would end in other weights",
+        "the run loaded its best weights at the end, so an ejected script would end with different weights",
         "train without load_best_model_at_end first",
     ),
     "stopped": (
-        {"stop_reason": "no better eval_loss in 2 evaluations"},
-        "the run stopped before its last step, so an ejected script would end in other weights",
+        {"stop_reason": "eval_loss did not improve in 2 evaluations"},
+        "the run stopped before its last step, so an ejected script would end with different weights",
         "train without early stopping first",
     ),
     "head": (
         {"model": {"new_head": True}},
-        "the run replaced the head of its model, so an ejected script would end in other weights",
+        "the run replaced the head of its model, so an ejected script would end with different weights",
         "train without --new_head first",
     ),
 }
@@ -247,7 +247,7 @@ def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None
     splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
     splits["train"]["fingerprint"] = "another"
     with pytest.raises(
-        DataError, match=r"the data have changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
+        DataError, match=r"the data has changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
     ):
         eject_run(changed(data={"splits": splits}), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()

@@ -78,12 +78,12 @@ def test_frames_that_are_no_table(frame, problem):
     with pytest.raises(objects.DataError) as caught:
         ObjectSplit("train", frame)
     assert caught.value.problem.startswith(problem)
-    assert caught.value.remedy == "give every column one type of value and its own name"
+    assert caught.value.remedy == "use one type of value and a different name for each column"
 
 
 @pytest.mark.parametrize("data", [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})])
 def test_other_objects_are_refused(data, refused):
-    remedy = "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+    remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
     with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
         ObjectSplit("train", data)
 

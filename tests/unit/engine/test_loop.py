@@ -235,7 +235,7 @@ def test_patience_that_has_run_out_stops_the_run() -> None:
     plan = replace(plan_of(batches, eval_every=1), patience=2)
     _, state = run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})
     assert (state.step, state.best_step) == (3, 1)
-    assert state.stop_reason == "no better eval_loss in 2 evaluations"
+    assert state.stop_reason == "eval_loss did not improve in 2 evaluations"
 
 
 # --- figures -----------------------------------------------------------------------------------------------------

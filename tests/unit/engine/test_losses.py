@@ -151,7 +151,7 @@ WRONG = {
     ),
     "no gradient": (
         lambda logits, labels: logits.argmax(dim=1).float(),
-        "the loss does not return a single number with a gradient",
+        "the loss must be a single number with a gradient",
         LOSS_REMEDY,
     ),
     "not finite": (

@@ -48,7 +48,7 @@ def test_nothing_is_said_where_every_seed_beats_the_baseline(capsys: pytest.Capt
 
 def test_seeds_on_different_rows_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     last = lines_of(record_of(0.7, 0.75, seed1="other"), capsys)[-1]
-    assert last == "• the data changed between seeds, so their scores are of different rows"
+    assert last == "• the data changed between seeds, so their scores are for different rows"
 
 
 def test_the_baseline_of_scores_is_their_mean(capsys: pytest.CaptureFixture[str]) -> None:

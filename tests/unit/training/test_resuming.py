@@ -158,7 +158,7 @@ def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
     checkpoints = attempt.folder / "checkpoints"
     before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
     with says(
-        f"output_dir {attempt.folder} holds the checkpoints of an earlier training (the newest is step-00000004)",
+        f"output_dir {attempt.folder} contains the checkpoints of an earlier training (the newest is step-00000004)",
         "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
         "which moves the earlier training aside",
     ):
@@ -180,6 +180,6 @@ def test_resume_goes_before_overwriting(attempt: Attempt) -> None:
 
 def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt) -> None:
     write_run(attempt.folder, RECORD)
-    with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} holds a run"):
+    with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} contains a run"):
         attempt(resume=None)  # type: ignore[arg-type]
     assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]

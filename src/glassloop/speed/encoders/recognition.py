@@ -65,7 +65,7 @@ def why_not_packed(model: Model) -> str | None:
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             return f"{kind} does not accept position_ids"
         if (weight := unread_weight(model)) is not None:
-            return f"the weight {weight} belongs to no known layer or table"
+            return f"the weight {weight} is not part of a known layer or embedding table"
     return None
 
 
@@ -85,7 +85,7 @@ def why_not_unmodified(model: Model) -> str | None:
     for name in [*found, *built]:
         part, wanted = found.get(name), built.get(name)
         if part is None or wanted is None or not wanted.is_like(part):
-            return f"{name or kind.__name__} is not as transformers builds it"
+            return f"{name or kind.__name__} differs from what transformers builds"
         if any(vars(part).get(hooks) for hooks in HOOKS):
             return f"{name or kind.__name__} has hooks"
         if "forward" in vars(part) or not has_library_forward(type(part)):

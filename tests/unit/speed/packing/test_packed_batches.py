@@ -177,7 +177,7 @@ def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None
     next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
     with says("a row has 8 tokens, but the model accepts at most 7", "encode with a smaller max_length"):
         next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
-    with says("a row has the token id 24, but the model knows only 24 tokens", "use the model's own tokenizer"):
+    with says("a row has the token id 24, but the vocabulary of the model has only 24 tokens", "use the model's own tokenizer"):
         next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
 
 
