@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import environment
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from trials import Servers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -41,26 +40,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 class SplitRuns(dict[int, Any]):
     """Folder, what each process has found, and what was said, by the number of processes; started when first asked for."""
 
-    def __init__(self, plain: Path, folders: pytest.TempPathFactory) -> None:
+    def __init__(self, plain: Path, folders: pytest.TempPathFactory, servers: Servers) -> None:
         super().__init__()
-        self.plain, self.folders = plain, folders
+        self.plain, self.folders, self.servers = plain, folders, servers
 
     def __missing__(self, number: int) -> Any:
         folder = self.folders.mktemp(f"split-{number}")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(number)]
-        done = subprocess.run(
-            [*command, str(SCRIPT), str(folder), str(self.plain / "still/checkpoints/step-00000004")],
-            env=environment(**FSDP), capture_output=True, encoding="utf-8", timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
+        arguments = [folder, self.plain / "still/checkpoints/step-00000004"]
+        ended = [trial.wait(300) for trial in self.servers.start_group(number, *arguments, script=SCRIPT, **FSDP)]
+        assert not any(end.code for end in ended), "\n".join(end.err[-4000:] for end in ended)
         found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(number)]
-        self[number] = folder, found, done.stderr.splitlines()
+        self[number] = folder, found, [line for end in ended for line in end.lines]
         return self[number]
 
 
 @pytest.fixture(scope="module")
-def split(plain: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> SplitRuns:
-    return SplitRuns(plain[0], tmp_path_factory)
+def split(plain: tuple[Path, Any], servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> SplitRuns:
+    return SplitRuns(plain[0], tmp_path_factory, servers)
 
 
 def same(found: dict[str, Any], expected: dict[str, Any]) -> None:

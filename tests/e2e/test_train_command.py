@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Ended, run_command, run_commands
+from commands import SHOWN, run_command, run_forked
 from families import tiny_model
+from trials import Ended, Servers
 
 ROWS = "text,label\n" + "".join(
     f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
@@ -157,11 +158,11 @@ COMMANDS: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def ended(first: Ended, place: Path, cache: dict[str, str]) -> dict[str, Ended]:
-    """All these commands, after the first run, in one process."""
+def ended(first: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> dict[str, Ended]:
+    """All these commands, after the first run."""
     (place / "wrong.toml").write_text("[data]\ntxt = 1\n[training]\nlearning_rat = 1\n[other]\n")
     before = {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()}
-    found = run_commands(*COMMANDS.values(), folder=place, **cache)
+    found = run_forked(servers, *COMMANDS.values(), folder=place, **cache)
     assert {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()} == before
     return dict(zip(COMMANDS, found, strict=True))
 
@@ -269,14 +270,16 @@ def test_flags_go_before_the_file(ended: dict[str, Ended], place: Path) -> None:
 # --- several processes -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["--processes", "torchrun"])
-def several(request: pytest.FixtureRequest, place: Path, cache: dict[str, str], ended: dict[str, Ended]) -> tuple[str, Ended]:
+@pytest.fixture(scope="module", params=["--processes", pytest.param("torchrun", marks=pytest.mark.exhaustive)])
+def several(
+    request: pytest.FixtureRequest, place: Path, servers: Servers, cache: dict[str, str], ended: dict[str, Ended]
+) -> tuple[str, Ended]:
     """The run of one process with batches of eight, in two processes with batches of four."""
     run = f"two-{request.param.strip('-')}"
     flags = ["--output_dir", run, "--per_device_train_batch_size", "4", "--logging_steps", "1", "--num_train_epochs", "2"]
     command = [*TRAIN, *flags, "--learning_rate", "1e-3"]
     if request.param == "--processes":
-        return run, run_command(*command, "--processes", "2", folder=place, **cache)
+        return run, servers.run(*command, "--processes", "2", folder=place, **SHOWN, **cache)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     return run, run_command(*command, folder=place, launcher=launcher, **cache)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,20 +24,9 @@ from glassloop.run_folder.layout import checkpoints_in
 TWO = {"per_device_train_batch_size": 4}  # eight rows a step, as in the small settings
 
 
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
-
-
 def both(runs: Any, *arguments: object, hooks: Any = (), timeout: float = 60.0) -> list[Ended]:
     """The command in two processes; each must end within the time."""
-    port = str(free_port())
-    started = []
-    for rank in ("0", "1"):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        started.append(runs.servers.start(*arguments, hooks=hooks, **place))
-    return [trial.wait(timeout) for trial in started]
+    return [trial.wait(timeout) for trial in runs.servers.start_group(2, *arguments, hooks=hooks)]
 
 
 def train_both(runs: Any, run: Path, hooks: Any = (), **settings: Any) -> list[Ended]:
