@@ -29,10 +29,10 @@ CHECKED_ELSEWHERE = {
         ),
     },
     "tests/e2e/test_seeds.py": {
-        "test_a_seed_fails_and_the_rest_goes_on_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
+        "test_a_seed_fails_and_is_resumed_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
     },
     "tests/e2e/test_split_models.py": {
-        "test_the_main_process_has_the_say_over_what_is_trained": (
+        "test_the_weights_of_the_main_process_are_trained": (
             "tests/contract/test_right_numbers.py::test_processes_change_no_number"
         ),
     },

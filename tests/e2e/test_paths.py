@@ -104,7 +104,7 @@ def refusals(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_path_that_cannot_be_meant_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
+def test_an_invalid_path_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
     _, code, sentence = WRONG[case]
     ended = refusals[case]
     assert ended.code == code, ended.err

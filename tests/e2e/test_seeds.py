@@ -94,7 +94,7 @@ def test_the_same_is_written_down(both: Ended, place: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> None:
+def test_a_seed_fails_and_is_resumed_later(both: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> None:
     """A third seed is added; its folder belongs to somebody else, so it is refused with the code of its run alone."""
     folder = place / "runs" / "run-001"
     kept = [weights(folder / "seed-7"), weights(folder / "seed-8")]

@@ -130,7 +130,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(split, number: int) -> N
 
 
 @NUMBERS
-def test_a_plain_runs_checkpoint_goes_on_split_and_the_other_way_round(split, plain, number: int, tmp_path: Path) -> None:
+def test_a_plain_checkpoint_is_resumed_split_and_the_other_way_round(split, plain, number: int, tmp_path: Path) -> None:
     folder, found, _ = split[number]
     same(found[0]["from plain"], plain[1]["still"])
     same_tensors(folder / "from-plain/final/model.safetensors", plain[0] / "final/model.safetensors")
@@ -155,7 +155,7 @@ def test_all_processes_stop_early_together(split, number: int) -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_main_process_has_the_say_over_what_is_trained(split, plain) -> None:
+def test_the_weights_of_the_main_process_are_trained(split, plain) -> None:
     """Each process has made a head of its own: the main one's counts, as in DDP."""
     for found in split[2][1]:
         same(found["heads"], plain[1]["still"])
@@ -170,7 +170,7 @@ def test_what_cannot_work_is_refused(split, number: int) -> None:
 
 
 @NUMBERS
-def test_no_two_processes_speak(split, number: int) -> None:
+def test_only_one_process_prints(split, number: int) -> None:
     lines = split[number][2]
     assert len([line for line in lines if line.startswith("glassloop: resuming after step 4")]) == 1
     assert [len([line for line in lines if line.startswith(f"step {step}/12")]) for step in (1, 12)] == [7, 7]  # trainings

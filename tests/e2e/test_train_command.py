@@ -219,7 +219,7 @@ def test_it_refuses_in_two_lines_with_its_exit_code(name: str, ended: dict[str, 
     assert (ended[name].code, ended[name].out, ended[name].err) == (REFUSED[name][0], "", REFUSED[name][1])
 
 
-def test_a_flag_nobody_knows(ended: dict[str, Ended]) -> None:
+def test_an_unknown_option(ended: dict[str, Ended]) -> None:
     assert ended["unknown flag"].code == 2
     assert "--learning_rat" in ended["unknown flag"].err
     assert "Traceback" not in ended["unknown flag"].err
@@ -237,7 +237,7 @@ def test_a_run_that_diverges_leaves_with_5_and_says_where(ended: dict[str, Ended
     assert not (place / "diverged" / "model").exists()
 
 
-def test_files_of_somebody_else_are_untouched(ended: dict[str, Ended], place: Path) -> None:
+def test_other_files_are_not_changed(ended: dict[str, Ended], place: Path) -> None:
     assert [path.name for path in (place / "theirs").iterdir()] == ["thesis.tex"]
     assert (place / "theirs" / "thesis.tex").read_text() == "years of work"
 
@@ -301,7 +301,7 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
         assert both["evaluation"][name] == alone["evaluation"][name]
 
 
-def test_two_processes_speak_with_one_voice(several: tuple[str, Ended]) -> None:
+def test_two_processes_print_each_line_once(several: tuple[str, Ended]) -> None:
     run, said = several
     for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation  this run", "✓ "):
         assert sum(line.startswith(start) for line in said.lines) == 1, start

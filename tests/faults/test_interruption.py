@@ -256,7 +256,7 @@ def test_08_a_signal_saves_after_the_step(runs: Any, name: str, target: str, cal
     runs.resumes_the_same(run)
 
 
-def test_08_a_signal_in_an_evaluation_that_goes_on(runs: Any) -> None:
+def test_08_a_signal_in_a_resumed_evaluation(runs: Any) -> None:
     """The evaluation was due when the run was stopped: stopped in it again, no step is taken before it is done."""
     run = runs.new()
     assert runs.train(run, [Hook(EVALUATION, 2, TERM)]).code == 143
@@ -365,7 +365,7 @@ def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> N
         saver.wait()
 
 
-def test_09_no_room_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> None:
+def test_09_no_space_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> None:
     run = runs.new()
     ended = runs.train(run, [Hook("shutil:disk_usage", 1, "tiny disk", every=True)])
     assert ended.code == 6, ended.err
@@ -603,7 +603,7 @@ def test_15_the_lock_of_a_dead_run_is_taken_over(runs: Any) -> None:
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_16_a_folder_with_somebodys_files_is_left_alone(runs: Any, tmp_path: Path, resumed: bool) -> None:
+def test_16_a_folder_with_other_files_is_not_changed(runs: Any, tmp_path: Path, resumed: bool) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("important")

@@ -89,7 +89,7 @@ def test_49_a_full_disk_of_the_writing_process(runs: Any, reference: Path) -> No
     goes_on(runs, run, reference)
 
 
-def test_49_what_all_processes_find_is_told_once(runs: Any, tmp_path: Path) -> None:
+def test_49_what_all_processes_find_is_reported_once(runs: Any, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,-7\n")
     ended = both(runs, *runs.arguments(runs.new(), data=tmp_path / "train.csv"))
     assert ended[0].code == 3
@@ -136,7 +136,7 @@ def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Pa
         torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
 
 
-def test_51_a_checkpoint_of_one_process_goes_on_in_two_where_the_global_batch_allows_it(runs: Any, tmp_path: Path) -> None:
+def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, tmp_path: Path) -> None:
     model = tmp_path / "still"
     tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
     tiny_tokenizer().save_pretrained(model)

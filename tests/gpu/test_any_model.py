@@ -41,7 +41,7 @@ def trainer_of(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
+def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
     found = {}
     for backend in ("auto", "plain"):
         trainer = trainer_of(STRANGE[name](), backend)

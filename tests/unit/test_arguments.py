@@ -30,7 +30,7 @@ def refused(**given: Any) -> str:
 # --- what is taken -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_need_be_said() -> None:
+def test_every_setting_has_a_default() -> None:
     args = TrainingArguments()
     assert args.output_dir is None
     assert {entry.name: getattr(args, entry.name) for entry in fields(args)} == {
@@ -227,7 +227,7 @@ def test_wrong(given: dict[str, Any], told: str) -> None:
     assert refused(**given) == told
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     """Names, kinds, values and combinations in one error; nothing is said about a default that nobody chose."""
     told = refused(
         nonsense=1,
@@ -272,7 +272,7 @@ def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
     assert caught.value.remedy == remedy
 
 
-def test_what_is_said_stays_on_a_line() -> None:
+def test_what_is_reported_stays_on_a_line() -> None:
     assert "\n" not in refused(**{"a\nb": 1, "eval_strategy": "x\x1b[31m\ny", "output_dir": "\n"})
 
 
@@ -298,7 +298,7 @@ def test_the_old_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_an_old_name_is_taken_and_told_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_name_is_taken_and_reported_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     value, today, called = OLD[name]
     assert TrainingArguments(**{name: value}) == TrainingArguments(**today)
     assert capsys.readouterr() == ("", f"glassloop: {name} {called}\n")
@@ -359,11 +359,11 @@ def test_other_sampling_is_the_usual_one() -> None:
     assert TrainingArguments(train_sampling_strategy="random") == TrainingArguments()
 
 
-def test_a_wrong_value_under_an_old_name_is_told_under_todays() -> None:
+def test_a_wrong_value_under_an_old_name_is_reported_under_the_current_one() -> None:
     assert refused(evaluation_strategy="always") == 'eval_strategy is "always", not one of no, steps, epoch'
 
 
-def test_names_of_today_are_told_in_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_current_names_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     TrainingArguments("out", eval_strategy="epoch", device="cpu")
     assert capsys.readouterr() == ("", "")
 

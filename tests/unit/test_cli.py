@@ -146,7 +146,7 @@ def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: py
             assert entry.metadata["help"].replace("-", "").replace(" ", "") in plain(out).replace("-", "").replace(" ", "")
 
 
-def test_without_a_word_it_shows_the_help(run) -> None:
+def test_without_arguments_it_shows_the_help(run) -> None:
     code, out, err = run()
     assert code == 2
     assert "Usage: glassloop" in out + err
@@ -173,7 +173,7 @@ def test_version(run) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_words_nobody_knows_are_told_with_exit_code_2(run, arguments: list[str], told: str) -> None:
+def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert told in plain(err)
@@ -233,7 +233,9 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
         ("--max_length", "7", "settings: max_length is 7\ntry:  use a whole number of 8 or more\n"),
     ],
 )
-def test_a_wrong_number_is_told_before_anything_is_shown(run, flag: str, value: str, told: str, write, tiny_model_dir) -> None:
+def test_a_wrong_number_is_reported_before_anything_is_shown(
+    run, flag: str, value: str, told: str, write, tiny_model_dir
+) -> None:
     file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
     assert run("data", str(file), "--model", str(tiny_model_dir), flag, value) == (2, "", told)
 
@@ -267,7 +269,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
     )
 
 
-def test_a_fault_of_ours_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 

@@ -114,7 +114,7 @@ def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
     assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
 
 
-def test_other_overridden_methods_of_ours_take_effect(parts, few, tmp_path) -> None:
+def test_other_overridden_methods_take_effect(parts, few, tmp_path) -> None:
     called: list[str] = []
 
     def watched(name: str) -> Any:

@@ -84,7 +84,7 @@ def test_arguments_of_transformers_that_are_not_supported(says, name: str, tiny_
     Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: None})
 
 
-def test_an_argument_that_nobody_knows(says) -> None:
+def test_an_unknown_argument(says) -> None:
     with says('Trainer has no argument "train_datset"', "see help(glassloop.Trainer)"):
         Trainer(tiny_model(), train_datset=[])
 
@@ -214,7 +214,7 @@ def test_the_same_rows_in_any_form_give_the_same_weights(trainer_of, few, capsys
     assert "dropped" not in capsys.readouterr().err
 
 
-def test_columns_the_model_does_not_take_are_left_out_and_told_once(trainer_of, few, capsys) -> None:
+def test_columns_the_model_does_not_take_are_left_out_and_reported_once(trainer_of, few, capsys) -> None:
     expected = trained(trainer_of())
     extra = {name: few[name].add_column("idx", [*range(len(few[name]))]) for name in few}
     extra = {name: rows.add_column("sentence1", ["text"] * len(rows)) for name, rows in extra.items()}
@@ -233,7 +233,7 @@ def test_in_rows_of_ones_own_they_are_named(says, trainer_of, few) -> None:
         trainer_of(train_dataset=rows).train()
 
 
-def test_transformers_collator_and_ours_end_in_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
+def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
     """Theirs is replaced by ours, which reads memory-mapped rows; hidden in a lambda it is used itself."""
     from transformers import DataCollatorWithPadding
 
@@ -662,7 +662,7 @@ def test_class_weights(trainer_of, few, balanced: bool) -> None:
         ("even", 'class_weights is "even"', "use balanced, or numbers such as 1,2.5"),
     ],
 )
-def test_class_weights_that_cannot_be_meant(says, trainer_of, text: str, problem: str, remedy: str) -> None:
+def test_invalid_class_weights(says, trainer_of, text: str, problem: str, remedy: str) -> None:
     with says(problem, remedy):
         trainer_of(class_weights=text).train()
 
@@ -843,7 +843,7 @@ def test_a_model_that_has_diverged_is_not_scored(trainer_of) -> None:
     assert caught.value.exit_code == 5
 
 
-def test_the_rate_told_is_that_of_ones_own_optimizer(trainer_of) -> None:
+def test_the_reported_learning_rate_is_that_of_a_custom_optimizer(trainer_of) -> None:
     model = tiny_model()
     with pytest.raises(DivergedError, match=r"learning rate 1e\+30"):
         trainer_of(model=model, optimizers=(torch.optim.SGD(model.parameters(), lr=1e30), None)).train()

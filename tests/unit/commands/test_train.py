@@ -136,7 +136,7 @@ def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_d
 # --- runs that do not come to their end --------------------------------------------------------------------------
 
 
-def test_wrong_things_are_told_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
     out = tmp_path / "out"

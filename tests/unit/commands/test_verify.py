@@ -73,7 +73,7 @@ def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, 
 
 
 @pytest.mark.slow
-def test_a_broken_promise_is_seen(
+def test_a_difference_between_backends_is_detected(
     one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from glassloop.backends import accelerate as backends
@@ -132,7 +132,7 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
         ),  # from scratch, which ends in the right weights
     ],
 )
-def test_a_run_that_does_not_go_on_exactly_is_seen(
+def test_a_run_that_is_not_resumed_exactly_is_detected(
     trial: verify_module.Trial,
     forked: None,
     monkeypatch: pytest.MonkeyPatch,

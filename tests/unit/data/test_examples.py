@@ -113,7 +113,7 @@ def test_pairs(prepared):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_the_cut_is_stratified_and_told(share, prepared):
+def test_the_cut_is_stratified_and_reported(share, prepared):
     rows = [{"text": f"text {place}", "label": "aaab"[place % 4]} for place in range(80)]
     found = prepared(train=rows, settings={"validation_share": share, "split_seed": 7})
     size = round(80 * share)
@@ -217,7 +217,7 @@ def test_a_split_of_which_nothing_is_left(prepared, refused):
         prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
 
 
-def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
+def test_more_values_than_are_distinguished_are_never_guessed(prepared, refused, monkeypatch):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]

@@ -259,7 +259,7 @@ def test_damaged_lists_of_validation_rows_are_refused(change, problem, original)
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
-def test_broken_rows_of_qqp_are_left_out_and_told(chunk_rows, original, monkeypatch, refused):
+def test_broken_rows_of_qqp_are_left_out_and_reported(chunk_rows, original, monkeypatch, refused):
     monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
     folder = original(FILES["qqp"])
     found = load_examples("glue/qqp", data_dir=str(folder), split_seed=chunk_rows)

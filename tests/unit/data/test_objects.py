@@ -153,7 +153,7 @@ def empty_hub_cache(tmp_path, monkeypatch) -> Path:
     ("name", "local"),
     [("owner/name", ""), ("name", ""), ("nyu-mll/glue", " or the original files with --data_dir (or GLASSLOOP_DATA)")],
 )
-def test_an_unreachable_hub_is_said_at_once(name, local, empty_hub_cache, monkeypatch, refused):
+def test_an_unreachable_hub_is_reported_at_once(name, local, empty_hub_cache, monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
     problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"

@@ -469,7 +469,7 @@ def test_a_saved_folder_that_is_broken(tmp_path):
         ),
     ],
 )
-def test_splits_that_cannot_be_meant(splits, problem, remedy, refused):
+def test_invalid_splits(splits, problem, remedy, refused):
     with refused(problem, remedy):
         load_examples(dict.fromkeys(splits, SPLITS["train"]))
 

@@ -107,7 +107,7 @@ def test_the_splits(show, write, tiny_tokenizer) -> None:
         assert row.split() == wanted + ["0"] * (name != "train")
 
 
-def test_truncation_is_told_by_side(show) -> None:
+def test_truncation_is_reported_by_side(show) -> None:
     long = "good " * 30
     rows = [(long, "bad", "a"), ("bad", long, "b"), (long, long, "a"), ("good", "bad", "b")] * 3
     output = show({"train": records(pairs_csv(rows)), "validation": records(pairs_csv(rows[:4]))}, max_length=16)
@@ -115,7 +115,7 @@ def test_truncation_is_told_by_side(show) -> None:
     assert shown == ["9 (6 first, 6 second)", "3 (2 first, 2 second)"]
 
 
-def test_a_text_that_is_read_in_part_is_told(show, monkeypatch) -> None:
+def test_a_text_that_is_read_in_part_is_reported(show, monkeypatch) -> None:
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 1000)
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 1)
     rows = [("good " * size, "ab"[size % 2]) for size in (1, 2, 3, 300)]

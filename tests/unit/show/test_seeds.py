@@ -42,7 +42,7 @@ def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.Captu
     ]
 
 
-def test_nothing_is_said_where_every_seed_beats_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_reported_where_every_seed_beats_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(record_of(0.7, 0.75), capsys)[-1].startswith("majority baseline")
 
 
