@@ -120,7 +120,7 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
     assert any(line.startswith("device") and "bf16, backend accelerate" in line for line in ended.lines)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "problem"),
     [

@@ -147,27 +147,28 @@ def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 @pytest.mark.slow
-def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any]) -> None:
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any], hostile: Any) -> None:
     """Every entry of run.json in turn is replaced by hostile text: it is refused, or it stays a literal."""
     described["class_weights"] = [0.5, 2.0]
     described["settings"]["pad_to_multiple_of"] = 8
     whole = script(described)
     expected, written = code_of(whole), 0
     for path in leaves_of(copy.deepcopy(described)):
-        for hostile in HOSTILE:
-            crafted = copy.deepcopy(described)
-            entry = crafted
-            for name in path[:-1]:
-                entry = entry[name]
-            entry[path[-1]] = hostile
-            try:
-                text = script(crafted)
-            except (NotARecordError, ModelError):
-                continue
-            if text != whole:
-                assert code_of(text) == expected, (path, hostile)
-                written += 1
-    assert written > 20, "labels, columns and savings may be any text"
+        crafted = copy.deepcopy(described)
+        entry = crafted
+        for name in path[:-1]:
+            entry = entry[name]
+        entry[path[-1]] = hostile
+        try:
+            text = script(crafted)
+        except (NotARecordError, ModelError):
+            continue
+        if text != whole:
+            assert code_of(text) == expected, path
+            written += 1
+    assert written > 3 or not isinstance(hostile, str), "labels, columns and savings may be any text"
 
 
 def test_crafted_names_are_text_when_the_file_runs(described: dict[str, Any], tmp_path: Path) -> None:

@@ -196,5 +196,5 @@ def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None
     vocabulary = torch.full((20,), -1, dtype=torch.int32)
     vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
     packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
-    with pytest.raises(DataError, match="a row has the token id 7, which no row had when they were read before"):
+    with pytest.raises(DataError, match="rows change between reads: token id 7 did not occur when they were read before"):
         next(packed.epoch())
