@@ -19,9 +19,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predict one pair (about two minutes).
-	@echo "==> The data as the model will see them"
+	@echo "==> Inspecting the data"
 	$(BIN)/glassloop data quickstart --batch_size 16
-	@echo "==> Training, evaluating and predicting, in a new folder below runs/"
+	@echo "==> Training, evaluating and predicting in a new folder in runs/"
 	run=runs/quickstart-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/glassloop train quickstart --output_dir $$run --per_device_train_batch_size 16 --learning_rate 1e-4 \
 		--num_train_epochs 2 --warmup_steps 0.06 --group_by_length --eval_strategy epoch && \

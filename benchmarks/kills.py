@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import random
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -71,11 +70,7 @@ class Bench:
         arguments = ["train", self.data, *trials.flags(model=self.model, resume=run, **chosen)]
         if setting != "two processes":
             return [self.servers.start(*arguments, hooks=hooks, **environment)]
-        with socket.socket() as opened:
-            opened.bind(("127.0.0.1", 0))
-            port = str(opened.getsockname()[1])
-        places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        return [self.servers.start(*arguments, RANK=rank, LOCAL_RANK=rank, **places) for rank in ("0", "1")]
+        return self.servers.start_group(2, *arguments)
 
     def to_the_end(self, setting: str, run: Path, hooks: Any = (), **environment: str) -> float:
         began = time.monotonic()

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from glassloop import __version__
 
 project = "Glassloop"
-project_copyright = "the Glassloop developers"
+project_copyright = "the Glassloop contributors"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_pages"]
 exclude_patterns = ["*.py"]

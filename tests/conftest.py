@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ if not torch.cuda.is_available():
 
 import families
 import tiers
+import trials
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,7 +57,7 @@ DATA_PLACE = data_place()
 
 @pytest.fixture
 def glue_dir() -> Path:
-    """The folder that holds MRPC/; the test is skipped where the real data are not there."""
+    """The folder that holds MRPC/; the test is skipped where the real data is missing."""
     if DATA_PLACE is None:
         pytest.skip("the real MRPC is not here: set GLASSLOOP_DATA to a folder that holds glue/MRPC/")
     return DATA_PLACE / "glue"
@@ -73,6 +75,14 @@ def packaged() -> Path:
     except PackageNotFoundError:
         pytest.skip(f"the packaged model is not installed: {PACKAGED_INSTALL}")
     return packaged_model()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trials.Servers]:
+    """The process that forks trials: commands and scripts that need not import everything again."""
+    found = trials.Servers(tmp_path_factory.mktemp("trials"))
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,14 @@ def function_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def sampled(cases: list[dict[str, int]], number: int) -> set[int]:
+def values_of(case: pytest.Item) -> dict[str, str]:
+    """Return the parameters of a case. `callspec.indices` would count the cases of stacked parameters, not their values."""
+    return {name: repr(value) for name, value in case.callspec.params.items()}
+
+
+def sampled(cases: Sequence[dict[str, str]], number: int) -> set[int]:
     """Return the positions of the cases to keep: each one adds as many parameter values as possible, the first one wins."""
-    covered: set[tuple[str, int]] = set()
+    covered: set[tuple[str, str]] = set()
     kept: set[int] = set()
     while len(kept) < min(number, len(cases)):
         rest = (position for position in range(len(cases)) if position not in kept)
@@ -44,7 +49,7 @@ def assign_tiers(items: Iterable[pytest.Item]) -> None:
         if item.get_closest_marker("sample"):
             samples.setdefault(function_of(item), []).append(item)
     for cases in samples.values():
-        kept = sampled([case.callspec.indices for case in cases], cases[0].get_closest_marker("sample").args[0])
+        kept = sampled([values_of(case) for case in cases], cases[0].get_closest_marker("sample").args[0])
         for position, case in enumerate(cases):
             if position not in kept:
                 case.add_marker(pytest.mark.exhaustive)

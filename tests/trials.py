@@ -1,20 +1,23 @@
-"""Trials for the fault tests: the command in a forked child of a process that has imported everything once.
+"""Trials: the command, or a script, in a forked child of a process that has imported everything once.
 
 A `Server` is a process of its own: it imports glassloop, torch and transformers, never trains, and forks a child for each
-trial, so that a trial costs about a second. `Hook`s let a child die, get a signal or fail at the n-th call of a function;
-they are test-only and put in from outside. `python trials.py run …` is the command with the hooks of `TRIAL_HOOKS`.
+trial, so that a trial costs half a second instead of seven. `Hook`s let a child die, get a signal or fail at the n-th call of
+a function; they are test-only and put in from outside. `python trials.py run …` is the command with the hooks of `TRIAL_HOOKS`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import hashlib
 import importlib
 import json
 import os
+import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +38,13 @@ BACKWARD = "glassloop.backends.plain:PlainBackend.backward"
 OPTIMIZER = "glassloop.backends.plain:PlainBackend.step"
 SAVING = "glassloop.engine.checkpoint_folder:write_checkpoint"
 TIMINGS = ("_runtime", "_per_second")
+PRELOADED = (
+    *("glassloop.cli", "glassloop.commands.train", "glassloop.commands.evaluate", "glassloop.commands.predict"),
+    *("glassloop.commands.eject", "glassloop.backends.accelerate", "glassloop.backends.graphs"),
+    *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert", "transformers.models.align"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "transformers.optimization"),
+    *("accelerate", "datasets", "peft", "sklearn.metrics", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler"),
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,11 @@ class Ended:
     err: str
     seconds: float = 0.0
 
+    @property
+    def lines(self) -> list[str]:
+        """The lines on standard error."""
+        return [line.rstrip() for line in self.err.splitlines()]
+
 
 @dataclass
 class Trial:
@@ -72,12 +87,17 @@ class Trial:
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
 
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the trial runs."""
+        return self.server.ask({"poll": self.pid})["code"]
+
     def wait(self, timeout: float = 90.0) -> Ended:
         code = self.server.ask({"wait": self.pid, "timeout": timeout})["code"]
         if code is None:
             raise TimeoutError(f"the trial did not end within {timeout} s:\n{self.err.read_text()[-3000:]}")
         seconds = time.monotonic() - self.began
-        return Ended(code, self.out.read_text(errors="replace"), self.err.read_text(errors="replace"), seconds)
+        out, err = (path.read_text(encoding="utf-8", errors="replace") for path in (self.out, self.err))
+        return Ended(code, out, err, seconds)
 
 
 class Server:
@@ -99,15 +119,26 @@ class Server:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, arguments: Iterable[object], hooks: Iterable[Hook] = (), **environment: str) -> Trial:
-        """Start `glassloop arguments…` with some hooks and further environment."""
+    def start(
+        self,
+        arguments: Iterable[object],
+        hooks: Iterable[Hook] = (),
+        *,
+        folder: Path | None = None,
+        script: Path | None = None,
+        **environment: str,
+    ) -> Trial:
+        """Start `glassloop arguments…`, or a script with these arguments, with some hooks and further environment."""
         number = f"{self.process.pid}-{next(Server.numbers)}"
         out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        os.umask(umask := os.umask(0))  # a trial has that of the test
         request = {
             "arguments": [str(argument) for argument in arguments],
             "hooks": [asdict(hook) for hook in hooks],
             "environment": {"GLASSLOOP_CACHE": str(self.folder / "cache"), "COLUMNS": "200", **environment},
-            "folder": str(self.folder),
+            "folder": str(folder or self.folder),
+            "script": str(script) if script else None,
+            "umask": umask,
             "out": str(out),
             "err": str(err),
         }
@@ -125,15 +156,24 @@ class Servers:
     def __init__(self, folder: Path) -> None:
         self.folder, self.own, self.all = folder, threading.local(), []
 
-    def start(self, *arguments: object, hooks: Iterable[Hook] = (), **environment: str) -> Trial:
+    def start(self, *arguments: object, hooks: Iterable[Hook] = (), **how: Any) -> Trial:
+        """Start `glassloop arguments…`; `how` are the other arguments of `Server.start`."""
         if not hasattr(self.own, "server"):
             self.own.server = Server(self.folder)
             self.all.append(self.own.server)
-        return self.own.server.start(arguments, hooks, **environment)
+        return self.own.server.start(arguments, hooks, **how)
 
-    def run(self, *arguments: object, hooks: Iterable[Hook] = (), timeout: float = 90.0, **environment: str) -> Ended:
+    def run(self, *arguments: object, hooks: Iterable[Hook] = (), timeout: float = 90.0, **how: Any) -> Ended:
         """Run `glassloop arguments…` to its end."""
-        return self.start(*arguments, hooks=hooks, **environment).wait(timeout)
+        return self.start(*arguments, hooks=hooks, **how).wait(timeout)
+
+    def start_group(self, number: int, *arguments: object, **how: Any) -> list[Trial]:
+        """Start several processes that find each other as those of a launcher do."""
+        with socket.socket() as opened:
+            opened.bind(("127.0.0.1", 0))
+            port = str(opened.getsockname()[1])
+        place = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return [self.start(*arguments, RANK=str(rank), LOCAL_RANK=str(rank), **place, **how) for rank in range(number)]
 
     def close(self) -> None:
         for server in self.all:
@@ -240,23 +280,36 @@ def run_command(arguments: list[str], hooks: Iterable[Hook]) -> int:
     return 0
 
 
+def run_script(path: str, arguments: list[str], hooks: Iterable[Hook]) -> int:
+    """A script in this process; its exit code."""
+    install(hooks)
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(path, run_name="__main__")
+    return 0
+
+
 def child(request: dict[str, Any]) -> None:
     """One trial: never returns."""
     code = 70
     try:
-        for place, name in ((1, "out"), (2, "err")):
-            descriptor = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for place, name in enumerate((os.devnull, request["out"], request["err"])):
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if place else os.O_RDONLY)
             os.dup2(descriptor, place)
             os.close(descriptor)
-        os.close(0)
-        sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        sys.stdout, sys.stderr = (os.fdopen(place, "w", buffering=1, encoding="utf-8") for place in (1, 2))
+        os.umask(request["umask"])
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
         import torch
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
         torch.set_num_threads(1)
-        code = run_command(request["arguments"], [Hook(**hook) for hook in request["hooks"]])
+        hooks = [Hook(**hook) for hook in request["hooks"]]
+        if request["script"]:
+            code = run_script(request["script"], request["arguments"], hooks)
+        else:
+            code = run_command(request["arguments"], hooks)
     except BaseException:
         import traceback
 
@@ -270,23 +323,32 @@ def child(request: dict[str, Any]) -> None:
 
 def serve() -> None:
     import torch
+    import typer
 
     torch.set_num_threads(1)
-    for name in ("glassloop.commands.train", "glassloop.training.session", "glassloop.commands.evaluate",
-                 "transformers.models.bert.modeling_bert",
-                 "transformers.models.auto.modeling_auto", "transformers.models.bert.tokenization_bert",
-                 "torch._dynamo", "sklearn.metrics"):  # fmt: skip
+    for name in PRELOADED:
         importlib.import_module(name)
+    typer.main.get_command(sys.modules["glassloop.cli"].app)  # imports more
+    gc.collect()
+    gc.freeze()  # children share this memory as long as their collector does not write to it
+    ended: dict[int, int] = {}
     while line := sys.stdin.readline():
         request = json.loads(line)
         if "wait" in request:
-            answer: dict[str, Any] = {"code": wait_for(request["wait"], request["timeout"])}
+            pid = request["wait"]
+            answer: dict[str, Any] = {"code": ended[pid] if pid in ended else wait_for(pid, request["timeout"])}
+        elif "poll" in request:
+            pid = request["poll"]
+            if pid not in ended and (status := os.waitpid(pid, os.WNOHANG))[0]:
+                ended[pid] = os.waitstatus_to_exitcode(status[1])
+            answer = {"code": ended.get(pid)}
         else:
             pid = os.fork()
             if pid == 0:
                 child(request)
             answer = {"pid": pid}
         print(json.dumps(answer), flush=True)
+    os._exit(0)  # libraries write about what they find when a process ends
 
 
 def wait_for(pid: int, timeout: float) -> int | None:

@@ -80,8 +80,8 @@ REFUSED = {
 class TrainingArguments:
     """The settings of a training run. They are checked when created and cannot be changed afterwards.
 
-    Each field is described by its `help` metadata, from which the command's help is generated. Names that transformers used
-    earlier are accepted with a message.
+    Each field is described by its `help` metadata, from which the command's help is generated. Earlier names of transformers
+    are accepted with a message.
 
     Args:
         output_dir: Folder for everything the run writes.
@@ -119,16 +119,20 @@ class TrainingArguments:
     dataloader_drop_last: bool = setting(False, "Drop the last incomplete batch of each epoch.")
     seed: int = setting(42, "Random seed for new weights, dropout and row order.")
     data_seed: int | None = setting(None, "Random seed for row order only. Default: --seed.")
-    precision: str = setting("auto", "Floating-point precision: fp32, bf16, fp16, or auto (fastest safe one on the device).")
+    precision: str = setting(
+        "auto", "Floating-point precision: fp32, bf16, fp16, or auto (the fastest one that is safe on the device)."
+    )
     device: str = setting("auto", "Device: cuda, mps, cpu, or auto (the first one available).")
-    backend: str = setting("auto", "How to run a step: plain, packed, graphs, accelerate, or auto (the fastest that applies).")
+    backend: str = setting(
+        "auto", "Backend: plain, packed, graphs, accelerate, or auto (the fastest one that supports the model)."
+    )
     eval_strategy: str = setting("no", "When to evaluate during training: no, steps, epoch.")
     eval_steps: int | None = setting(None, "Number of steps between evaluations. Default: logging_steps.")
     eval_on_start: bool = setting(False, "Evaluate before the first step.")
     logging_steps: int = setting(10, "Number of steps between log entries.")
     save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch.")
     save_steps: int = setting(500, "Number of steps between checkpoints.")
-    save_total_limit: int | None = setting(2, "Number of newest checkpoints to keep, besides the best one.")
+    save_total_limit: int | None = setting(2, "Number of recent checkpoints to keep, in addition to the best one.")
     load_best_model_at_end: bool = setting(False, "Load the weights of the best evaluation when training ends.")
     metric_for_best_model: str | None = setting(None, "Metric that selects the best evaluation. Default: the loss.")
     greater_is_better: bool | None = setting(None, "Whether higher is better. Default: yes, except for the loss.")
@@ -203,8 +207,8 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
     origins = {name: quoted(value) for name, value in settings.items()}
     for name, today, value in renamed:
         if settings.get(today, known[today]) not in (known[today], value):
-            text = f"{today} is given twice: {origins[today]}, and {quoted(value)} as {name}"
-            problems.append(Problem(text, f"give {today} once"))
+            text = f"{today} is set twice: {origins[today]}, and {quoted(value)} as {name}"
+            problems.append(Problem(text, f"set {today} once"))
         settings[today], origins[today] = value, f"{quoted(value)} as {name}"
     return settings, problems
 
@@ -264,7 +268,7 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
             problems.append(Problem(text, "set eval_strategy to steps or epoch"))
     for name in args.trackers:
         if name not in TRACKERS:
-            text = f"report_to names {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"
+            text = f"report_to lists {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"
             problems.append(Problem(text, "name a supported tracker, or none"))
     if args.run_name and (found := name_problem(args.run_name)):
         problems.append(Problem(found, "choose another run_name"))

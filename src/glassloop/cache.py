@@ -78,7 +78,7 @@ def damage(folder: Path) -> str | None:
             return f"{MANIFEST_NAME}: it belongs to {manifest['entry']}"
         expected = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
         if not expected:
-            return f"{MANIFEST_NAME}: names no files"
+            return f"{MANIFEST_NAME}: lists no files"
         for name, (size, checksum) in expected.items():
             found = regular(folder / name).stat().st_size
             if found != size:

@@ -26,7 +26,7 @@ def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
         overwrite: Move an earlier run in that folder aside.
 
     Raises:
-        SettingsError: If the folder holds a run or other files.
+        SettingsError: If the folder contains a run or other files.
         LockedError: If another process uses the folder.
     """
     if not chosen:
@@ -66,12 +66,12 @@ def numbered_folder() -> Path:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Raise `SettingsError` if a folder holds a run or other files."""
+    """Raise `SettingsError` if a folder contains a run or other files."""
     if is_run(folder):
         remedy = f"resume it: --resume {folder}; or choose another folder, or move it aside with --overwrite_output_dir"
-        raise SettingsError(f"output_dir {folder} already holds a run", remedy)
+        raise SettingsError(f"output_dir {folder} already contains a run", remedy)
     if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
-        raise SettingsError(f"output_dir {folder} holds files that do not belong to a run", "choose an empty or new folder")
+        raise SettingsError(f"output_dir {folder} contains files that do not belong to a run", "choose an empty or new folder")
 
 
 def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
@@ -82,7 +82,7 @@ def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
         stored: The record that was read before; None for a new run.
 
     Raises:
-        SettingsError: If the folder of a new run now holds another run.
+        SettingsError: If the folder of a new run now contains another run.
         LockedError: If another process has resumed the run.
     """
     if stored is None:
@@ -118,7 +118,7 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
     """Return the run folder to resume, and its checkpoint: True for the newest."""
     if resume == "newest":
         if not output_dir:
-            raise SettingsError("--resume is given without a run", "glassloop train --resume RUN, or name it with --output_dir")
+            raise SettingsError("--resume needs a run folder", "use glassloop train --resume RUN, or add --output_dir RUN")
         return user_path(output_dir), True
     path = user_path(resume)
     if path.parent.name == CHECKPOINTS_NAME:

@@ -1,4 +1,4 @@
-"""The command line: options into calls, errors into exit statuses. Heavy packages are imported when a command needs them."""
+"""The command line: turn options into calls and errors into exit statuses. Each command imports heavy packages itself."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # panels of rich cut off the names of long options in a terminal of 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 DATA_HELP = "Data to {}: a file, a folder, glue/mrpc, quickstart, or a hub name."
 MODEL_HELP = "Model: a folder, a hub name, or quickstart."
 DEVICE_HELP = "Device: cuda, mps, cpu, or auto."
+RUN_HELP = "Run folder, or folder of a model."
 
 
 def main() -> None:
@@ -74,10 +75,10 @@ def data_command(
     data: Annotated[str, typer.Argument(help=DATA_HELP.format("show"))] = "quickstart",
     model: Annotated[str, typer.Option("--model", help="Model whose tokenizer to use.")] = "quickstart",
     max_length: Annotated[int | None, typer.Option("--max_length", help="Maximum number of tokens per row.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size for the padding figures.")] = 8,
+    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size used to measure padding.")] = 8,
     **options: object,
 ) -> None:
-    """Show a data set as the model will see it: splits, labels, lengths, padding, and one row token by token."""
+    """Show the splits, labels, lengths and padding of a data set."""
     from glassloop.commands.data import describe_data
 
     describe_data(data, model, max_length, batch_size, given_for(DataSettings, options))
@@ -101,24 +102,30 @@ def train_command(
     restart: Annotated[
         bool, typer.Option("--restart", help="With --resume, start again from step 0. Old checkpoints are kept.")
     ] = False,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Number of processes on this machine.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, metavar="<int>", help="Number of processes on this machine.")
+    ] = 1,
     seeds: Annotated[
         int | None,
         typer.Option(
             "--seeds",
             min=1,
+            metavar="<int>",
             help="Number of random seeds to train with, starting at --seed. Reports mean and standard deviation.",
         ),
     ] = None,
     seeds_at_once: Annotated[
         int | None,
         typer.Option(
-            "--seeds_at_once", min=1, help="Number of seeds to train at the same time. Default: as many as fit on the GPU."
+            "--seeds_at_once",
+            min=1,
+            metavar="<int>",
+            help="Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU.",
         ),
     ] = None,
     **options: object,
 ) -> None:
-    """Fine-tune a model on a data set, evaluate it, and write the results to a run folder."""
+    """Fine-tune a model, evaluate it, and save it in a run folder."""
     from glassloop.commands.train import train
     from glassloop.settings_file import GivenSettings, read_settings
 
@@ -138,17 +145,17 @@ def train_command(
 @app.command("evaluate")
 @with_settings(DataSettings)
 def evaluate_command(
-    run: Annotated[str, typer.Argument(help="Folder of a run or of a model.")],
+    run: Annotated[str, typer.Argument(help=RUN_HELP)],
     data: Annotated[str | None, typer.Argument(help="Data to evaluate on. Default: the data of the run.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Split to evaluate. Default: every validation split.")] = None,
     device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
-    batch_size: Annotated[int, typer.Option("--batch_size", min=1, help="Batch size.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch_size", min=1, metavar="<int>", help="Batch size.")] = 64,
     positive_label: Annotated[
-        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: that of the run.")
+        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: the class chosen for the run.")
     ] = None,
     **options: object,
 ) -> None:
-    """Evaluate a trained model on a split, next to a majority or mean baseline."""
+    """Evaluate a trained model and compare it with a baseline."""
     from glassloop.commands.evaluate import evaluate_run
 
     evaluate_run(run, data, split, device, batch_size, given_for(DataSettings, options), positive_label)
@@ -156,17 +163,19 @@ def evaluate_command(
 
 @app.command("predict")
 def predict_command(
-    run: Annotated[str, typer.Argument(help="Folder of a run or of a model.")],
+    run: Annotated[str, typer.Argument(help=RUN_HELP)],
     text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
     text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
-    file: Annotated[str | None, typer.Option("--file", help="Data file to predict instead, row by row.")] = None,
+    file: Annotated[str | None, typer.Option("--file", help="Data file whose rows to predict.")] = None,
     out: Annotated[str | None, typer.Option("--out", help="Output file: .csv, .tsv or .jsonl.")] = None,
-    text_column: Annotated[str | None, typer.Option("--text", help="Column with the text. Default: that of the run.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
+    ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="Column delimiter.")] = None,
     device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
 ) -> None:
-    """Predict one text or pair of texts, or every row of a file."""
+    """Predict one text, one pair of texts, or every row of a file."""
     from glassloop.commands.predict import predict
 
     predict(run, text, text_pair, file, out, text_column, pair_column, delimiter, device)
@@ -180,7 +189,7 @@ def init_command(
     out: Annotated[str, typer.Option("--out", help="File to write.")] = "run.toml",
     **options: object,
 ) -> None:
-    """Inspect the data and write a commented settings file for glassloop train --config."""
+    """Write a commented settings file for glassloop train --config."""
     from glassloop.commands.init import write_template
 
     write_template(data, model, out, given_for(DataSettings, options))
@@ -188,10 +197,10 @@ def init_command(
 
 @app.command("eject")
 def eject_command(
-    run: Annotated[str, typer.Argument(help="Folder of a run.")],
+    run: Annotated[str, typer.Argument(help="Run folder.")],
     out: Annotated[str | None, typer.Option("--out", help="New folder to write to. Default: RUN/ejected.")] = None,
 ) -> None:
-    """Write a run as one plain PyTorch script that ends in the same weights."""
+    """Export a run as a plain PyTorch script with the same result."""
     from glassloop.commands.eject import eject
 
     eject(run, out)
@@ -200,11 +209,11 @@ def eject_command(
 @app.command("verify")
 @with_settings(DataSettings)
 def verify_command(
-    what: Annotated[str, typer.Argument(help="Folder of a run, or data as for train.")] = "quickstart",
+    what: Annotated[str, typer.Argument(help="Run folder, or data to train on.")] = "quickstart",
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
     **options: object,
 ) -> None:
-    """Check that all backends, process counts and resume give equal results on your model and data."""
+    """Check that backends, processes and resume give equal results."""
     from glassloop.commands.verify import verify
 
     if not verify(what, model, given_for(DataSettings, options)):
@@ -213,7 +222,7 @@ def verify_command(
 
 @app.command()
 def doctor() -> None:
-    """Check this machine (Python, torch, devices, bf16, packaged model, hub, disk) and suggest improvements."""
+    """Check this machine and suggest improvements."""
     from glassloop.commands.doctor import check_machine
 
     if not check_machine():

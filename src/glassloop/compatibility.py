@@ -1,4 +1,4 @@
-"""The interface of transformers' Trainer: the same names of results, and an error for whatever Glassloop does not support."""
+"""The interface of transformers' Trainer: results under the same names, and errors for what Glassloop does not support."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class TrainOutput(NamedTuple):
 # Arguments of transformers' Trainer, and what to do instead.
 UNSUPPORTED = {
     "model_init": "build the model first: Trainer(model=load_model(...))",
-    "compute_loss_func": "give loss=, a function of logits and labels that returns one loss per row",
+    "compute_loss_func": "pass loss=, a function of logits and labels that returns one loss per row",
     "preprocess_logits_for_metrics": "do it in compute_metrics",
-    "optimizer_cls_and_kwargs": "give optimizers=(optimizer, scheduler)",
+    "optimizer_cls_and_kwargs": "pass optimizers=(optimizer, scheduler)",
     "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
 }
 # Methods and attributes of transformers' Trainer that this Trainer does not have, grouped by what to do instead.
@@ -48,24 +48,24 @@ BY_REMEDY = {
     UNSUPPORTED["compute_loss_func"]: "compute_loss label_smoother",
     UNSUPPORTED["optimizer_cls_and_kwargs"]: """create_optimizer create_scheduler create_optimizer_and_scheduler
         get_optimizer_cls_and_kwargs get_decay_parameter_names _get_learning_rate optimizer lr_scheduler""",
-    "give loss= for another loss, on_gradients= for other gradients": """training_step _clip_grad_norm _get_grad_norm
+    "pass loss= to change the loss, on_gradients= to change gradients": """training_step _clip_grad_norm _get_grad_norm
         _has_mixed_mesh_grads _mixed_mesh_grad_norm _sync_replicated_trainable_parameters""",
-    "give a data set with len() and [number], and data_collator=": """get_train_dataloader get_eval_dataloader
+    "pass a data set with len() and [number], and data_collator=": """get_train_dataloader get_eval_dataloader
         get_test_dataloader _get_dataloader _get_train_sampler _get_eval_sampler _get_collator_with_removed_columns
         _remove_unused_columns _set_signature_columns_if_needed _prepare_input _prepare_inputs get_batch_samples
         num_examples label_names _signature_columns""",
-    "give compute_metrics=, or override metrics_of or evaluate": """prediction_step prediction_loop evaluation_loop _evaluate
+    "pass compute_metrics=, or override metrics_of or evaluate": """prediction_step prediction_loop evaluation_loop _evaluate
         _determine_best_metric _nested_gather _pad_across_processes""",
-    "give callbacks=, each a glassloop.Callback": """log store_flos floating_point_ops _maybe_log_save_evaluate callback_handler
+    "pass callbacks=, each a glassloop.Callback": """log store_flos floating_point_ops _maybe_log_save_evaluate callback_handler
         control end""",
     "override write_model, which also writes the model of a checkpoint": """_save _save_checkpoint _save_rng_state
         _save_optimizer_and_scheduler _save_scaler _rotate_checkpoints _sorted_checkpoints _get_output_dir""",
-    "give resume_from_checkpoint= to train()": """_load_from_checkpoint _load_best_model _load_rng_state
+    "pass resume_from_checkpoint= to train()": """_load_from_checkpoint _load_best_model _load_rng_state
         _load_optimizer_and_scheduler _load_scaler _load_callback_state _issue_warnings_after_load""",
     "write the loop yourself from the same parts: examples/plain_loop.py": """_inner_training_loop _init_training_state
         _prepare_for_training _run_epoch _finalize_training set_initial_training_values get_total_train_batch_size""",
-    "give processing_class=": "tokenizer",
-    "give accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
+    "pass processing_class=": "tokenizer",
+    "pass accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
         compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
         gather_function get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
     UNSUPPORTED["model_init"]: "call_model_init _hp_search_setup _report_to_hp_search _tune_save_checkpoint",
@@ -93,7 +93,7 @@ def refuse_unsupported(given: dict[str, object]) -> None:
 def refuse_keys(ignore_keys: object) -> None:
     """Raise `SettingsError` if outputs of the model are to be ignored: only its logits are read."""
     if ignore_keys is not None:
-        raise SettingsError("ignore_keys is given, but only the logits of a model are read", "omit it")
+        raise SettingsError("ignore_keys is not supported: only the logits of a model are read", "omit it")
 
 
 def refuse_hooks(kind: type) -> None:
@@ -110,19 +110,19 @@ def refuse_hooks(kind: type) -> None:
 def refuse_no_model(model: ModelT | None) -> ModelT:
     """Return the model. Raises `SettingsError` if there is none."""
     if model is None or not hasattr(model, "forward"):
-        raise SettingsError("Trainer needs a model", "give model=load_model(...)")
+        raise SettingsError("Trainer needs a model", "pass model=load_model(...)")
     return model
 
 
 def refuse_assignment(trainer: object, name: str, value: object) -> None:
-    """Raise `SettingsError` for an assignment to a Trainer that would be ignored."""
+    """Raise `SettingsError` for an assignment to a Trainer that would have no effect."""
     instead = INSTEAD | ONLY_CALLED_BY_USERS
     if name in instead:
-        raise SettingsError(f"{name} is assigned to a Trainer, but Glassloop does not use it", instead[name])
+        raise SettingsError(f"assigning {name} to a Trainer has no effect in Glassloop", instead[name])
     if name == "model":
         refuse_no_model(value)
     if name == "args" and not isinstance(value, TrainingArguments):
-        problem = f"args are a {type(value).__module__}.{type(value).__name__}, not glassloop.TrainingArguments"
+        problem = f"args is a {type(value).__module__}.{type(value).__name__}, not glassloop.TrainingArguments"
         raise SettingsError(problem, "change the import: from glassloop import TrainingArguments")
     if name not in vars(trainer):
         return  # the Trainer is being constructed

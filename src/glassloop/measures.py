@@ -1,4 +1,4 @@
-"""Which metrics a model is scored by, whose class F1 is, and what each metric is called in a table."""
+"""Which metrics to compute, which class F1 refers to, and how each metric is called in a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "
 
 @dataclass(frozen=True)
 class Measures:
-    """The keys of the metrics, and the name of the class whose F1 is meant by `f1`."""
+    """The keys of the metrics, and the name of the class that `f1` refers to."""
 
     keys: tuple[str, ...]
     positive: str | None = None
@@ -70,7 +70,7 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
     if positive is None:
         return measures
     if task != CLASSES:
-        raise SettingsError(f"positive_label is given, but the task is {task}", "omit it: there is no class to choose")
+        raise SettingsError(f"positive_label is set, but the task is {task}", "omit it: there is no class to choose")
     if positive not in names:
         raise SettingsError(
             f"positive_label is {visible(positive)}, not one of {listed(names)}{did_you_mean(positive, names)}",
@@ -85,7 +85,7 @@ def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, na
     """Return the metrics that the record of a run names. Raise `ModelError` if they do not fit its model."""
     if not {*keys} <= {*COMPUTED[task]} or ("f1" in keys) != (positive is not None) or positive not in (None, *names):
         raise ModelError(
-            f"the run's record names metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
+            f"the run's record lists metrics that do not fit its model: {listed(keys)}, positive_label {visible(positive)}",
             "restore run.json from a copy, or evaluate the model alone: glassloop evaluate RUN/model DATA",
         )
     return Measures(keys, positive) if keys else default_measures(task, names)

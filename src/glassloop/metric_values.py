@@ -21,8 +21,8 @@ Pair = tuple[Array, Array]  # predictions, references
 
 # Kinds of rows: number of dimensions, what one row is, what to do about another shape, and about another value.
 KINDS = {
-    "classes": (1, "one class number per row", "take argmax(axis=-1) first", "give whole numbers: 0, 1, 2"),
-    "multilabel": (2, "rows of 0 and 1", "give one row per example", "compare with a threshold first"),
+    "classes": (1, "one class number per row", "take argmax(axis=-1) first", "use whole numbers: 0, 1, 2"),
+    "multilabel": (2, "rows of 0 and 1", "use one row per example", "compare with a threshold first"),
     "scores": (1, "one finite number per row", "take squeeze(-1) first", "check how this row was computed"),
 }
 AVERAGES = ("binary", "micro", "macro", "weighted", "samples")
@@ -48,7 +48,7 @@ def numbers_of(values: Numbers, what: str) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise DataError(f"the {what} are rows of different lengths", "give rows of one length") from None
+        raise DataError(f"the {what} are rows of different lengths", "make all rows the same length") from None
     if array.dtype.kind not in "biuf":
         raise DataError(f"the {what} are not numbers: {visible(values)}", "convert names to numbers first: 0, 1, 2")
     return array

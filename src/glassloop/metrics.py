@@ -109,17 +109,17 @@ class Metric:
         if predictions is not None or references is not None:
             batches += self._checked(predictions, references)
         if not batches:
-            raise DataError(f"{self.name} has no rows to score", "call add_batch, or give predictions and references")
+            raise DataError(f"{self.name} has no rows to score", "call add_batch, or pass predictions and references")
         predicted, true = map(np.concatenate, zip(*batches, strict=True))
         if self.name == "glue" and (true == -1).all():
-            raise DataError("every reference is -1: GLUE hides the labels of its test split", "score another split")
+            raise DataError("every reference is -1: GLUE hides the labels of its test split", "evaluate another split")
         notes: list[str] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the notes say it
             pairs, chosen = (predicted, true), self._defaults | options
             values = {key: value(key, pairs, notes, **chosen) for key, value in self._values.items()}
         if not all(map(math.isfinite, values.values())):
-            raise DataError(f"{self.name} is larger than any float", "look for values that are far too large")
+            raise DataError(f"{self.name} is too large for a float", "check the data for values that are far too large")
         self._batches, self.notes = [], notes
         return values
 
@@ -131,7 +131,7 @@ class Metric:
         true = checked_rows(references, "references", self._kind, self.name, self._batches)
         if len(predicted) != len(true):
             raise DataError(
-                f"there are {len(predicted):,} predictions and {len(true):,} references", "give one reference per prediction"
+                f"there are {len(predicted):,} predictions and {len(true):,} references", "pass one reference per prediction"
             )
         batch = [(predicted, true)] if len(true) else []
         widths = {rows.shape[1:] for pair in batch + self._batches[:1] for rows in pair}
@@ -212,14 +212,14 @@ def decide(logits: Numbers, task: str, threshold: float = 0.5) -> Array:
     """
     one_of(task, TASKS, "task")
     if not 0 < threshold < 1:
-        raise SettingsError(f"threshold={threshold} is not a probability", "give a number between 0 and 1, such as 0.5")
+        raise SettingsError(f"threshold={threshold} is not a probability", "use a number between 0 and 1, such as 0.5")
     rows = numbers_of(logits, "logits")
     if task == SCORE and rows.ndim == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or not _fits(task, rows.shape[1]):
-        raise DataError(f"logits of the shape {rows.shape} do not fit {task}", "give one row of outputs per example")
+        raise DataError(f"logits of the shape {rows.shape} do not fit {task}", "pass one row of outputs per example")
     if len(wrong := np.argwhere(np.isnan(rows))):
-        raise DataError(f"logits row {wrong[0][0]:,} (from 0) contains NaN", "look for the step where the loss became NaN")
+        raise DataError(f"logits row {wrong[0][0]:,} (from 0) contains NaN", "find the step where the loss became NaN")
     if task == SCORE:
         return rows[:, 0]
     if task == CLASSES:

@@ -15,7 +15,7 @@ from glassloop.settings import DataSettings
 
 SettingsClass = type[TrainingArguments] | type[DataSettings]
 NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as one text with commas
-METAVARS = {int: "INTEGER", float: "FLOAT"}
+METAVARS = {int: "<int>", float: "<float>"}
 
 
 def with_settings(*kinds: SettingsClass) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -46,8 +46,8 @@ def options_of(kind: SettingsClass, taken: Sequence[str]) -> list[inspect.Parame
         number = next((number for number in METAVARS if hint in (number, number | None)), None)
         option = typer.Option(
             f"--{entry.name}" + (f"/--no-{entry.name}" if hint in (bool, bool | None) else ""),
-            help=entry.metadata["help"],
-            show_default=False if entry.default is None else str(entry.default),
+            help=entry.metadata["help"] + ("" if entry.default is None else f"  [default: {entry.default}]"),
+            show_default=False,
             parser=number_or_text(number) if number else None,
             metavar=METAVARS[number] if number else None,
         )

@@ -106,7 +106,7 @@ class Predictor:
         pairs = [pairs] if isinstance(pairs, str) else pairs
         if pairs is not None and len(pairs) != len(texts):
             raise SettingsError(
-                f"{len(texts):,} texts are given with {len(pairs):,} second texts", "give one second text for each text"
+                f"there are {len(texts):,} texts, but {len(pairs):,} second texts", "pass one second text for each text"
             )
         self.typed = NONE_TYPED
         if not texts:
@@ -215,7 +215,7 @@ class Predictor:
                 if suffix == ".tsv":
                     refuse_for_tsv(table, first, source.name, self.added_columns)
             if not columns:
-                raise DataError(f"{source.name}: the file has no rows", "give a file with at least one row")
+                raise DataError(f"{source.name}: the file has no rows", "use a file with at least one row")
             write = row_writer(opened, suffix, columns)
             for row in self.predicted_rows(source, text, pair, delimiter):
                 write(row)
@@ -253,13 +253,13 @@ class Predictor:
         if source.exists():
             refuse_special(source)
         if source.suffix.lower() not in SUFFIXES or not source.is_file():
-            raise DataError(f"{source}: there is no such data file", f"give one of {listed(SUFFIXES)}")
+            raise DataError(f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}")
         text, pair = self.text_columns(text, pair)
         row_number = first_row_number(source)
         for table in read_file(source, delimiter):
             found = listed(table.column_names)
             if text is None:
-                raise SettingsError(f"{source.name}: which column holds the text? found {found}", "name it with --text")
+                raise SettingsError(f"{source.name}: the text column is not known; found {found}", "name it with --text")
             for name in filter(None, (text, pair)):
                 if name not in table.column_names:
                     there = f"found {found}{did_you_mean(name, table.column_names)}"

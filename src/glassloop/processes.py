@@ -70,8 +70,8 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
         if code < 0 and not received:
             who = f"process {cause.process.pid} ({cause.number + 1} of {num_processes})"
             raise ResourceError(
-                f"{who} was ended by {signal.Signals(-code).name}",
-                "if nobody ended it, the machine may have run out of memory; resume with --resume",
+                f"{who} was killed by {signal.Signals(-code).name}",
+                "if nobody killed it, the machine may have run out of memory; resume with --resume",
             )
     sys.exit(128 + received[0] if received else code)
 

@@ -46,7 +46,7 @@ def train_seeds(
 ) -> SeedsRecord:
     """Train the same run once for each random seed, and return the scores of all of them.
 
-    Each seed trains in a process of its own and ends in the weights of `glassloop train` with that seed alone. A failed seed
+    Each seed trains in a process of its own and ends with the same weights as `glassloop train` with that seed. A failed seed
     does not stop the others; its record contains the error.
 
     Args:
@@ -68,7 +68,7 @@ def train_seeds(
     chosen = output_dir or settings.training.output_dir
     entries = {seed: SeedRecord() for seed in checked_seeds(settings, seeds)}
     if not entries:
-        raise SettingsError("no random seeds were given", "give at least one, for example seeds=range(5)")
+        raise SettingsError("no random seeds were given", "pass at least one, for example seeds=range(5)")
     if chosen and is_seeds_folder(user_path(chosen)):
         remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
         raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)

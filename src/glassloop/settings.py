@@ -69,7 +69,9 @@ class DataSettings:
     label: str | tuple[str, ...] | None = setting(None, "Column with the label, or several 0/1 columns separated by commas.")
     labels: str | tuple[str, ...] | None = setting(None, "Label names in the order of their ids, separated by commas.")
     task: str = setting("auto", "Task to train for: " + ", ".join(TASKS) + ".")
-    label_separator: str | None = setting(None, "Separator between several labels in one cell. Makes the task multi-label.")
+    label_separator: str | None = setting(
+        None, "Separator between several labels in one cell. Implies multi-label classification."
+    )
     delimiter: str | None = setting(None, "Column delimiter. Default: comma for .csv files, tab for .tsv files.")
     empty: str = setting("refuse", "What to do with rows whose text is empty: refuse or keep.")
     unknown_labels: str = setting(
@@ -145,7 +147,7 @@ def name_problems(settings: DataSettings) -> list[Problem]:
     names += [name for name in (settings.text, settings.text_pair, settings.name) if name]
     problems = [Problem(found, "use a shorter or printable name") for name in names if (found := name_problem(name))]
     if settings.text_pair is not None and settings.text is None:
-        problems.append(Problem("text_pair is given without text", "set text to the column with the first text"))
+        problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
     for name in repeated(columns):
         problems.append(Problem(f"column {visible(name)} is named twice", "name each column once"))
     for name in repeated(settings.label_names or ()):
@@ -154,7 +156,7 @@ def name_problems(settings: DataSettings) -> list[Problem]:
 
 
 def refuse_invalid_bytes(arguments: Sequence[str]) -> None:
-    """Raise `SettingsError` for a command-line argument that is not UTF-8, which no file could record."""
+    """Raise `SettingsError` for a command-line argument that is not UTF-8, which cannot be recorded in a file."""
     for argument in arguments:
         if any("\ud800" <= sign <= "\udfff" for sign in argument):
             raise SettingsError(f"the argument {visible(argument)} is not UTF-8", "rename the file, or write the text in UTF-8")

@@ -84,7 +84,7 @@ def read_settings(path: str | None) -> GivenSettings:
     ]
     for section in SECTIONS:
         if not isinstance(found.get(section, {}), dict):
-            problems.append(Problem(f"{section} is not a section", f"write [{section}]"))
+            problems.append(Problem(f"{section} is not a table", f"write [{section}]"))
     for name, kind, wanted in (("source", str, "text"), ("model", str, "text"), ("new_head", bool, "true or false")):
         if not isinstance(found.get(name, kind()), kind):
             problems.append(Problem(f"{name} is not {wanted}", f"set {name} to {wanted}"))

@@ -1,4 +1,4 @@
-"""The Trainer: model, data and settings around the one loop. A user of transformers' Trainer changes one import."""
+"""The Trainer: model, data and settings around the one loop. Users of transformers' Trainer change one import."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Trainer(TrainerSetup):
         eval_dataset: The rows to evaluate on.
         processing_class: The tokenizer, which pads batches and is saved with the model.
         compute_metrics: Returns names and numbers for an `EvalPrediction`; replaces the default metrics.
-        callbacks: `glassloop.Callback` objects or classes that follow the training.
+        callbacks: `glassloop.Callback` objects or classes.
         optimizers: An optimizer and a learning rate schedule that replace those of the settings.
         tokenizer: Another name for `processing_class`.
         loss: A function of logits and labels that returns one loss per row, or their sum; replaces the loss of the task.

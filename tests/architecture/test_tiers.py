@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from house import ROOT
-from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled
+from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled, values_of
 
 # Tests that only `make test-all` runs, and the test of `make test` that checks the same promise.
 CHECKED_ELSEWHERE = {
@@ -20,6 +20,9 @@ CHECKED_ELSEWHERE = {
         "test_the_precision_of_a_config_is_the_runs": (
             "tests/unit/backends/test_choose.py::test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for"
         ),
+        "test_a_config_that_would_not_do_what_it_says_is_refused": (
+            "tests/unit/backends/test_choose.py::test_fsdp_of_version_1_is_refused"
+        ),
         "test_two_machines": "tests/e2e/test_launchers.py::test_torchrun",
         "test_torchrun_starts_a_run_again_whose_process_was_killed": (
             "tests/faults/test_processes.py::test_48_one_process_is_killed"
@@ -29,10 +32,10 @@ CHECKED_ELSEWHERE = {
         ),
     },
     "tests/e2e/test_seeds.py": {
-        "test_a_seed_fails_and_the_rest_goes_on_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
+        "test_a_seed_fails_and_is_resumed_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
     },
     "tests/e2e/test_split_models.py": {
-        "test_the_main_process_has_the_say_over_what_is_trained": (
+        "test_the_weights_of_the_main_process_are_trained": (
             "tests/contract/test_right_numbers.py::test_processes_change_no_number"
         ),
     },
@@ -66,15 +69,21 @@ def test_a_test_that_is_checked_elsewhere_names_a_test() -> None:
 
 
 def test_a_sample_covers_as_many_values_as_possible() -> None:
-    matrix = [{"family": family, "precision": precision} for family in range(4) for precision in range(3)]
+    matrix = [{"family": family, "precision": precision} for family in "abcd" for precision in "xyz"]
     kept = [matrix[position] for position in sorted(sampled(matrix, 4))]
-    assert {case["family"] for case in kept} == {0, 1, 2, 3}
-    assert {case["precision"] for case in kept} == {0, 1, 2}
+    assert {case["family"] for case in kept} == {*"abcd"}
+    assert {case["precision"] for case in kept} == {*"xyz"}
+
+
+@pytest.mark.parametrize("outer", ["a", "b"])
+@pytest.mark.parametrize("inner", [1, 2])
+def test_the_values_of_stacked_parameters_are_distinguished(inner: int, outer: str, request: pytest.FixtureRequest) -> None:
+    assert values_of(request.node) == {"inner": repr(inner), "outer": repr(outer)}
 
 
 @pytest.mark.parametrize(("number", "kept"), [(1, {0}), (2, {0, 1}), (9, {0, 1, 2})])
 def test_a_sample_of_one_list_is_its_beginning(number: int, kept: set[int]) -> None:
-    assert sampled([{"value": 0}, {"value": 1}, {"value": 2}], number) == kept
+    assert sampled([{"value": value} for value in "abc"], number) == kept
 
 
 class Case(SimpleNamespace):
@@ -83,7 +92,7 @@ class Case(SimpleNamespace):
     def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
         path, _, name = nodeid.partition("::")
         value = int(name.partition("[")[2].strip("]") or 0)
-        super().__init__(nodeid=nodeid, path=ROOT / path, callspec=SimpleNamespace(indices={"value": value}), marks=[*marks])
+        super().__init__(nodeid=nodeid, path=ROOT / path, callspec=SimpleNamespace(params={"value": value}), marks=[*marks])
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return next((mark.mark for mark in self.marks if mark.name == name), None)

@@ -45,7 +45,7 @@ def takes_types(model: Any) -> str:
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
+def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
     found = {}
     for backend in ("auto", "plain"):
         model = STRANGE[name]()

@@ -200,7 +200,7 @@ def test_losses_in_half_precision_are_close(family: str, accumulate: int, half_p
 def test_minilm(packaged: Path, tmp_path: Path) -> None:
     """The quickstart's own model, without dropout."""
     folder = packaged
-    rows = encode(load_examples("quickstart", rows=200, split_seed=3), load_tokenizer(folder), 128)["train"].rows
+    rows = encode(load_examples("quickstart", rows=60, split_seed=3), load_tokenizer(folder), 128)["train"].rows
     found = []
     for backend in ("packed", "plain"):
         model = load_model(folder, num_labels=2, seed=1)
@@ -208,7 +208,7 @@ def test_minilm(packaged: Path, tmp_path: Path) -> None:
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0
         args = TrainingArguments(
-            tmp_path / backend, max_steps=30, per_device_train_batch_size=4, learning_rate=2e-5, logging_steps=1, device="cpu",
+            tmp_path / backend, max_steps=12, per_device_train_batch_size=4, learning_rate=2e-5, logging_steps=1, device="cpu",
             precision="fp32", save_strategy="no", disable_tqdm=True, backend=backend,
         )  # fmt: skip
         trainer = Trainer(model, args, train_dataset=rows, processing_class=load_tokenizer(folder))
@@ -216,7 +216,7 @@ def test_minilm(packaged: Path, tmp_path: Path) -> None:
         trainer.train()
         assert trainer.backend.name == backend
         found.append(trainer)
-    same_numbers(*found, rate=2e-5, steps=30)
+    same_numbers(*found, rate=2e-5, steps=12)
 
 
 # --- the same predictions ----------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_a_collator_that_draws(train, encoded, tiny_tokenizer, capsys, own: bool
 
     rows = encoded["train"].rows
     whole = train(rows, "whole", collate=collate)
-    assert f"the batches of the collator differ each time: {line}" in capsys.readouterr().err
+    assert f"the collator returns different batches each time: {line}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         train(rows, "parts", collate=collate, callbacks=[StopAt(7)])
     parts = train(rows, "parts", collate=collate, resume=True)
@@ -146,7 +146,7 @@ def test_another_number_of_random_rows_or_fixed_ones_are_not_resumed(train) -> N
     with pytest.raises(SystemExit):
         train(Augmented(), "run", callbacks=[StopAt(7)])
     fixed = [Augmented(seed=1)[number] for number in range(21)]
-    with pytest.raises(ModelError, match="the training data have changed"):
+    with pytest.raises(ModelError, match="the training data has changed"):
         train(fixed, "run", resume=True)
     shorter = Augmented()
     shorter.__class__ = type("Shorter", (Augmented,), {"__len__": lambda self: 20})

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from families import FAMILIES, rows_for, tiny_model
+from trials import Servers
 
 from glassloop import Trainer, TrainingArguments
 
@@ -54,18 +52,17 @@ USUAL = ("bert", "modernbert")  # a model with and without absolute positions; t
 
 
 @pytest.fixture(scope="module")
-def process_figures(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Callable[[int, str], dict]:
+def process_figures(
+    servers: Servers, tmp_path_factory: pytest.TempPathFactory, session_cache: Path
+) -> Callable[[int, str], dict]:
     """The figures of a family with a number of processes. Families that run in the same tier share one training script."""
-    environment = {**os.environ, "GLASSLOOP_CACHE": str(session_cache), "OMP_NUM_THREADS": "1"}
 
     @cache
     def figures(number: int, families: tuple[str, ...]) -> dict:
         folder = tmp_path_factory.mktemp(f"processes-{number}")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(number)]
-        done = subprocess.run(
-            [*command, str(SCRIPT), str(folder), *families], env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        how = {"script": SCRIPT, "GLASSLOOP_CACHE": str(session_cache)}
+        ended = [trial.wait(300) for trial in servers.start_group(number, folder, *families, **how)]
+        assert not any(end.code for end in ended), "\n".join(end.err[-3000:] for end in ended)
         return json.loads((folder / "figures.json").read_text())
 
     def figures_of_family(number: int, family: str) -> dict:

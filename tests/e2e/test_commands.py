@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from trials import Servers
 
 import glassloop
 
@@ -74,17 +75,19 @@ def test_the_installed_command_is_this_one() -> None:
     assert entry.value == "glassloop.cli:main"
 
 
-def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(table: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(
+    table: Path, tiny_model_dir: Path, tmp_path: Path, servers: Servers
+) -> None:
     cache = tmp_path / "cache"
     arguments = ("data", str(table), "--model", str(tiny_model_dir))
-    first = Ran(*arguments, GLASSLOOP_CACHE=str(cache))
+    first = servers.run(*arguments, GLASSLOOP_CACHE=str(cache))
     assert (first.code, first.err) == (0, "")
     for part in (
         "Splits",
         "Columns",
         "Labels",
         "Tokens per row of train",
-        "Padding in batches of 8 of train",
+        "Padding of train in batches of 8",
         "Notes",
     ):
         assert re.search(f"^{part}", first.out, re.MULTILINE), part
@@ -96,7 +99,7 @@ def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(table: Path,
     assert {name.partition("/")[0] for name in before} == {"data", "encodings"}
     assert not [name for name in before if "/." in f"/{name}"], "something temporary was left behind"
 
-    second = Ran(*arguments, GLASSLOOP_CACHE=str(cache))
+    second = servers.run(*arguments, GLASSLOOP_CACHE=str(cache))
     assert (second.code, second.err, second.out) == (0, "", first.out)
     assert kept(cache) == before, "the second run wrote again"
 
@@ -125,7 +128,7 @@ WRONG = {
         ["data", "/no/such/file.csv"],
         3,
         'data: "/no/such/file.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "no such column": (
         ["data", "TABLE", "--text", "sentense1"],
@@ -136,7 +139,7 @@ WRONG = {
     "no such model": (
         ["data", "TABLE", "--model", "/no/such/model"],
         4,
-        'model: "/no/such/model": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
+        'model: "/no/such/model": there is no such folder\ntry:  use a folder, a hub model (owner/name), or quickstart\n',
     ),
 }
 
@@ -156,8 +159,8 @@ def test_debug_adds_the_traceback() -> None:
     assert ended.err.startswith("Traceback (most recent call last):\n")
 
 
-def test_doctor_runs_to_its_end() -> None:
-    ended = Ran("doctor", HF_HUB_OFFLINE="1")
+def test_doctor_runs_to_its_end(servers: Servers) -> None:
+    ended = servers.run("doctor", HF_HUB_OFFLINE="1")
     assert ended.err == ""
     lines = ended.out.splitlines()
     assert ended.code == (1 if any(line.startswith("✗") for line in lines) else 0)

@@ -145,17 +145,7 @@ SHORTEST = 1800  # training pairs: about half of MRPC, in two thirds of the time
 STEPS = 400  # of eight pairs, at the rate of the notes
 
 
-@pytest.fixture
-def both_cores():
-    """The other tests are of tiny models, which are fastest on one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("both_cores")
 def test_a_pretrained_model_learns_more_than_the_majority(glue_dir: Path, tmp_path: Path, monkeypatch) -> None:
     """The code of the notes' Trainer with the real MRPC and MiniLM: accuracy and F1 above always answering "equivalent"."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import run_forked
 from families import tiny_model, weights_hash
+from trials import Servers
 
 CSV = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} {'film ' * (number % 7 + 1)}number {number},{'pos' if number % 3 else 'neg'}\n"
@@ -20,13 +22,6 @@ MULTI = "text,label\n" + "".join(
 SCORES = "text,label\n" + "".join(
     f"a {'good ' * (number % 5)}film {number},{number % 5 + number / 100}\n" for number in range(40)
 )
-
-
-def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "glassloop", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.mark.sample(1)
@@ -44,12 +39,14 @@ def glassloop(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
     ],
 )
 def test_the_ejected_file_ends_in_the_same_weights(
-    content: str, flags: list[str], tiny_model_dir: Path, tmp_path: Path, write
+    content: str, flags: list[str], tiny_model_dir: Path, tmp_path: Path, write, servers: Servers, session_cache: Path
 ) -> None:
     write("rows.csv", content)
     common = ["--model", str(tiny_model_dir), "--output_dir", "run", "--num_train_epochs", "2", "--learning_rate", "1e-3"]
-    glassloop("train", "rows.csv", *common, "--backend", "plain", "--device", "cpu", *flags, folder=tmp_path)
-    glassloop("eject", "run", "--out", "plain", folder=tmp_path)
+    training = ["train", "rows.csv", *common, "--backend", "plain", "--device", "cpu", *flags]
+    ejecting = ["eject", "run", "--out", "plain"]
+    for ended in run_forked(servers, training, ejecting, folder=tmp_path, GLASSLOOP_CACHE=str(session_cache)):
+        assert ended.code == 0, ended.err
     script = tmp_path / "plain" / "train.py"
     assert "glassloop" not in script.read_text().replace("glassloop eject", "")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

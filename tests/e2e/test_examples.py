@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from trials import Servers
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 LINES = {
-    "plain_loop.py": (["24"], "'accuracy':"),
     "one_batch.py": ([], "after one step"),
+    "plain_loop.py": (["24"], "'accuracy':"),
     "custom_loss.py": (["2"], "'eval_accuracy':"),
     "gradients.py": (["2"], "layer 5:"),
     "layer_rates.py": (["2"], "2 steps, mean loss"),
@@ -24,9 +23,9 @@ def test_every_example_is_here() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LINES)
-def test_example_runs(name: str, tmp_path: Path) -> None:
+def test_example_runs(name: str, tmp_path: Path, servers: Servers, session_cache: Path) -> None:
     arguments, expected = LINES[name]
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
-    assert expected in done.stdout
+    cache = {"GLASSLOOP_CACHE": str(session_cache)}
+    ended = servers.run(*arguments, script=EXAMPLES / name, folder=tmp_path, timeout=180, **cache)
+    assert ended.code == 0, ended.err
+    assert expected in ended.out

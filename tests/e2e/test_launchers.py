@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from commands import Ended, environment, run_command
+from commands import SHOWN, environment, run_command
 from families import tiny_model
 from safetensors.torch import load_file
-from trials import KILL, STEP, differences, flags, write_data
+from trials import KILL, STEP, Ended, Servers, differences, flags, write_data
 
 from glassloop import load_model
 from glassloop.machine import bf16_found
@@ -40,7 +40,7 @@ FSDP = """fsdp_config:
 
 
 @pytest.fixture(scope="module")
-def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tiny_tokenizer, servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data, a model without dropout, configs of accelerate, and the run of one process with the whole batch."""
     folder = tmp_path_factory.mktemp("launchers")
     write_data(folder / "data")
@@ -52,14 +52,18 @@ def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         config = CONFIG.format(kind=kind, number=number, precision=precision)
         (folder / f"{name}.yaml").write_text(config + (FSDP if name == "fsdp" else ""))
-    ended = start(folder, "one", "--per_device_train_batch_size", "8")
+    arguments = [*TRAIN, "--output_dir", "one", "--per_device_train_batch_size", "8"]
+    ended = servers.run(*arguments, folder=folder, **SHOWN, **place_of(folder))
     assert ended.code == 0, ended.err
     return folder
 
 
-def start(folder: Path, run: str, *more: str, launcher: tuple[str, ...] = ()) -> Ended:
-    cache = {"GLASSLOOP_CACHE": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
-    return run_command(*TRAIN, "--output_dir", run, *more, folder=folder, launcher=launcher, **cache)
+def place_of(folder: Path) -> dict[str, str]:
+    return {"GLASSLOOP_CACHE": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def start(folder: Path, run: str, *more: str, launcher: tuple[str, ...]) -> Ended:
+    return run_command(*TRAIN, "--output_dir", run, *more, folder=folder, launcher=launcher, **place_of(folder))
 
 
 def described(place: Path, run: str) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def test_the_precision_of_a_config_is_the_runs(place: Path, config: str, process
     assert any(line.startswith("device") and "bf16, backend accelerate" in line for line in ended.lines)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
@@ -137,7 +141,7 @@ def test_two_machines(place: Path, two: str) -> None:
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port = str(opened.getsockname()[1])
-    settings = environment(GLASSLOOP_CACHE=str(place / "cache"), CUDA_VISIBLE_DEVICES="")
+    settings = environment(**place_of(place))
     started = []
     for machine in ("0", "1"):
         where = ["--nnodes", "2", "--node_rank", machine, "--master_addr", "127.0.0.1", "--master_port", port]
@@ -155,7 +159,7 @@ def test_two_machines(place: Path, two: str) -> None:
 
 def killed(place: Path, run: str, *launcher: str) -> str:
     """A run of two processes, of which one is killed in step 12; what was said."""
-    settings = {"GLASSLOOP_CACHE": str(place / "cache"), "CUDA_VISIBLE_DEVICES": "", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    settings = {**place_of(place), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     settings["TRIAL_HOOKS"] = json.dumps([{"target": STEP, "call": 12, "action": KILL, "rank": 1}])
     done = subprocess.run(
         [sys.executable, *launcher, str(TESTS / "trials.py"), "run", *TRAIN, *TWO, "--output_dir", run, "--resume"],

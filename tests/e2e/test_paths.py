@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import DRIVER, Ended, environment, run_commands
+from commands import environment, run_forked
+from trials import Ended, Servers
 
 TRAINING = ["--max_steps", "2", "--max_length", "16", "--device", "cpu", "--precision", "fp32", "--disable_tqdm"]
 
@@ -40,11 +41,12 @@ def modes(folder: Path) -> set[tuple[str, int]]:
     return {("folder" if path.is_dir() else "file", path.stat().st_mode & 0o777) for path in found}
 
 
-def test_the_home_folder_and_the_umask_hold_everywhere(home: Path, tmp_path: Path) -> None:
+def test_the_home_folder_and_the_umask_hold_everywhere(home: Path, tmp_path: Path, servers: Servers) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with umask_of(0o002):
-        ended = run_commands(
+        ended = run_forked(
+            servers,
             ["init", "~/d.csv", "--model", "~/model", "--out", "~/run.toml"],
             ["train", "--config", "~/run.toml", "--output_dir=~/run", *TRAINING],
             ["train", "--resume", "~/run"],
@@ -91,18 +93,18 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+def refusals(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     folder = tmp_path_factory.mktemp("wrong")
     (folder / "d.csv").write_text("text,label\na b,x\nc d,y\n")
     for name in ("pipe", "pipe.csv"):
         os.mkfifo(folder / name)
     commands = [command for command, _, _ in WRONG.values()]
-    ended = run_commands(*commands, folder=folder, GLASSLOOP_CACHE=str(folder / "cache"))
+    ended = run_forked(servers, *commands, folder=folder, GLASSLOOP_CACHE=str(folder / "cache"))
     return dict(zip(WRONG, ended, strict=True))
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_path_that_cannot_be_meant_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
+def test_an_invalid_path_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
     _, code, sentence = WRONG[case]
     ended = refusals[case]
     assert ended.code == code, ended.err
@@ -110,6 +112,22 @@ def test_a_path_that_cannot_be_meant_is_two_lines_and_an_exit_code(case: str, re
     assert len(ended.lines) == 2
 
 
+DRIVER = """
+import contextlib, io, json, sys
+from glassloop import cli
+
+ended = []
+for arguments in json.load(sys.stdin):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv = ["glassloop", *arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    ended.append([code, out.getvalue(), err.getvalue()])
+json.dump(ended, sys.__stdout__)
+"""
 WITHOUT_POWER = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
 
 

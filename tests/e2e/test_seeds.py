@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Ended, run_command, run_commands
+from commands import SHOWN, run_forked
+from trials import Ended, Servers
 
 ROWS = "text,label\n" + "".join(
     f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
@@ -36,9 +37,9 @@ def cache(session_cache: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def both(place: Path, words: list[str], cache: dict[str, str]) -> Ended:
+def both(place: Path, words: list[str], servers: Servers, cache: dict[str, str]) -> Ended:
     """Two seeds, from 7 on."""
-    return run_command(*words, "--seeds", "2", "--seed", "7", folder=place, **cache)
+    return servers.run(*words, "--seeds", "2", "--seed", "7", folder=place, **SHOWN, **cache)
 
 
 def weights(run: Path) -> str:
@@ -49,10 +50,12 @@ def written(place: Path) -> dict[str, Any]:
     return json.loads((place / "runs" / "run-001" / "seeds.json").read_text(encoding="utf-8"))
 
 
-def test_each_seed_ends_in_the_weights_of_its_run_alone(both: Ended, place: Path, words: list[str], cache) -> None:
+def test_each_seed_ends_in_the_weights_of_its_run_alone(
+    both: Ended, place: Path, words: list[str], servers: Servers, cache: dict[str, str]
+) -> None:
     assert both.code == 0, both.err
     alone = [[*words, "--seed", str(seed), "--output_dir", f"alone-{seed}"] for seed in (7, 8)]
-    assert [ended.code for ended in run_commands(*alone, folder=place, **cache)] == [0, 0]
+    assert [ended.code for ended in run_forked(servers, *alone, folder=place, **cache)] == [0, 0]
     for seed in (7, 8):
         assert weights(place / "runs" / "run-001" / f"seed-{seed}") == weights(place / f"alone-{seed}")
     assert weights(place / "alone-7") != weights(place / "alone-8")
@@ -91,32 +94,34 @@ def test_the_same_is_written_down(both: Ended, place: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_seed_fails_and_the_rest_goes_on_later(both: Ended, place: Path, cache: dict[str, str]) -> None:
+def test_a_seed_fails_and_is_resumed_later(both: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> None:
     """A third seed is added; its folder belongs to somebody else, so it is refused with the code of its run alone."""
     folder = place / "runs" / "run-001"
     kept = [weights(folder / "seed-7"), weights(folder / "seed-8")]
     (folder / "seed-9").mkdir()
     (folder / "seed-9" / "thesis.tex").write_text("years of work")
     resume = ["train", "--seeds", "3", "--resume", "runs/run-001"]
-    failed = run_command(*resume, folder=place, **cache)
+    failed = servers.run(*resume, folder=place, **SHOWN, **cache)
     assert failed.code == 2, failed.err
     assert failed.lines[:2] == [f"seed {seed}: already finished, in runs/run-001/seed-{seed}" for seed in (7, 8)]
     assert failed.lines[-4:] == [
         "seed 9 failed with exit status 2 (log: runs/run-001/seed-9.log):",
-        f"  settings: output_dir {folder / 'seed-9'} holds files that do not belong to a run",
+        f"  settings: output_dir {folder / 'seed-9'} contains files that do not belong to a run",
         "  try:  choose an empty or new folder",
         "resume with: glassloop train --seeds 3 --resume runs/run-001",
     ]
     assert written(place)["status"] == "failed"
     (folder / "seed-9" / "thesis.tex").unlink()
-    again = run_command(*resume, folder=place, **cache)
+    again = servers.run(*resume, folder=place, **SHOWN, **cache)
     assert again.code == 0, again.err
     assert any(line.startswith("mean of 3 ") for line in again.lines)
     assert written(place)["status"] == "finished"
     assert [weights(folder / "seed-7"), weights(folder / "seed-8")] == kept
 
 
-def test_seeds_and_processes_are_refused_together(place: Path, words: list[str], cache: dict[str, str]) -> None:
-    (ended,) = run_commands([*words, "--seeds", "2", "--processes", "2"], folder=place, **cache)
+def test_seeds_and_processes_are_refused_together(
+    place: Path, words: list[str], servers: Servers, cache: dict[str, str]
+) -> None:
+    ended = servers.run(*words, "--seeds", "2", "--processes", "2", folder=place, **SHOWN, **cache)
     assert ended.code == 2
     assert ended.err.startswith("settings: --seeds and several processes cannot be combined\n")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import environment
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from trials import Servers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -41,26 +40,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 class SplitRuns(dict[int, Any]):
     """Folder, what each process has found, and what was said, by the number of processes; started when first asked for."""
 
-    def __init__(self, plain: Path, folders: pytest.TempPathFactory) -> None:
+    def __init__(self, plain: Path, folders: pytest.TempPathFactory, servers: Servers) -> None:
         super().__init__()
-        self.plain, self.folders = plain, folders
+        self.plain, self.folders, self.servers = plain, folders, servers
 
     def __missing__(self, number: int) -> Any:
         folder = self.folders.mktemp(f"split-{number}")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(number)]
-        done = subprocess.run(
-            [*command, str(SCRIPT), str(folder), str(self.plain / "still/checkpoints/step-00000004")],
-            env=environment(**FSDP), capture_output=True, encoding="utf-8", timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
+        arguments = [folder, self.plain / "still/checkpoints/step-00000004"]
+        ended = [trial.wait(300) for trial in self.servers.start_group(number, *arguments, script=SCRIPT, **FSDP)]
+        assert not any(end.code for end in ended), "\n".join(end.err[-4000:] for end in ended)
         found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(number)]
-        self[number] = folder, found, done.stderr.splitlines()
+        self[number] = folder, found, [line for end in ended for line in end.lines]
         return self[number]
 
 
 @pytest.fixture(scope="module")
-def split(plain: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> SplitRuns:
-    return SplitRuns(plain[0], tmp_path_factory)
+def split(plain: tuple[Path, Any], servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> SplitRuns:
+    return SplitRuns(plain[0], tmp_path_factory, servers)
 
 
 def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -134,7 +130,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(split, number: int) -> N
 
 
 @NUMBERS
-def test_a_plain_runs_checkpoint_goes_on_split_and_the_other_way_round(split, plain, number: int, tmp_path: Path) -> None:
+def test_a_plain_checkpoint_is_resumed_split_and_the_other_way_round(split, plain, number: int, tmp_path: Path) -> None:
     folder, found, _ = split[number]
     same(found[0]["from plain"], plain[1]["still"])
     same_tensors(folder / "from-plain/final/model.safetensors", plain[0] / "final/model.safetensors")
@@ -155,11 +151,11 @@ def test_frozen_weights_and_an_optimizer_of_ones_own(split, plain, number: int) 
 @NUMBERS
 def test_all_processes_stop_early_together(split, number: int) -> None:
     for found in split[number][1]:
-        assert found["early"] == [6, "no better eval_score in 1 evaluations"]
+        assert found["early"] == [6, "eval_score did not improve in 1 evaluations"]
 
 
 @pytest.mark.exhaustive
-def test_the_main_process_has_the_say_over_what_is_trained(split, plain) -> None:
+def test_the_weights_of_the_main_process_are_trained(split, plain) -> None:
     """Each process has made a head of its own: the main one's counts, as in DDP."""
     for found in split[2][1]:
         same(found["heads"], plain[1]["still"])
@@ -169,12 +165,12 @@ def test_the_main_process_has_the_say_over_what_is_trained(split, plain) -> None
 def test_what_cannot_work_is_refused(split, number: int) -> None:
     for found in split[number][1]:
         again, gradients = found["refused"]
-        assert "the optimizer does not hold any parameter of the model" in again
+        assert "the optimizer contains no parameter of the model" in again
         assert "on_gradients needs complete gradients" in gradients
 
 
 @NUMBERS
-def test_no_two_processes_speak(split, number: int) -> None:
+def test_only_one_process_prints(split, number: int) -> None:
     lines = split[number][2]
     assert len([line for line in lines if line.startswith("glassloop: resuming after step 4")]) == 1
     assert [len([line for line in lines if line.startswith(f"step {step}/12")]) for step in (1, 12)] == [7, 7]  # trainings

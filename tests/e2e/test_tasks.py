@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Ended, run_command, run_commands
+from commands import run_forked
+from trials import Ended, Servers
 
 from glassloop import decide, metrics_for
 
@@ -95,8 +96,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ended(place: Path, lively_dir: Path, session_cache: Path) -> dict[str, list[Ended]]:
-    """Each task trained, evaluated, asked for a text and for a file. The first training has a process of its own."""
+def ended(place: Path, lively_dir: Path, servers: Servers, session_cache: Path) -> dict[str, list[Ended]]:
+    """Each task trained, evaluated, asked for a text and for a file."""
     commands = []
     for task in TASKS.values():
         run = f"run-{task.name}"
@@ -108,9 +109,7 @@ def ended(place: Path, lively_dir: Path, session_cache: Path) -> dict[str, list[
             ["predict", run, *task.rows[79][: len(task.texts)], "--device", "cpu"],
             ["predict", run, "--file", f"{task.name}/test.csv", "--out", f"{task.name}.jsonl", "--device", "cpu"],
         ]
-    first = run_command(*commands[0], folder=place, GLASSLOOP_CACHE=str(session_cache))
-    others = run_commands(*commands[1:], folder=place, GLASSLOOP_CACHE=str(session_cache))
-    every = [first, *others]
+    every = run_forked(servers, *commands, folder=place, GLASSLOOP_CACHE=str(session_cache))
     return {name: every[4 * number : 4 * number + 4] for number, name in enumerate(TASKS)}
 
 

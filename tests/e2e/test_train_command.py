@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Ended, run_command, run_commands
+from commands import SHOWN, run_command, run_forked
 from families import tiny_model
+from trials import Ended, Servers
 
 ROWS = "text,label\n" + "".join(
     f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
@@ -157,11 +158,11 @@ COMMANDS: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def ended(first: Ended, place: Path, cache: dict[str, str]) -> dict[str, Ended]:
-    """All these commands, after the first run, in one process."""
+def ended(first: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> dict[str, Ended]:
+    """All these commands, after the first run."""
     (place / "wrong.toml").write_text("[data]\ntxt = 1\n[training]\nlearning_rat = 1\n[other]\n")
     before = {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()}
-    found = run_commands(*COMMANDS.values(), folder=place, **cache)
+    found = run_forked(servers, *COMMANDS.values(), folder=place, **cache)
     assert {path: path.read_bytes() for path in (place / "runs" / "run-001").rglob("*") if path.is_file()} == before
     return dict(zip(COMMANDS, found, strict=True))
 
@@ -196,7 +197,7 @@ REFUSED = {
     "no data": (
         3,
         'data: "xyz.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     ),
     "bad data": (
         3,
@@ -204,11 +205,11 @@ REFUSED = {
     ),
     "no model": (
         4,
-        'model: "./gone": there is no such folder\ntry:  give a folder, a hub model (owner/name), or quickstart\n',
+        'model: "./gone": there is no such folder\ntry:  use a folder, a hub model (owner/name), or quickstart\n',
     ),
     "files of somebody else": (
         2,
-        "settings: output_dir theirs holds files that do not belong to a run\ntry:  choose an empty or new folder\n",
+        "settings: output_dir theirs contains files that do not belong to a run\ntry:  choose an empty or new folder\n",
     ),
 }  # fmt: skip
 
@@ -218,7 +219,7 @@ def test_it_refuses_in_two_lines_with_its_exit_code(name: str, ended: dict[str, 
     assert (ended[name].code, ended[name].out, ended[name].err) == (REFUSED[name][0], "", REFUSED[name][1])
 
 
-def test_a_flag_nobody_knows(ended: dict[str, Ended]) -> None:
+def test_an_unknown_option(ended: dict[str, Ended]) -> None:
     assert ended["unknown flag"].code == 2
     assert "--learning_rat" in ended["unknown flag"].err
     assert "Traceback" not in ended["unknown flag"].err
@@ -236,14 +237,14 @@ def test_a_run_that_diverges_leaves_with_5_and_says_where(ended: dict[str, Ended
     assert not (place / "diverged" / "model").exists()
 
 
-def test_files_of_somebody_else_are_untouched(ended: dict[str, Ended], place: Path) -> None:
+def test_other_files_are_not_changed(ended: dict[str, Ended], place: Path) -> None:
     assert [path.name for path in (place / "theirs").iterdir()] == ["thesis.tex"]
     assert (place / "theirs" / "thesis.tex").read_text() == "years of work"
 
 
 def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], place: Path) -> None:
     assert ended["a run is there"].code == 2
-    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already holds a run\ntry:  ")
+    assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already contains a run\ntry:  ")
     assert ended["next number"].code == 0, ended["next number"].err
     assert description(place, "runs/run-002")["status"] == "finished"
 
@@ -269,14 +270,16 @@ def test_flags_go_before_the_file(ended: dict[str, Ended], place: Path) -> None:
 # --- several processes -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["--processes", "torchrun"])
-def several(request: pytest.FixtureRequest, place: Path, cache: dict[str, str], ended: dict[str, Ended]) -> tuple[str, Ended]:
+@pytest.fixture(scope="module", params=["--processes", pytest.param("torchrun", marks=pytest.mark.exhaustive)])
+def several(
+    request: pytest.FixtureRequest, place: Path, servers: Servers, cache: dict[str, str], ended: dict[str, Ended]
+) -> tuple[str, Ended]:
     """The run of one process with batches of eight, in two processes with batches of four."""
     run = f"two-{request.param.strip('-')}"
     flags = ["--output_dir", run, "--per_device_train_batch_size", "4", "--logging_steps", "1", "--num_train_epochs", "2"]
     command = [*TRAIN, *flags, "--learning_rate", "1e-3"]
     if request.param == "--processes":
-        return run, run_command(*command, "--processes", "2", folder=place, **cache)
+        return run, servers.run(*command, "--processes", "2", folder=place, **SHOWN, **cache)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     return run, run_command(*command, folder=place, launcher=launcher, **cache)
 
@@ -298,7 +301,7 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
         assert both["evaluation"][name] == alone["evaluation"][name]
 
 
-def test_two_processes_speak_with_one_voice(several: tuple[str, Ended]) -> None:
+def test_two_processes_print_each_line_once(several: tuple[str, Ended]) -> None:
     run, said = several
     for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation  this run", "✓ "):
         assert sum(line.startswith(start) for line in said.lines) == 1, start

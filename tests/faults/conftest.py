@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trials
-
-
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trials.Servers]:
-    found = trials.Servers(tmp_path_factory.mktemp("trials"))
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="session")
@@ -71,12 +63,3 @@ class Runs:
 @pytest.fixture(scope="session")
 def runs(servers: trials.Servers, small_data: Path, tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(servers, small_data, tiny_model_dir, tmp_path_factory.mktemp("runs"))
-
-
-@pytest.fixture(scope="session")
-def in_parallel() -> Callable[..., list[Any]]:
-    """Calls a function for each entry, two at a time: trials are processes of their own."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(2) as pool:
-        yield lambda function, entries: list(pool.map(function, entries))

@@ -57,7 +57,7 @@ def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, heade
         (["pos", "pos"], ['all rows have the label "pos"', "two labels"]),
     ],
 )
-def test_28_labels_that_cannot_be_meant(write: Write, cells: list[str], expected: list[str]) -> None:
+def test_28_invalid_labels(write: Write, cells: list[str], expected: list[str]) -> None:
     rows = "".join(f"text number {place},{cell}\n" for place, cell in enumerate(cells))
     error = refused(write("reviews.csv", "text,label\n" + rows))
     assert all(part in str(error) for part in expected), str(error)
@@ -156,7 +156,7 @@ def test_34_ragged_empty_header_only_one_row(write: Write, content: str, expecte
     assert expected in error.problem
 
 
-def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) -> None:
+def test_34_duplicates_conflicts_and_overlap_are_reported_with_counts(write: Write) -> None:
     write("data/train.csv", GOOD + "good film,pos\nbad film,pos\n")
     folder = write("data/validation.csv", "text,label\ngood film,pos\nnew film,neg\n").parent
     notes = load_examples(str(folder)).notes
@@ -165,7 +165,7 @@ def test_34_duplicates_conflicts_and_overlap_are_told_with_counts(write: Write) 
     assert "validation: 1 of 2 rows are also in train" in notes
 
 
-def test_34_a_class_with_one_row_is_told(write: Write) -> None:
+def test_34_a_class_with_one_row_is_reported(write: Write) -> None:
     notes = load_examples(str(write("reviews.csv", GOOD + "so so,neutral\n"))).notes
     assert "train: 3 labels have 1 row: neg, neutral, pos" in notes
     assert 'validation: label "neutral" has no rows' in notes

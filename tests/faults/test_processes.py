@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,20 +24,9 @@ from glassloop.run_folder.layout import checkpoints_in
 TWO = {"per_device_train_batch_size": 4}  # eight rows a step, as in the small settings
 
 
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
-
-
 def both(runs: Any, *arguments: object, hooks: Any = (), timeout: float = 60.0) -> list[Ended]:
     """The command in two processes; each must end within the time."""
-    port = str(free_port())
-    started = []
-    for rank in ("0", "1"):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        started.append(runs.servers.start(*arguments, hooks=hooks, **place))
-    return [trial.wait(timeout) for trial in started]
+    return [trial.wait(timeout) for trial in runs.servers.start_group(2, *arguments, hooks=hooks)]
 
 
 def train_both(runs: Any, run: Path, hooks: Any = (), **settings: Any) -> list[Ended]:
@@ -101,7 +89,7 @@ def test_49_a_full_disk_of_the_writing_process(runs: Any, reference: Path) -> No
     goes_on(runs, run, reference)
 
 
-def test_49_what_all_processes_find_is_told_once(runs: Any, tmp_path: Path) -> None:
+def test_49_what_all_processes_find_is_reported_once(runs: Any, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,-7\n")
     ended = both(runs, *runs.arguments(runs.new(), data=tmp_path / "train.csv"))
     assert ended[0].code == 3
@@ -148,7 +136,7 @@ def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Pa
         torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
 
 
-def test_51_a_checkpoint_of_one_process_goes_on_in_two_where_the_global_batch_allows_it(runs: Any, tmp_path: Path) -> None:
+def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, tmp_path: Path) -> None:
     model = tmp_path / "still"
     tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
     tiny_tokenizer().save_pretrained(model)
@@ -161,7 +149,7 @@ def test_51_a_checkpoint_of_one_process_goes_on_in_two_where_the_global_batch_al
     assert "batch_size: 8 then, 16 now" in refused[0].err + refused[1].err
     ended = both(runs, "train", "--resume", run, "--per_device_train_batch_size", "4")
     assert [end.code for end in ended] == [0, 0], ended[0].err
-    assert "2 processes instead of 1: the same rows in every step, other dropout masks" in ended[0].err
+    assert "2 processes instead of 1: every step has the same rows, but different dropout masks" in ended[0].err
     stories = [[json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (whole, run)]
     figures = [torch.tensor([entry["loss"] for entry in story if "loss" in entry]) for story in stories]
     torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
@@ -206,7 +194,7 @@ def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     os.kill(holder, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     assert process.returncode not in (0, None)
-    assert f"process {holder} (1 of 2) was ended by SIGKILL" in said
+    assert f"process {holder} (1 of 2) was killed by SIGKILL" in said
     ended = both(runs, "train", "--resume", run, *flags(logging_steps=100), hooks=[Hook(STEP, 3, TERM)])
     assert [end.code for end in ended] == [143, 143], ended[0].err
 

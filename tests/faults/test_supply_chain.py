@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from commands import run_commands
+from commands import run_forked
 from safetensors.torch import load_file, save_file
+from trials import Servers
 
 from glassloop import load_model, load_tokenizer
 from glassloop.errors import ModelError
@@ -67,7 +68,7 @@ def test_36_a_pickle_named_by_an_index_is_never_opened(folder: Path, tmp_path: P
     assert not marker.exists()
 
 
-def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tmp_path: Path, write) -> None:
+def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tmp_path: Path, write, servers: Servers) -> None:
     """Weights that are not finite, a tokenizer that is too large, settings that are no numbers: exit 4 before any work."""
     data = str(write("rows.csv", "text,label\n" + "".join(f"good {row},a\nbad {row},b\n" for row in range(6))))
     nan, large, text = (shutil.copytree(folder, tmp_path / name) for name in ("nan", "large", "text"))
@@ -84,7 +85,7 @@ def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tm
         *(["predict", str(model), "good"] for model in (nan, large, text)),
         ["predict", str(folder), "--file", data, "--text", "text", "--out", str(tmp_path / "out.csv")],
     ]
-    ended = run_commands(*commands, folder=tmp_path)
+    ended = run_forked(servers, *commands, folder=tmp_path)
     told = [
         "is not finite (1 of its",
         "beyond the 97 rows of the model's embedding",

@@ -92,7 +92,7 @@ def test_checkpoints_of_a_newer_format_are_reported_and_left_alone(runs: Any, ru
 
 def test_restart_needs_a_run_that_is_not_finished(runs: Any) -> None:
     ended = runs.servers.run(*runs.arguments(runs.new()), "--restart")
-    assert (ended.code, "without a run to restart" in ended.err) == (2, True), ended.err
+    assert (ended.code, "--restart needs a run to restart" in ended.err) == (2, True), ended.err
     run = runs.reference()
     before = contents(run)
     ended = runs.resume(run, "--restart")

@@ -41,7 +41,7 @@ def trainer_of(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_model_nobody_prepared_for_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
+def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> None:
     found = {}
     for backend in ("auto", "plain"):
         trainer = trainer_of(STRANGE[name](), backend)
@@ -112,4 +112,4 @@ def test_a_value_that_a_graph_would_hold_fast_is_found_out(trainer_of, monkeypat
     assert trainer.backend.name == "graphs"
     trainer.prove()
     assert trainer.backend.name == "plain"
-    assert recognition.why_not_unmodified(model) is not None, "and it is recognised before"
+    assert recognition.why_not_unmodified(model) is not None, "and it is recognized before"

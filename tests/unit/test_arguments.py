@@ -30,7 +30,7 @@ def refused(**given: Any) -> str:
 # --- what is taken -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_need_be_said() -> None:
+def test_every_setting_has_a_default() -> None:
     args = TrainingArguments()
     assert args.output_dir is None
     assert {entry.name: getattr(args, entry.name) for entry in fields(args)} == {
@@ -173,7 +173,7 @@ WRONG = {
     "optimizer": ({"optim": "sgd"}, 'optim is "sgd", not one of adamw_torch_fused, adamw_torch'),
     "tracker": (
         {"report_to": "tensorbord"},
-        f'report_to names "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
+        f'report_to lists "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
     ),
     "run name with a path": ({"run_name": "../up"}, 'run_name is "../up", not a name without /'),
     "run name that is a path": ({"run_name": ".."}, 'run_name is "..", not a name without /'),
@@ -227,7 +227,7 @@ def test_wrong(given: dict[str, Any], told: str) -> None:
     assert refused(**given) == told
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     """Names, kinds, values and combinations in one error; nothing is said about a default that nobody chose."""
     told = refused(
         nonsense=1,
@@ -250,7 +250,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "logging_steps is 0, not 1 or more",
         "seed is -1, not 0 or more",
         "adam_beta2 is 2, not a fraction from 0 to less than 1",
-        'report_to names "nobody", not one of none, tensorboard, wandb, trackio',
+        'report_to lists "nobody", not one of none, tensorboard, wandb, trackio',
     ]
 
 
@@ -263,7 +263,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
         ({"nonsense": 1}, "glassloop train --help lists all settings"),
         ({"fsdp": 1}, REFUSED["fsdp"]),
-        ({"fp16": True, "bf16": True}, "give precision once"),
+        ({"fp16": True, "bf16": True}, "set precision once"),
     ],
 )
 def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
@@ -272,7 +272,7 @@ def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
     assert caught.value.remedy == remedy
 
 
-def test_what_is_said_stays_on_a_line() -> None:
+def test_what_is_reported_stays_on_a_line() -> None:
     assert "\n" not in refused(**{"a\nb": 1, "eval_strategy": "x\x1b[31m\ny", "output_dir": "\n"})
 
 
@@ -298,7 +298,7 @@ def test_the_old_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_an_old_name_is_taken_and_told_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_name_is_taken_and_reported_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     value, today, called = OLD[name]
     assert TrainingArguments(**{name: value}) == TrainingArguments(**today)
     assert capsys.readouterr() == ("", f"glassloop: {name} {called}\n")
@@ -310,13 +310,13 @@ def test_an_old_switch_that_is_off_changes_nothing(name: str) -> None:
 
 
 TWICE = {
-    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is given twice: 500, and 0.1 as warmup_ratio"),
-    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is given twice: "fp16" as fp16, and "bf16" as bf16'),
-    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is given twice: "fp32", and "bf16" as bf16'),
-    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is given twice: "cuda", and "cpu" as no_cuda'),
+    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is set twice: 500, and 0.1 as warmup_ratio"),
+    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is set twice: "fp16" as fp16, and "bf16" as bf16'),
+    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is set twice: "fp32", and "bf16" as bf16'),
+    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is set twice: "cuda", and "cpu" as no_cuda'),
     "another strategy": (
         {"evaluation_strategy": "epoch", "eval_strategy": "steps"},
-        'eval_strategy is given twice: "steps", and "epoch" as evaluation_strategy',
+        'eval_strategy is set twice: "steps", and "epoch" as evaluation_strategy',
     ),
 }
 
@@ -326,7 +326,7 @@ TWICE = {
 def test_a_setting_with_two_values_under_two_names_is_refused(case: str, turned: bool) -> None:
     given, problem = TWICE[case]
     if case == "fp16 and bf16" and turned:
-        problem = 'precision is given twice: "bf16" as bf16, and "fp16" as fp16'
+        problem = 'precision is set twice: "bf16" as bf16, and "fp16" as fp16'
     assert refused(**dict(reversed(given.items()) if turned else given.items())) == problem
 
 
@@ -359,11 +359,11 @@ def test_other_sampling_is_the_usual_one() -> None:
     assert TrainingArguments(train_sampling_strategy="random") == TrainingArguments()
 
 
-def test_a_wrong_value_under_an_old_name_is_told_under_todays() -> None:
+def test_a_wrong_value_under_an_old_name_is_reported_under_the_current_one() -> None:
     assert refused(evaluation_strategy="always") == 'eval_strategy is "always", not one of no, steps, epoch'
 
 
-def test_names_of_today_are_told_in_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_current_names_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     TrainingArguments("out", eval_strategy="epoch", device="cpu")
     assert capsys.readouterr() == ("", "")
 

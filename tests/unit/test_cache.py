@@ -94,7 +94,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [*PARTS, MANIFEST_NAME])
-def test_a_damaged_entry_is_rebuilt_and_said(name: str, damage: str, place: Path, capsys) -> None:
+def test_a_damaged_entry_is_rebuilt_and_reported(name: str, damage: str, place: Path, capsys) -> None:
     entry = Entry()
     entry.open()
     DAMAGES[damage](place / name)
@@ -180,7 +180,7 @@ def test_a_loader_that_always_fails_is_not_tried_for_ever(place: Path) -> None:
     assert entry.built == 2
 
 
-def test_a_disk_that_changes_what_is_written_is_an_error_of_ours(place: Path, monkeypatch) -> None:
+def test_a_disk_that_changes_what_is_written_is_a_glassloop_error(place: Path, monkeypatch) -> None:
     monkeypatch.setattr(cache, "damage", lambda _: "rows.arrow: its checksum differs")
     with pytest.raises(ResourceError, match="damaged again right after it was written: rows"):
         Entry().open()

@@ -31,9 +31,9 @@ def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.Monk
     assert free_folder("~/mine") == tmp_path / "mine"
 
 
-def test_files_of_somebody_else_are_left_alone(says, tmp_path: Path) -> None:
+def test_other_files_are_not_removed(says, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with says(f"output_dir {tmp_path} holds files that do not belong to a run", "choose an empty or new folder"):
+    with says(f"output_dir {tmp_path} contains files that do not belong to a run", "choose an empty or new folder"):
         free_folder(str(tmp_path))
     with says(f"output_dir {tmp_path / 'thesis.tex'} is a file", "choose an empty or new folder"):
         free_folder(str(tmp_path / "thesis.tex"))
@@ -44,7 +44,7 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(SettingsError) as caught:
         free_folder(str(tmp_path))
-    assert caught.value.problem == f"output_dir {tmp_path} already holds a run"
+    assert caught.value.problem == f"output_dir {tmp_path} already contains a run"
     assert f"--resume {tmp_path}" in caught.value.remedy
 
 
@@ -78,7 +78,7 @@ def test_a_folder_is_looked_at_again_under_the_lock(tmp_path: Path, text_run: Pa
     (tmp_path / ".lock").write_text("")
     refuse_changed(tmp_path, None)
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(SettingsError, match="already holds a run"):
+    with pytest.raises(SettingsError, match="already contains a run"):
         refuse_changed(tmp_path, None)
     stored = read_run(text_run)
     refuse_changed(text_run, stored)
@@ -105,7 +105,7 @@ def test_a_run_that_never_started_leaves_nothing(tmp_path: Path, error: BaseExce
     assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
-def test_a_run_is_moved_aside_only_if_nobody_holds_it(tmp_path: Path) -> None:
+def test_a_run_is_moved_aside_only_if_it_is_not_locked(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text("{}")

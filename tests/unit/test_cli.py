@@ -62,8 +62,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
 
 
 def plain(text: str) -> str:
-    """Help or a usage error without its frame, on one line."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+    """Return a help text or a usage error on one line."""
+    return " ".join(text.split())
 
 
 # --- the words of the command ------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
     for entry in fields(kind):
         if f"--{entry.name}" not in own:
             param: Any = params[entry.name]
-            assert param.help == entry.metadata["help"]
-            assert param.show_default == (False if entry.default is None else str(entry.default))
+            default = "" if entry.default is None else f"  [default: {entry.default}]"
+            assert param.help == entry.metadata["help"] + default
             assert param.default is None, "a flag that was not given must not hide the setting of a file"
 
 
@@ -127,20 +127,26 @@ def test_help(run, arguments: list[str]) -> None:
 def test_the_help_names_every_command_and_debug(run) -> None:
     _, out, _ = run("--help")
     for name in FROZEN:
-        assert re.search(rf"^│ {name} ", out, re.MULTILINE), name
+        assert re.search(rf"^  {name} ", out, re.MULTILINE), name
     assert "Add --debug anywhere to show the traceback of an error." in plain(out)
 
 
-def test_the_help_of_data_says_what_each_setting_is(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    _, out, _ = run("data", "--help")
-    for entry in fields(DataSettings):
-        assert re.search(rf"--{entry.name} ", out), entry.name
-        assert entry.metadata["help"] in plain(out), entry.name
-    assert re.search(r"\[default: \(?0\.1\)?\]", out)
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, summary, _ = run("--help")
+    _, out, _ = run(name, "--help")
+    assert max(map(len, (summary + out).splitlines())) <= 80
+    assert "..." not in summary.replace("[ARGS]...", "")
+    assert "…" not in out
+    assert plain(COMMANDS[name].help) in plain(summary)
+    for kind in FROZEN[name][2]:
+        for entry in fields(kind):
+            assert re.search(rf"--{entry.name}\b", out), entry.name
+            assert entry.metadata["help"].replace("-", "").replace(" ", "") in plain(out).replace("-", "").replace(" ", "")
 
 
-def test_without_a_word_it_shows_the_help(run) -> None:
+def test_without_arguments_it_shows_the_help(run) -> None:
     code, out, err = run()
     assert code == 2
     assert "Usage: glassloop" in out + err
@@ -167,7 +173,7 @@ def test_version(run) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_words_nobody_knows_are_told_with_exit_code_2(run, arguments: list[str], told: str) -> None:
+def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert told in plain(err)
@@ -207,7 +213,7 @@ def test_wrong_data(run, write) -> None:
         3,
         "",
         f'data: "{file.with_name("trian.csv")}": there is no such file or folder; did you mean "train.csv"?\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
     )
 
 
@@ -216,7 +222,7 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
     assert run("data", str(file), "--model", str(tmp_path)) == (
         4,
         "",
-        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  give the folder of a saved model\n",
+        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name the folder of a saved model\n",
     )
 
 
@@ -227,7 +233,9 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
         ("--max_length", "7", "settings: max_length is 7\ntry:  use a whole number of 8 or more\n"),
     ],
 )
-def test_a_wrong_number_is_told_before_anything_is_shown(run, flag: str, value: str, told: str, write, tiny_model_dir) -> None:
+def test_a_wrong_number_is_reported_before_anything_is_shown(
+    run, flag: str, value: str, told: str, write, tiny_model_dir
+) -> None:
     file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
     assert run("data", str(file), "--model", str(tiny_model_dir), flag, value) == (2, "", told)
 
@@ -244,7 +252,7 @@ def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.Monke
 def test_a_name_that_can_be_nothing(run, name: str) -> None:
     code, out, err = run("data", name)
     assert (code, out) == (3, "")
-    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  give a file, .*\n', err)
+    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  use a file, .*\n', err)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -257,11 +265,11 @@ def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
     assert "find_source" in err
     assert err.endswith(
         'data: "nosuch.csv": there is no such file or folder\n'
-        "try:  give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
+        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
     )
 
 
-def test_a_fault_of_ours_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 

@@ -54,7 +54,7 @@ def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_insta
         assert caught.value.remedy == INSTEAD[name]
         with pytest.raises(SettingsError) as caught:
             setattr(trainer, name, lambda *given: None)
-        assert caught.value.problem == f"{name} is assigned to a Trainer, but Glassloop does not use it"
+        assert caught.value.problem == f"assigning {name} to a Trainer has no effect in Glassloop"
         assert caught.value.remedy == INSTEAD[name]
 
 
@@ -88,7 +88,7 @@ def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeyp
 )
 def test_an_attribute_that_only_transformers_reads_is_refused(parts, name: str) -> None:
     trainer = glassloop.Trainer(**parts)
-    with pytest.raises(SettingsError, match=f"{name} is assigned to a Trainer, but Glassloop does not use it"):
+    with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
         setattr(trainer, name, object())
 
 
@@ -118,7 +118,7 @@ def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
     assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
 
 
-def test_other_overridden_methods_of_ours_take_effect(parts, few, tmp_path) -> None:
+def test_other_overridden_methods_take_effect(parts, few, tmp_path) -> None:
     called: list[str] = []
 
     def watched(name: str) -> Any:
@@ -173,7 +173,7 @@ def test_settings_read_at_construction_cannot_be_replaced(parts, says, name: str
 def test_settings_of_transformers_are_refused(parts, says) -> None:
     theirs = transformers.TrainingArguments("out", use_cpu=True)
     with says(
-        "args are a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
+        "args is a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
         "change the import: from glassloop import TrainingArguments",
     ):
         glassloop.Trainer(**parts | {"args": theirs})
@@ -199,7 +199,7 @@ def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokeni
 
 def test_a_model_that_is_none_is_refused_later_as_well(parts, says) -> None:
     trainer = glassloop.Trainer(**parts)
-    with says("Trainer needs a model", "give model=load_model(...)"):
+    with says("Trainer needs a model", "pass model=load_model(...)"):
         trainer.model = None
 
 
@@ -232,7 +232,7 @@ def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
 def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
     optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
     trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
-    with says("the optimizer does not hold any parameter of the model", "make it over model.parameters() of this model"):
+    with says("the optimizer contains no parameter of the model", "create it from model.parameters() of this model"):
         trainer.train()
 
 

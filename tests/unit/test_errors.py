@@ -149,7 +149,7 @@ def test_a_disk_that_takes_no_more_is_a_lack_of_resources(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_missing_permission_is_an_error_of_ours(number: int) -> None:
+def test_a_missing_permission_is_a_glassloop_error(number: int) -> None:
     found = resource_error(OSError(number, os.strerror(number), "secret/run.json"))
     assert found is not None
     assert found.problem == f"secret/run.json: {os.strerror(number)}"
@@ -157,7 +157,7 @@ def test_a_missing_permission_is_an_error_of_ours(number: int) -> None:
     assert resource_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")) is None
 
 
-def test_what_is_said_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_reported_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     say("a \x1b[31mred\nline")
     show("\x9b31m \u202eevil")
     assert capsys.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")

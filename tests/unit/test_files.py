@@ -206,7 +206,7 @@ def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writer", [replacing, replacing_dir, scratch_dir], ids=lambda writer: writer.__name__)
-def test_a_place_that_cannot_be_written_to_is_an_error_of_ours(writer, below_a_file: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_a_glassloop_error(writer, below_a_file: Path) -> None:
     with pytest.raises(ResourceError) as raised, writer(below_a_file):
         pytest.fail("there was nothing to write to")
     assert (
@@ -215,7 +215,7 @@ def test_a_place_that_cannot_be_written_to_is_an_error_of_ours(writer, below_a_f
     assert raised.value.exit_code == 6
 
 
-def test_write_text_tells_the_same(below_a_file: Path) -> None:
+def test_write_text_raises_the_same_error(below_a_file: Path) -> None:
     with pytest.raises(ResourceError, match="Not a directory"):
         write_text(below_a_file, "new")
 
@@ -249,7 +249,7 @@ def test_else_in_the_users_cache_folder(unset: str | None, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("place", ["~nobody-is-called-this/x", "x" * 300], ids=["nobody's home", "300 characters"])
-def test_a_cache_that_cannot_be_looked_at_is_an_error_of_ours(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_cache_is_a_glassloop_error(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", place)
     with pytest.raises(ResourceError) as raised:
         cache_dir()
@@ -301,7 +301,7 @@ def test_a_place_below_a_file_is_nothing(below_a_file: Path) -> None:
     assert find_path(below_a_file) is None
 
 
-def test_a_folder_without_permission_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_is_a_glassloop_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_, **__):
         raise PermissionError(13, "Permission denied")
 
@@ -344,7 +344,7 @@ def test_user_path_refuses_what_no_file_can_be_called(name: str, problem: str) -
     assert raised.value.remedy == "use another path"
 
 
-def test_a_pipe_or_a_device_is_told_from_a_file(write, tmp_path: Path) -> None:
+def test_a_pipe_or_a_device_is_distinguished_from_a_file(write, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
     assert kind_of_special(Path("/dev/null")) == "a device"

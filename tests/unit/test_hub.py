@@ -68,7 +68,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("value", ["1", "true", "TRUE", "Yes", "on"])
-def test_offline_by_choice_asks_nobody(value: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_by_choice_opens_no_connection(value: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     assert hub_unreachable() == "HF_HUB_OFFLINE is set"
     assert asked == []
@@ -120,7 +120,7 @@ def test_by_default_it_is_given_up_within_four_seconds(silence: None) -> None:
     assert PROBE_SECONDS <= time.monotonic() - began < 4
 
 
-def test_a_time_out_of_the_connection_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_out_of_the_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_, **__):
         raise TimeoutError("timed out")
 
@@ -129,7 +129,7 @@ def test_a_time_out_of_the_connection_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "http://", "https://[::1", "http://host:port", "http://host:99999", "://x"])
-def test_what_is_no_address_is_told(endpoint: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_address_is_reported(endpoint: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     assert hub_unreachable() == NO_ADDRESS
     assert asked == []
@@ -186,13 +186,13 @@ def test_no_proxy_is_honoured(spared: str, asked: list, monkeypatch: pytest.Monk
     assert asked == [("huggingface.co", 443)]
 
 
-def test_a_dead_proxy_is_told(closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_proxy_is_reported(closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{closed}")
     assert hub_unreachable() == "Connection refused"
 
 
 @pytest.mark.parametrize("proxy", ["http://", "http://[::1", "http://proxy.example:port"])
-def test_a_proxy_that_is_no_address_is_told(proxy: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_no_address_is_reported(proxy: str, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     assert hub_unreachable() == NO_ADDRESS
     assert asked == []

@@ -57,8 +57,8 @@ def test_the_class_whose_f1_counts_can_be_chosen() -> None:
     ("task", "problem"),
     [
         (CLASSES, 'positive_label is "complaints", not one of complaint, ok; did you mean "complaint"?'),
-        (SEVERAL, f"positive_label is given, but the task is {SEVERAL}"),
-        (SCORE, f"positive_label is given, but the task is {SCORE}"),
+        (SEVERAL, f"positive_label is set, but the task is {SEVERAL}"),
+        (SCORE, f"positive_label is set, but the task is {SCORE}"),
     ],
 )
 def test_a_class_that_cannot_be_chosen(task: str, problem: str) -> None:
@@ -82,7 +82,7 @@ def test_the_metrics_of_a_record() -> None:
         ("pearson", None),
     ]
     for keys, positive in (((key,), positive) for key, positive in wrong):
-        with pytest.raises(ModelError, match="names metrics that do not fit its model"):
+        with pytest.raises(ModelError, match="lists metrics that do not fit its model"):
             recorded_measures(keys, positive, CLASSES, names)
 
 

@@ -75,7 +75,7 @@ def test_a_pipe_is_called_that(text_run, tmp_path: Path) -> None:
 def test_half_a_character_is_refused(text_run) -> None:
     with pytest.raises(DataError) as raised:
         Predictor(text_run, device="cpu").predict(["a good film", "a bad \ud800 film"])
-    assert raised.value.problem == "text 2 contains '\\ud800', which is half a character"
+    assert raised.value.problem == "text 2 contains '\\ud800', which is half of a surrogate pair"
 
 
 # --- the same numbers --------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_no_texts_have_no_answers(predictor: Predictor) -> None:
 
 
 def test_a_pair_that_is_none(says, predictor: Predictor) -> None:
-    with says("3 texts are given with 2 second texts", "give one second text for each text"):
+    with says("there are 3 texts, but 2 second texts", "pass one second text for each text"):
         predictor.predict(["a", "b", "c"], ["d", "e"])
 
 
@@ -201,7 +201,7 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     weights["classifier.bias"][1] = np.nan
     save_file(weights, path, {"format": "pt"})
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
-    with says(problem, "the weights are damaged or their training diverged: download the model again", ModelError):
+    with says(problem, "download the model again: its weights are damaged, or its training diverged", ModelError):
         Predictor(path.parent, device="cpu")
 
 
@@ -316,7 +316,7 @@ def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: 
 
 def test_a_file_without_rows(says, predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\n")
-    with says("in.csv: the file has no rows", "give a file with at least one row", DataError):
+    with says("in.csv: the file has no rows", "use a file with at least one row", DataError):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
 
 
@@ -375,13 +375,13 @@ WRONG = {
         {"source": "gone.csv"},
         DataError,
         "gone.csv: there is no such data file",
-        "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+        "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
     ),
     "no data file": (
         {"source": "in.xlsx"},
         DataError,
         "in.xlsx: there is no such data file",
-        "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+        "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
     ),
     "another kind of target": (
         {"target": "out.xlsx"},
@@ -428,7 +428,7 @@ def test_an_empty_text_in_json_is_counted_from_one(says, predictor: Predictor, t
 def test_a_model_without_a_run_asks_for_the_column(says, model_dir, tmp_path: Path) -> None:
     predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
     (tmp_path / "in.csv").write_text("id,text\n1,good\n")
-    with says("in.csv: which column holds the text? found id, text", "name it with --text"):
+    with says("in.csv: the text column is not known; found id, text", "name it with --text"):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
 
 

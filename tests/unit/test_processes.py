@@ -119,7 +119,7 @@ def test_a_bug_is_a_traceback(run, does: str) -> None:
 def test_a_process_that_was_killed_is_named(run, does: str, rank: int) -> None:
     code, said = run(does)
     assert code == ResourceError.exit_code
-    assert f"({rank} of 2) was ended by SIGKILL\n" in said
+    assert f"({rank} of 2) was killed by SIGKILL\n" in said
     assert "another process" not in said
 
 

@@ -119,7 +119,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"labels": ["a", 1]}, "labels is ('a', 1), not a name"),
     ({"labels": ["a", ""]}, "labels is ('a', ''), not a name"),
     ({"labels": {"a": 0}}, "labels is {'a': 0}, not a name"),
-    ({"text_pair": "b"}, "text_pair is given without text"),
+    ({"text_pair": "b"}, "text_pair is set, but text is not"),
     ({"text": "a", "text_pair": "a"}, 'column "a" is named twice'),
     ({"text": "a", "label": "a"}, 'column "a" is named twice'),
     ({"label": "a,b,a"}, 'column "a" is named twice'),
@@ -129,7 +129,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "problem"), WRONG, ids=[str(given)[:50] for given, _ in WRONG])
-def test_a_wrong_setting_is_told(given: dict[str, Any], problem: str) -> None:
+def test_a_wrong_setting_is_reported(given: dict[str, Any], problem: str) -> None:
     assert problem_of(**given) == problem
 
 
@@ -154,14 +154,14 @@ def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["text", "label", "labels", "name"])
-def test_names_that_cannot_be_names_are_told(where: str) -> None:
+def test_names_that_cannot_be_names_are_reported(where: str) -> None:
     long = "x" * 300
     assert problem_of(**{where: "two\nlines"}) == r'the name "two\nlines" contains a line break or another control character'
     assert problem_of(**{where: long}) == f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'
     assert problem_of(**{where: "\x1b[31mred"}) == r'the name "\x1b[31mred" contains a line break or another control character'
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     problem = problem_of(
         task="x", empty="x", unknown_labels="x", validation_share=2, split_seed=-1, rows=1, delimiter="xx", text=""
     )
@@ -169,10 +169,10 @@ def test_all_problems_are_told_at_once() -> None:
     assert told == ["task", "empty", "unknown_labels", "validation_share", "split_seed", "rows", "delimiter", "text"]
 
 
-def test_all_problems_of_names_are_told_at_once() -> None:
+def test_all_problems_of_names_are_reported_at_once() -> None:
     problem = problem_of(text_pair="p\nq", label="a,a", labels="b,b")
     assert problem == (
-        r'the name "p\nq" contains a line break or another control character; text_pair is given without text; '
+        r'the name "p\nq" contains a line break or another control character; text_pair is set, but text is not; '
         'column "a" is named twice; label "b" is named twice'
     )
 

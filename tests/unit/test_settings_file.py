@@ -47,8 +47,7 @@ WRONG = {
     ),
     "kinds": (
         'source = 1\nmodel = ["a"]\nnew_head = "yes"\ndata = 5\ntraining = "fast"\n',
-        "data is not a section; training is not a section; source is not text; model is not text; "
-        "new_head is not true or false",
+        "data is not a table; training is not a table; source is not text; model is not text; new_head is not true or false",
         "write [data]; write [training]; set source to text; set model to text; set new_head to true or false",
     ),
     "unknown settings of both sections": (

@@ -84,19 +84,19 @@ def test_arguments_of_transformers_that_are_not_supported(says, name: str, tiny_
     Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: None})
 
 
-def test_an_argument_that_nobody_knows(says) -> None:
+def test_an_unknown_argument(says) -> None:
     with says('Trainer has no argument "train_datset"', "see help(glassloop.Trainer)"):
         Trainer(tiny_model(), train_datset=[])
 
 
 @pytest.mark.parametrize("model", [None, "bert-base-uncased"])
 def test_a_model_is_needed(says, model: Any) -> None:
-    with says("Trainer needs a model", "give model=load_model(...)"):
+    with says("Trainer needs a model", "pass model=load_model(...)"):
         Trainer(model)
 
 
 def test_a_tokenizer_or_a_collator_is_needed(says) -> None:
-    with says("Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator="):
+    with says("Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator="):
         Trainer(tiny_model())
 
 
@@ -105,24 +105,24 @@ def test_the_old_name_of_the_tokenizer(tiny_tokenizer) -> None:
 
 
 def test_no_data_set(says, trainer_of) -> None:
-    with says("there is no train_dataset", "give one to the Trainer"):
+    with says("the Trainer has no train_dataset", "pass train_dataset="):
         trainer_of(train_dataset=None).train()
-    with says("there is no eval_dataset", "give one to the Trainer"):
+    with says("the Trainer has no eval_dataset", "pass eval_dataset="):
         trainer_of(eval_dataset=None).evaluate()
     with says("eval_strategy is epoch, but there is no eval_dataset", "pass an eval_dataset"):
         trainer_of(eval_dataset=None, eval_strategy="epoch").train()
-    with pytest.raises(SettingsError, match="there is no"):
+    with pytest.raises(SettingsError, match="the Trainer has no"):
         trainer_of().predict(None)
 
 
 def test_an_empty_data_set(says, trainer_of, few) -> None:
     for rows in ([], few["train"].select([])):
-        with says("the data set has no rows", "give at least one row"):
+        with says("the data set has no rows", "add at least one row"):
             trainer_of(train_dataset=rows).train()
 
 
 def test_a_stream_is_refused(trainer_of, few) -> None:
-    remedy = "give a datasets.Dataset, a list of dicts, or another data set with len() and [number]"
+    remedy = "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]"
 
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -135,7 +135,7 @@ def test_a_stream_is_refused(trainer_of, few) -> None:
     ):
         with pytest.raises(SettingsError) as caught:
             trainer_of(train_dataset=rows).train()
-        assert caught.value.problem == f"a {name} has no length or no rows by number, so its order cannot be repeated"
+        assert caught.value.problem == f"a {name} does not support len() and [number], so its order cannot be repeated"
         assert caught.value.remedy == remedy
 
 
@@ -171,7 +171,7 @@ def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int,
 def test_labels_that_are_fractions(says, trainer_of, few) -> None:
     rows = few["train"].remove_columns("labels").add_column("labels", [0.5] * 29)
     with says(
-        "the labels have the type float32, but classes are whole numbers", "give whole numbers, or set problem_type", DataError
+        "the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type", DataError
     ):
         trainer_of(train_dataset=rows).train()
 
@@ -214,7 +214,7 @@ def test_the_same_rows_in_any_form_give_the_same_weights(trainer_of, few, capsys
     assert "dropped" not in capsys.readouterr().err
 
 
-def test_columns_the_model_does_not_take_are_left_out_and_told_once(trainer_of, few, capsys) -> None:
+def test_columns_the_model_does_not_take_are_left_out_and_reported_once(trainer_of, few, capsys) -> None:
     expected = trained(trainer_of())
     extra = {name: few[name].add_column("idx", [*range(len(few[name]))]) for name in few}
     extra = {name: rows.add_column("sentence1", ["text"] * len(rows)) for name, rows in extra.items()}
@@ -233,7 +233,7 @@ def test_in_rows_of_ones_own_they_are_named(says, trainer_of, few) -> None:
         trainer_of(train_dataset=rows).train()
 
 
-def test_transformers_collator_and_ours_end_in_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
+def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
     """Theirs is replaced by ours, which reads memory-mapped rows; hidden in a lambda it is used itself."""
     from transformers import DataCollatorWithPadding
 
@@ -366,14 +366,14 @@ def test_a_score_is_one_number_and_no_list(trainer_of, few, says, number: int) -
     """A list of one was compared with the scores of all other rows of the batch."""
     rows = labelled(few["train"], [[0.5] * number] * 29)
     for form in (rows, rows.to_list()):
-        with says(f"the score of a row is a list of length {number}", "give one number per row, not a list", DataError):
+        with says(f"the score of a row is a list of length {number}", "use one number per row, not a list", DataError):
             trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
 
 
 def test_fractions_are_no_class_numbers_in_a_list_either(trainer_of, few, says) -> None:
     rows = labelled(few["train"], [0.5] * 29).to_list()
     with says(
-        "the labels have the type float32, but classes are whole numbers", "give whole numbers, or set problem_type", DataError
+        "the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type", DataError
     ):
         trainer_of(train_dataset=rows).train()
 
@@ -614,7 +614,7 @@ def test_it_stops_early(trainer_of) -> None:
         metric_for_best_model="skill", early_stopping_patience=2,
     )  # fmt: skip
     assert trainer.train().global_step == 4
-    assert trainer.state.stop_reason == "no better eval_skill in 2 evaluations"
+    assert trainer.state.stop_reason == "eval_skill did not improve in 2 evaluations"
 
 
 def test_a_best_metric_that_does_not_exist(trainer_of) -> None:
@@ -656,13 +656,13 @@ def test_class_weights(trainer_of, few, balanced: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        ("1,2,3", "class_weights has 3 numbers for 2 labels", "give one number per label, 0 or more"),
-        ("1,-2", "class_weights has 2 numbers for 2 labels", "give one number per label, 0 or more"),
-        ("1,nan", "class_weights has 2 numbers for 2 labels", "give one number per label, 0 or more"),
+        ("1,2,3", "class_weights has 3 numbers for 2 labels", "set one number per label, 0 or more"),
+        ("1,-2", "class_weights has 2 numbers for 2 labels", "set one number per label, 0 or more"),
+        ("1,nan", "class_weights has 2 numbers for 2 labels", "set one number per label, 0 or more"),
         ("even", 'class_weights is "even"', "use balanced, or numbers such as 1,2.5"),
     ],
 )
-def test_class_weights_that_cannot_be_meant(says, trainer_of, text: str, problem: str, remedy: str) -> None:
+def test_invalid_class_weights(says, trainer_of, text: str, problem: str, remedy: str) -> None:
     with says(problem, remedy):
         trainer_of(class_weights=text).train()
 
@@ -795,7 +795,7 @@ def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(
     trainer = trainer_of(model=model)
     with says(
         "the model given to Trainer: the weight bert.encoder.layer.0.output.dense.bias is not finite (1 of its 32 numbers)",
-        "the weights are damaged or their training diverged: download the model again",
+        "download the model again: its weights are damaged, or its training diverged",
         ModelError,
     ):
         trainer.train()
@@ -843,7 +843,7 @@ def test_a_model_that_has_diverged_is_not_scored(trainer_of) -> None:
     assert caught.value.exit_code == 5
 
 
-def test_the_rate_told_is_that_of_ones_own_optimizer(trainer_of) -> None:
+def test_the_reported_learning_rate_is_that_of_a_custom_optimizer(trainer_of) -> None:
     model = tiny_model()
     with pytest.raises(DivergedError, match=r"learning rate 1e\+30"):
         trainer_of(model=model, optimizers=(torch.optim.SGD(model.parameters(), lr=1e30), None)).train()
@@ -888,7 +888,7 @@ def test_an_optimizer_alone_gets_the_schedule_of_the_settings(trainer_of) -> Non
 
 def test_a_schedule_alone_would_move_nothing(says, trainer_of) -> None:
     scheduler = torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD(tiny_model().parameters(), lr=0.1))
-    with says("optimizers holds a schedule without its optimizer", "give both, or only the optimizer"):
+    with says("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer"):
         trainer_of(optimizers=(None, scheduler)).train()
 
 
@@ -986,7 +986,7 @@ def test_without_a_name_it_saves_into_its_folder(trainer_of) -> None:
 
 def test_a_tracker_that_is_not_installed(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "package_version", lambda name: None)
-    with pytest.raises(SettingsError, match="report_to names wandb, which is not installed"):
+    with pytest.raises(SettingsError, match="report_to lists wandb, which is not installed"):
         trainer_of(report_to="wandb").train()
 
 

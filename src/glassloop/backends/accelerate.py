@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AccelerateBackend(PlainBackend):
-    """The same verbs, carried out by an `accelerate.Accelerator`.
+    """Run each part of a step through an `accelerate.Accelerator`.
 
     Args:
         accelerator: The accelerator. Its device, processes and mixed precision are used.

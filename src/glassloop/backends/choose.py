@@ -29,7 +29,7 @@ def choose_device(wanted: str) -> str:
         return next(name for name, found in available.items() if found)
     if not available[wanted]:
         raise SettingsError(
-            f"device is {wanted}, but torch does not find it", "use device auto; glassloop doctor shows details"
+            f"device is {wanted}, but torch cannot find this device", "use device auto; glassloop doctor shows details"
         )
     return wanted
 

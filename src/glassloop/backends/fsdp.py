@@ -70,8 +70,8 @@ class FSDPBackend(AccelerateBackend):
         twins = dict(zip(model.parameters(), copied.parameters(), strict=True))
         for group in optimizer.param_groups:
             if any(parameter not in twins for parameter in group["params"]):
-                problem = "the optimizer holds parameters that are not the model's, or that FSDP has split before"
-                raise SettingsError(problem, "make a new optimizer over model.parameters()")
+                problem = "the optimizer contains parameters that do not belong to the model, or that FSDP has already split"
+                raise SettingsError(problem, "create a new optimizer from model.parameters()")
             group["params"] = [twins[parameter] for parameter in group["params"]]
         del twins
         choose_layers(self.plugin, copied)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SingleProcess:
-    """One process alone, which has nobody to wait for."""
+    """A single process, which never waits."""
 
     rank = 0
     num_processes = 1

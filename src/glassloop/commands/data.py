@@ -1,4 +1,4 @@
-"""`glassloop data`: show a data set as the model will see it."""
+"""`glassloop data`: show the splits, labels, lengths and padding of a data set."""
 
 from __future__ import annotations
 

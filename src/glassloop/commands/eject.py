@@ -1,4 +1,4 @@
-"""`glassloop eject`: write a run as one plain PyTorch script, without Glassloop, that ends in the same weights."""
+"""`glassloop eject`: export a run as one plain PyTorch script without Glassloop that ends with the same weights."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ print("saved in model/")
 
 SAVINGS_NOTE = """
 # The run used these savings: {}.
-# They compute the same maths in another order and with other dropout masks. This script is bit-identical to a run with
+# They compute the same result in a different order and with different dropout masks. This script is bit-identical to a run with
 # --backend plain.
 """
 PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
@@ -169,13 +169,13 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     }
     for what, (found, remedy) in unsupported.items():
         if found:
-            raise SettingsError(f"the run {what}, so an ejected script would end in other weights", f"{remedy} first")
+            raise SettingsError(f"the run {what}, so an ejected script would end with different weights", f"{remedy} first")
     if target.exists() and any(target.iterdir()):
         raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
     outputs = LabelSet(run.data.labels) if run.data.labels else None
     examples = load_examples(run.data.source, outputs=outputs, **run.data.given())
     if changed := split_changes(run.data.splits, examples.facts, run.data.splits):
-        raise DataError(f"the data have changed since the run: {'; '.join(changed)}", "restore the data of the run")
+        raise DataError(f"the data has changed since the run: {'; '.join(changed)}", "restore the data of the run")
     target.mkdir(parents=True, exist_ok=True)
     columns = examples.columns
     for split in examples.splits:

@@ -44,7 +44,7 @@ def evaluate_run(
     described = predictor.run.data if predictor.run else None
     source = data or (described.source if described else None)
     if source is None:
-        problem = f"{run} is a model without a run, so there are no data to evaluate on"
+        problem = f"{run} is a model without a run, so there is no data to evaluate on"
         raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
     stored = described.given() if described else {}
     settings = {**stored, **given}
@@ -59,15 +59,15 @@ def evaluate_run(
     for name in names:
         if name not in examples.splits:
             near = did_you_mean(name, examples.splits)
-            raise SettingsError(f"the data have no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
         if examples.facts[name].unlabelled:
             remedy = "choose another split with --split, or use glassloop predict"
             raise SettingsError(f"the split {name} has no labels to compare with", remedy)
     compared = dict.fromkeys(("train", *names))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
         raise DataError(
-            f"{source}: the data have changed since the run: {'; '.join(changed)}",
-            "restore the data; to evaluate on other data, name them: glassloop evaluate RUN DATA",
+            f"{source}: the data has changed since the run: {'; '.join(changed)}",
+            "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA",
         )
     encoded = encode(examples, predictor.tokenizer, predictor.max_length)
     known = examples.measures

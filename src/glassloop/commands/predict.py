@@ -37,7 +37,7 @@ def predict(
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
-        raise SettingsError("no text to predict was given", 'glassloop predict RUN "text" ["second text"], or --file FILE')
+        raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
     predictor = Predictor(run, device=device)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:

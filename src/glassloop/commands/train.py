@@ -85,7 +85,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
     checkpoint: bool | Path | None = None
     stored: RunRecord | None = None
     if restart and not resume:
-        raise SettingsError("--restart is given without a run to restart", "glassloop train --resume RUN --restart")
+        raise SettingsError("--restart needs a run to restart", "glassloop train --resume RUN --restart")
     if resume:
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
         if stored and stored.finished:

@@ -24,7 +24,7 @@ def train_with_seeds(
 ) -> None:
     """Train `count` seeds, or resume those of a folder, and print their scores. Exit with the status of a failed seed."""
     if count is None:
-        raise SettingsError("--seeds_at_once is given without --seeds", "give the number of seeds, for example --seeds 5")
+        raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
     if processes > 1 or launched_processes() > 1:
         raise SettingsError(
             "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
@@ -54,7 +54,7 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     folder, _ = resumed_folder(resume, str(output_dir) if output_dir else None)
     if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
         raise SettingsError(
-            f"{resume} belongs to a single run, not to seeds", f"resume it alone: glassloop train --resume {resume}"
+            f"{resume} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {resume}"
         )
     record = read_seeds(folder)
     stored = record.settings
@@ -72,7 +72,7 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     if changed := differences(then, now):
         raise SettingsError(
             f"{folder} was started with different settings: {'; '.join(changed)}",
-            f"give only --seeds and --resume {folder}",
+            f"use only --seeds and --resume {folder}",
         )
     return record
 

@@ -1,4 +1,4 @@
-"""`glassloop verify`: check that all ways to train give equal results on the user's model and data."""
+"""`glassloop verify`: check that all ways of training give equal results on the user's model and data."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def killed_and_resumed(trial: Trial, network: Model) -> float:
         process.kill()
     wait_for(process, "a run to be killed", -signal.SIGKILL)
     messages = wait_for(start_program(folder, threads=threads, resume=True), "a resumed run")
-    resumed = f"resuming after step {CHECKPOINT_STEP} " in messages  # a run from step 0 would end in the same weights
+    resumed = f"resuming after step {CHECKPOINT_STEP} " in messages  # a run from step 0 would end with the same weights
     return weight_difference(network, load_model(str(folder / "end"))) if resumed else math.inf
 
 

@@ -106,7 +106,7 @@ class Batches:
             yield self.batch(numbers, numbers)
 
     def batch(self, mine: np.ndarray, numbers: np.ndarray) -> Batch:
-        """Return this process's share `mine` of the batch `numbers`; an empty share holds one row that counts for nothing."""
+        """Return this process's share `mine` of the batch `numbers`; an empty share holds one row that contributes nothing."""
         chosen = mine if len(mine) else numbers[:1]
         if self.table is not None and isinstance(self.collate, PaddingCollator):
             inputs = self.collate(arrow_columns(self.table, chosen))

@@ -86,7 +86,7 @@ def collator_of(given: Collator | None, tokenizer: Tokenizer | None, multiple: i
         return given
     tokenizer = getattr(given, "tokenizer", None) or tokenizer
     if tokenizer is None:
-        raise SettingsError("Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator=")
+        raise SettingsError("Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator=")
     if given is not None and getattr(given, "padding", True) not in (True, "longest"):
         return given
     return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or multiple)

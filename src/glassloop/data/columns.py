@@ -67,7 +67,7 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
         )
     for name in filter(None, (text, pair)):
         if name in label:
-            raise DataError(f"{source}: column {visible(name)} is given as text and as label", "give two different columns")
+            raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
     return found
 
 
@@ -132,7 +132,7 @@ def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
     if head.num_columns > MOST_KEPT_COLUMNS:
         return [f"of {head.num_columns:,} columns only {listed((*columns.texts, *columns.label))} are kept"]
     dropped = [f"{field.name} ({field.type})" for field in head.schema if not storable(field.type)]
-    return [f"columns of a type that datasets does not support are not kept: {listed(dropped)}"] if dropped else []
+    return [f"dropped columns whose type datasets does not support: {listed(dropped)}"] if dropped else []
 
 
 def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:

@@ -74,7 +74,7 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     if "train" not in found:
         raise DataError(
             f"{folder}: there is no file named train (found {listed(path.name for path in data_files) or 'no data file'})",
-            "name the files by split: train.csv, validation.csv, test.csv; or give one file instead of the folder",
+            "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder",
         )
     for split, paths in found.items():
         whole = [path for path in paths if not re.search(r"\d", path.stem)]

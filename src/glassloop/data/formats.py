@@ -17,19 +17,19 @@ TRANSFORM = "custom"  # what datasets calls the format of set_transform and with
 def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
     """Return the data set called `name`. Raise `SettingsError` if it is missing, empty, or not readable by row number."""
     if rows is None:
-        raise SettingsError(f"there is no {name}", "give one to the Trainer")
+        raise SettingsError(f"the Trainer has no {name}", f"pass {name}=")
     if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
         raise SettingsError(
-            f"a {type(rows).__name__} has no length or no rows by number, so its order cannot be repeated",
-            "give a datasets.Dataset, a list of dicts, or another data set with len() and [number]",
+            f"a {type(rows).__name__} does not support len() and [number], so its order cannot be repeated",
+            "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]",
         )
     if len(rows) == 0:
-        raise SettingsError("the data set has no rows", "give at least one row")
+        raise SettingsError("the data set has no rows", "add at least one row")
     return rows
 
 
 def is_dataset(rows: object) -> TypeGuard[Dataset]:
-    """Return whether rows are a `datasets.Dataset`. Recognise it by its methods, so that datasets need not be loaded."""
+    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded."""
     return hasattr(rows, "with_format") and hasattr(rows, "remove_columns")
 
 

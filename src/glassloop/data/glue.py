@@ -128,7 +128,7 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
     wanted = listed(task.files.values()) + (f" (or {listed(MSR_FILES)})" if name == "mrpc" else "")
     raise DataError(
         f"{base}: there are no files of GLUE {name}: looked for {wanted} in {listed(places)}",
-        f"give the folder that contains {task.folder}/, or that folder itself, with --data_dir",
+        f"set --data_dir to the folder that contains {task.folder}/, or to that folder itself",
     )
 
 

@@ -1,4 +1,4 @@
-"""From label cells to the numbers a model learns: by name, never by accident of order."""
+"""Turn label cells into the class numbers a model learns, always by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 MODEL = "the model"  # whose labels a trained model keeps
-OTHER_LABELS = "fix the row; glassloop train --new_head trains the model for other labels"
+OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def settle_labels(
     values = found.values()
     several = found.are_lists or settings.task == SEVERAL
     if None in found.cells:
-        allowed = "0 or 1 in every label column" if len(settings.label_columns) > 1 else "a label in every row"
-        raise DataError(f"{where(None)}: the label is missing", f"give {allowed}, or remove the row")
+        missing = "0 or 1 to every label column" if len(settings.label_columns) > 1 else "the label"
+        raise DataError(f"{where(None)}: the label is missing", f"add {missing}, or remove the row")
     unnamed = known is None and settings.label_names is None and outputs is None
     if settings.task == SCORE or (settings.task == "auto" and not several and unnamed and are_scores(found)):
         for value in values:
@@ -77,13 +77,13 @@ def settle_labels(
                 raise DataError(f"{where(value)}: label {visible(value)} is not a number", "a score must be a finite number")
         return SCORE, None
     if not values:
-        raise DataError(f"{where(None)}: no row has a label", "give at least one label, or name the right column with --label")
+        raise DataError(f"{where(None)}: no row has a label", "add at least one label, or name the right column with --label")
     columns = settings.label_columns if len(settings.label_columns) > 1 else None
     order = order_of(settings, columns or known, outputs)
     given = outputs.names if outputs else settings.label_names or columns or known
     if settings.task == SEVERAL and not found.are_lists:
         raise DataError(
-            f"{where(values[0])}: the label is a single value", "give the separator between labels with --label_separator"
+            f"{where(values[0])}: the label is a single value", "set the separator between labels with --label_separator"
         )
     if settings.task == CLASSES and found.are_lists:
         raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
@@ -114,7 +114,7 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
     if settings.label_names:
         raise SettingsError(
             f"labels is {listed(settings.label_names)}, but the labels of the model are {listed(outputs.names)}",
-            "give the model's labels in the order of the data's numbers",
+            "list the labels of the model in the order of the numbers in the data",
         )
     return None if known else outputs.order
 
@@ -148,14 +148,14 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
             )
         if int(value) < 0:
             raise DataError(
-                f"{where(value)}: label {value} is negative, which usually means that the label is unknown",
+                f"{where(value)}: label {value} is negative, which usually stands for an unknown label",
                 "remove the row, or write the label as a word",
             )
     numbers = sorted(map(int, values))
     for before, after in pairwise(numbers):
         if after != before + 1:
             raise DataError(
-                f"{where(str(after))}: label {after} is out of range: there is a gap in {listed(numbers)}",
+                f"{where(str(after))}: label {after} is out of range: the numbers {listed(numbers)} have a gap",
                 "fix the row, or list all names with --labels if this is intended",
             )
     return tuple(map(str, numbers))
@@ -195,7 +195,7 @@ def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str
                 seen, known = spelled((value, twin))
             raise DataError(
                 f"{where(value)}: label {seen if hidden else visible(value)} is not one of {listed(labels.names)}"
-                + (f"; it looks like {known}, but its characters differ" if hidden else did_you_mean(value, labels.names)),
+                + (f"; it looks like {known}, but has different characters" if hidden else did_you_mean(value, labels.names)),
                 OTHER_LABELS if holder == MODEL else "fix the row, or add the label to --labels",
             )
 
@@ -208,7 +208,7 @@ def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str 
         raise DataError(
             f"{where(values[0])}: the labels here are {here} ({listed(values, 6)}), "
             f"but those of {holder} are {there} ({listed(labels.names, 6)})",
-            "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME",
+            "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME",
         )
 
 

@@ -67,11 +67,11 @@ class ObjectSplit:
                 data = Dataset.from_pandas(data, preserve_index=False)
             except (pa.ArrowException, TypeError, ValueError) as error:
                 reason = ": ".join(str(part) for part in reversed(error.args))
-                raise DataError(f"{source}: {reason}", "give every column one type of value and its own name") from error
+                raise DataError(f"{source}: {reason}", "use one type of value and a different name for each column") from error
         if not isinstance(data, list | Dataset):
             raise DataError(
                 f"data of the type {type(data).__name__} cannot be read",
-                "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
+                "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
             )
         self.data, self.table = data, arrow_rows(data)
         if self.table is not None:
@@ -104,7 +104,7 @@ def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
             continue
         raise DataError(f"{problem} found {listed(given)}", "name the splits train, validation and test")
     if not objects:
-        raise DataError("the data set has no splits", "give at least one split")
+        raise DataError("the data set has no splits", "add at least one split")
     return ObjectSource(objects, next((split.known for split in objects.values() if split.known.label), NOTHING_KNOWN))
 
 

@@ -1,11 +1,12 @@
-"""The quickstart corpus: generated news pairs, so that a training run can be tried, tested and scaled with no download.
+"""The quickstart corpus: generated pairs of news sentences, to try, test and scale a training run without a download.
 
-A pair asks whether two sentences mean the same. A sentence is a layout filled with slots; a slot has groups, a group has
-values that can stand for each other, and a value has surface forms. The second sentence shows two or three slots (the
-"touched" ones) in another form and leaves the rest alone; in a "different" pair one touched slot, or all of them, also
-take another value. Which slots are touched, in which forms, and how each sentence looks when read alone do not depend on
-the label, and the forms of a group are equally long and share the same words whatever the values. So words, lengths and
-word overlap are alike in both classes by construction: only reading the two sentences together tells the label.
+The task is to decide whether two sentences mean the same thing. A sentence is a layout with slots. A slot has groups of
+interchangeable values, and a value has several surface forms. The second sentence shows two or three slots, the "touched"
+ones, in a different form. In a "different" pair, one touched slot, or all of them, also has a different value.
+
+The label does not affect which slots are touched, which forms they take, or how each sentence looks on its own. All forms
+of a group have the same length and share the same words. Words, lengths and word overlap therefore have the same
+distribution in both classes, and the label can only be found by comparing the two sentences.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _group(*rows: str) -> Group:
 
 
 def _swap(row: str) -> Group:
-    """Two values that differ in who is who: the row, and the row with x and y exchanged."""
+    """Return two values: the row, and the row with x and y exchanged."""
     return _group(row, row.replace("{x}", "{z}").replace("{y}", "{x}").replace("{z}", "{y}"))
 
 
@@ -182,7 +183,7 @@ def _draw_pair(rng: random.Random, label: int) -> _Pair:
 
 
 def _draw_pairs(num_examples: int, seed: int) -> Iterator[_Pair]:
-    """Yield the pairs with the record of how each was made: blocks of one pair of each class in random order, no pair twice."""
+    """Yield pairs with the choices behind them: blocks of one pair per class in random order, without repeated pairs."""
     rng = random.Random(f"glassloop quickstart corpus 1, seed {seed}")
     seen: set[bytes] = set()
     label = 0
@@ -200,8 +201,8 @@ def _draw_pairs(num_examples: int, seed: int) -> Iterator[_Pair]:
 def generate_pairs(num_examples: int, seed: int) -> Iterator[tuple[str, str, int]]:
     """Yield `num_examples` pairs (first sentence, second sentence, index into LABEL_NAMES), the same for the same seed.
 
-    A longer stream starts with the shorter one, no pair occurs twice in it, and the classes are balanced in every prefix
-    of even length: cut one stream into training, validation and test rows and none is in two of them.
+    A longer stream starts with the pairs of a shorter one. No pair occurs twice, so a stream can be cut into training,
+    validation and test rows. The classes are balanced in every prefix of even length.
     """
     for pair in _draw_pairs(num_examples, seed):
         yield pair.first, pair.second, pair.label

@@ -27,7 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
-    """Return the rows of a data file, whose format its ending tells. In a .tsv file a quote is a character like any other."""
+    """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         return read_parquet(path)
@@ -39,9 +39,9 @@ def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise for a pipe, a socket or a device: data is read more than once, and these cannot be."""
+    """Raise for a pipe, a socket or a device, which cannot be read more than once."""
     if kind := kind_of_special(path):
-        raise DataError(f"{path} is {kind}, not a file", "write the rows to a file, for example data.csv, and give that file")
+        raise DataError(f"{path} is {kind}, not a file", "write the rows to a file, for example data.csv, and use that file")
 
 
 def first_row_number(path: Path) -> int:
@@ -78,7 +78,7 @@ def read_delimited(
                     yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
         except csv.Error as error:
             where = f"{path.name}, line {reader.line_num:,}"
-            raise DataError(f"{where}: {error}", 'a text that contains " must be quoted and its quotes doubled ("")') from error
+            raise DataError(f"{where}: {error}", 'quote a text that contains ", and double the quotes in it ("")') from error
 
 
 def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
@@ -99,7 +99,7 @@ def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
     if other:
         raise DataError(
             f"{path.name}: only one column was found: {visible(header[0])}",
-            f'the columns seem to be separated by a {DELIMITERS[other]}: --delimiter "{other if other != chr(9) else "tab"}"',
+            f'the columns may be separated by a {DELIMITERS[other]}: --delimiter "{other if other != chr(9) else "tab"}"',
         )
     columns = [name.strip() or f"column_{place}" for place, name in enumerate(header, 1)]
     refuse_names(path, columns)
@@ -126,7 +126,7 @@ def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first:
     found = f"has {len(row)} fields, but the header has {len(columns)}" if row else "is blank"
     raise DataError(
         f"{path.name}, row {number:,}: the row {found} ({listed(columns)})",
-        "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter",
+        "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter",
     )
 
 

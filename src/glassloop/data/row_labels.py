@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from glassloop.transformers_types import Config
 
 LABEL_KEYS = ("labels", "label", "label_ids")
-TYPE_REMEDY = "give whole numbers, or set problem_type"
+TYPE_REMEDY = "use whole numbers, or set problem_type"
 
 
 def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
@@ -82,16 +82,14 @@ def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: C
         return
     if task == SCORE or num_labels == 1:
         if labels.ndim != 1:
-            raise DataError(
-                f"the score of a row is a list of length {labels.shape[1]:,}", "give one number per row, not a list"
-            )
+            raise DataError(f"the score of a row is a list of length {labels.shape[1]:,}", "use one number per row, not a list")
         return
     if labels.ndim == 1 and labels.is_floating_point():
         raise DataError(f"the labels have the type {str(labels.dtype)[6:]}, but classes are whole numbers", TYPE_REMEDY)
     if labels.ndim == 2:
         problem = f"the label of a row has {labels.shape[1]:,} numbers, but"
         if task == CLASSES:
-            raise DataError(f"{problem} problem_type is {task}", "give one class number per row, or set problem_type")
+            raise DataError(f"{problem} problem_type is {task}", "use one class number per row, or set problem_type")
         if labels.shape[1] != num_labels:
             raise DataError(f"{problem} the model has {num_labels:,} labels", "load the model with as many labels")
         config.problem_type = SEVERAL

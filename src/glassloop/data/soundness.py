@@ -45,5 +45,6 @@ def refuse_half_character(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{what} contains {text[error.start]!r}, which is half a character", "write the whole character, or remove it"
+            f"{what} contains {text[error.start]!r}, which is half of a surrogate pair",
+            "write the whole character, or remove it",
         ) from error

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 QUICKSTART_ROWS = 2400
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
-USUAL_DATA = "give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
+USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
 def load_dataset(
@@ -84,7 +84,7 @@ def load_examples(path: Data = "quickstart", *, outputs: LabelSet | None = None,
 
 
 def cached_examples(path: Data, settings: DataSettings, outputs: LabelSet | None = None) -> Examples:
-    """Return the examples from the cache; read and check the data first if they are not there."""
+    """Return the examples from the cache; read and check the data first if it is not there."""
     source = find_source(path, settings)
     content = source.key()
     described = {**asdict(settings), "data_dir": None, "key": content, "known": asdict(source.known), "code": code_key()}
@@ -102,8 +102,8 @@ def build_examples(
         prepare(source.splits(scratch), settings, source.known, folder, outputs)
     if source.key() != content:  # the rows that were read are not those that the key stands for
         if isinstance(path, str | Path):
-            raise DataError(f"{visible(path, 200)}: changed while it was read", "try again when nothing writes to it any more")
-        raise DataError("the data set gave different rows when it was read again", "give rows that stay the same")
+            raise DataError(f"{visible(path, 200)}: changed while it was read", "try again when no other program writes to it")
+        raise DataError("the data set returned different rows when it was read again", "use data that does not change")
 
 
 def code_key() -> str:
@@ -120,7 +120,7 @@ def find_source(path: Data, settings: DataSettings) -> Source:
     if text == "quickstart":
         return QuickstartSource(settings.rows or QUICKSTART_ROWS, settings.split_seed)
     if settings.rows is not None:
-        raise SettingsError("rows is given, but only the quickstart data is generated", "omit rows")
+        raise SettingsError("rows applies only to the quickstart data, which is generated", "omit rows")
     if text == "glue" or text.startswith("glue/"):
         return glue_source(text.partition("/")[2] or settings.name, settings)
     where = find_path(path)
@@ -130,7 +130,7 @@ def find_source(path: Data, settings: DataSettings) -> Source:
         return folder_source(where, settings)
     if where and where.is_file():
         if where.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{where.name}: this file format is not supported", f"give one of {listed(SUFFIXES)}")
+            raise DataError(f"{where.name}: this file format is not supported", f"use one of {listed(SUFFIXES)}")
         return FileSource({"train": [where]}, settings.delimiter_sign)
     if Path(path).suffix.lower() in SUFFIXES or not is_hub_name(text):
         names = names_beside(path)

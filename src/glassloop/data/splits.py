@@ -25,7 +25,7 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
         )
     if not skip:
         if None in found.cells:
-            raise DataError(f"{part.where(None)}: the label is missing", "give a label in every row, or remove the row")
+            raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")
         refuse_unknown(found.values(), labels, part.where, holder)
     refuse_other_kind(found.values(), labels, part.where, holder)
     numbers = labels.numbers_of(found.values())
@@ -54,7 +54,7 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
     if not cut.any() or cut.all():
         raise DataError(
             f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
-            "add rows, give a validation split, or use --validation_share 0 for none",
+            "add rows, add a validation split, or use --validation_share 0 for none",
         )
     how = "stratified, " if task == CLASSES else ""
     notes.append(

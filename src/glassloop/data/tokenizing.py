@@ -67,7 +67,7 @@ def tokenized(tokenizer: Tokenizer, texts: Texts, max_length: int) -> BatchEncod
 
 
 def groups_of(sizes: list[int]) -> Iterator[slice]:
-    """Yield slices of neighbouring rows whose sizes add up to at most `GROUP_CHARACTERS`, or single rows."""
+    """Yield slices of adjacent rows whose sizes add up to at most `GROUP_CHARACTERS`, or single rows."""
     start, total = 0, 0
     for row, size in enumerate(sizes):
         if row > start and total + size > GROUP_CHARACTERS:

@@ -19,7 +19,7 @@ PLAIN = (int, float, Decimal, date, time)
 
 
 def cell_text(path: Path, number: int, name: str, cell: object) -> CellText:
-    """Return a value as text, a list as a list of texts, and a missing value as None. NaN is missing, as in pandas.
+    """Return a value as text, a list as a list of texts, and a missing value as None. NaN counts as missing, as in pandas.
 
     Raise `DataError` for a value without a text form, such as bytes or an object.
     """
@@ -32,13 +32,13 @@ def cell_text(path: Path, number: int, name: str, cell: object) -> CellText:
         return None
     if isinstance(cell, list | tuple):
         if any(isinstance(part, list | tuple) for part in cell):
-            raise DataError(f"{path.name}, row {number:,}: {visible(name)} is a list of lists", "give text, a number or a list")
+            raise DataError(f"{path.name}, row {number:,}: {visible(name)} is a list of lists", "use text, a number or a list")
         return [cell_text(path, number, name, part) for part in cell]
     if isinstance(cell, bool):
         return str(cell).lower()
     if not isinstance(cell, PLAIN) or (isinstance(cell, int) and cell.bit_length() > 10_000):
         kind = "an object" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
-        raise DataError(f"{path.name}, row {number:,}: {visible(name)} is {kind}", "give text, a number or a list")
+        raise DataError(f"{path.name}, row {number:,}: {visible(name)} is {kind}", "use text, a number or a list")
     return str(cell)
 
 

@@ -28,9 +28,9 @@ def refuse_target(path: Path) -> None:
             f"{path.name}: predictions are written as .csv, .tsv or .jsonl", "choose a name with one of these endings"
         )
     if path.is_dir():
-        raise SettingsError(f"{path} is a folder", f"give a file, for example {path / 'predictions.csv'}")
+        raise SettingsError(f"{path} is a folder", f"choose a file, for example {path / 'predictions.csv'}")
     if path.exists() and not path.is_file():
-        raise SettingsError(f"{path} is not a file", "give a new file, or one that may be replaced")
+        raise SettingsError(f"{path} is not a file", "choose a new file, or one that may be replaced")
 
 
 def row_writer(opened: TextIO, suffix: str, columns: Sequence[str]) -> Callable[[Row], object]:

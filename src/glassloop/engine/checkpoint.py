@@ -189,7 +189,7 @@ def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Te
             "the run was started with different settings: " + "; ".join(changed), "use the settings it was started with"
         )
     if not torch.equal(stored_rows, rows):
-        raise ResumeError(f"the training data have changed: {row_changes(stored_rows, rows)}", "restore the original data")
+        raise ResumeError(f"the training data has changed: {row_changes(stored_rows, rows)}", "restore the original data")
 
 
 def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:

@@ -40,7 +40,7 @@ class CheckpointFolder:
             try:
                 self.open(path)
             except ModelError as error:
-                self.say(f"kept but not counted: {error.problem}")
+                self.say(f"kept, but not counted in save_total_limit: {error.problem}")
         return self.verified[path]
 
     def newest(self, skipped: Iterable[str] = ()) -> Checkpoint | None:

@@ -1,4 +1,4 @@
-"""The training loop, the only one in Glassloop. Copied out of the package, this file still runs with torch alone.
+"""The training loop, the only one in Glassloop. This file also runs without the package, with torch alone.
 
 First the loop (`train_step` and `fit`), then the Protocols that say what it is given.
 """
@@ -168,7 +168,7 @@ def groups_of(number: int, batches: Iterable[BatchT]) -> Iterator[list[BatchT]]:
 
 
 def due(every: int, step: int) -> bool:
-    """Return whether something that happens `every` so many steps (0: never) is due after this step."""
+    """Return whether something that happens every `every` steps (0: never) is due after this step."""
     return bool(every) and step % every == 0
 
 
@@ -176,7 +176,7 @@ def due(every: int, step: int) -> bool:
 
 
 class TrainingBatch(Protocol):
-    """This process's share of a batch. If `numbers` is empty, so is the share, and its one row counts for nothing."""
+    """This process's share of a batch. If `numbers` is empty, so is the share, and its one row contributes nothing."""
 
     @property
     def inputs(self) -> Mapping[str, object]: ...

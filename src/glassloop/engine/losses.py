@@ -76,7 +76,7 @@ def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, back
     except Exception as error:
         raise SettingsError(f"the loss fails on the first batch: {type(error).__name__}: {error}", LOSS_REMEDY) from error
     if not isinstance(whole, torch.Tensor) or whole.dim() != 0 or not whole.requires_grad:
-        raise SettingsError("the loss does not return a single number with a gradient", LOSS_REMEDY)
+        raise SettingsError("the loss must be a single number with a gradient", LOSS_REMEDY)
     if not torch.isfinite(whole):
         raise SettingsError(f"the loss of the first batch is {whole.item()}", "check the labels and the loss function")
     if not torch.allclose(whole, rows, rtol=1e-3, atol=1e-5):
@@ -158,6 +158,6 @@ def class_weights_of(text: str | None, num_labels: int, rows: Rows | None) -> li
         raise SettingsError(f"class_weights is {visible(text)}", "use balanced, or numbers such as 1,2.5") from error
     if len(weights) != num_labels or not all(0 <= weight < math.inf for weight in weights):
         raise SettingsError(
-            f"class_weights has {len(weights)} numbers for {num_labels} labels", "give one number per label, 0 or more"
+            f"class_weights has {len(weights)} numbers for {num_labels} labels", "set one number per label, 0 or more"
         )
     return weights

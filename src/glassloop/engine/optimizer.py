@@ -58,7 +58,7 @@ def unwrap_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalisation weights)."""
+    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalization weights)."""
     norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     no_decay = {name for name, _ in named if name in norms or name.endswith("bias")}
@@ -83,7 +83,7 @@ def make_optimizer(
     Args:
         model: The model to train.
         learning_rate: The learning rate of the first step, which a schedule changes.
-        weight_decay: The weight decay. Biases and normalisation weights have none.
+        weight_decay: The weight decay. Biases and normalization weights have none.
         betas: The decay rates of the running averages of gradients and of their squares.
         epsilon: Added to the denominator.
         fused: Use torch's fused kernels on devices that have them.
@@ -135,14 +135,14 @@ def make_optimizers(
     """Return the user's optimizer and schedule if given, else AdamW (as `make` makes it) and the schedule of the settings."""
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
-        raise SettingsError("optimizers holds a schedule without its optimizer", "give both, or only the optimizer")
+        raise SettingsError("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer")
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise SettingsError("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule")
     if optimizer is not None:
         held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
         if not any(id(weight) in held for weight in model.parameters()):
-            problem = "the optimizer does not hold any parameter of the model"
-            raise SettingsError(problem, "make it over model.parameters() of this model")
+            problem = "the optimizer contains no parameter of the model"
+            raise SettingsError(problem, "create it from model.parameters() of this model")
     else:
         optimizer = make(
             model,

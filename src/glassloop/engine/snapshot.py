@@ -87,7 +87,7 @@ def restore_optimizer(model: torch.nn.Module, optimizer: Optimizer, tensors: Ten
     for name, value in tensors.items():
         key, _, parameter_name = name.partition("/")
         if parameter_name not in parameters:
-            raise ModelError(f"optimizer.safetensors: {name} belongs to no parameter of the model", OTHER_MODEL)
+            raise ModelError(f"optimizer.safetensors: {name} does not belong to a parameter of the model", OTHER_MODEL)
         parameter = parameters[parameter_name]
         if value.dim() and value.shape != parameter.shape:
             raise ModelError(f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", OTHER_MODEL)

@@ -107,7 +107,7 @@ class State:
         else:
             self.evaluations_without_gain += 1
             if plan.patience is not None and self.evaluations_without_gain >= plan.patience:
-                self.stop_reason = f"no better {plan.best_metric} in {plan.patience} evaluations"
+                self.stop_reason = f"{plan.best_metric} did not improve in {plan.patience} evaluations"
 
     def to_dict(self) -> dict[str, object]:
         """Return everything that a checkpoint has to hold."""

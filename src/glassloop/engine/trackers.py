@@ -27,7 +27,7 @@ class Trackers(Callback):
         for name in names:
             kind = LOGGER_TYPE_TO_CLASS.get(name)
             if kind is None or not package_version(name):
-                raise SettingsError(f"report_to names {name}, which is not installed", f"pip install {name}")
+                raise SettingsError(f"report_to lists {name}, which is not installed", f"pip install {name}")
             options = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
             if name == "wandb" and "WANDB_DIR" not in os.environ:
                 options["dir"] = str(folder)  # else wandb writes to the current directory
@@ -36,7 +36,7 @@ class Trackers(Callback):
                 tracker.start()
             except ImportError as error:
                 raise SettingsError(
-                    f"report_to names {name}, which cannot be imported: {error}", f"pip install {name}"
+                    f"report_to lists {name}, which cannot be imported: {error}", f"pip install {name}"
                 ) from error
             tracker.store_init_configuration(plain)
             self.trackers.append(tracker)

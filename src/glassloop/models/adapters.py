@@ -17,7 +17,7 @@ ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transform
 
 
 def is_adapted(model: Model) -> bool:
-    """Return whether peft wraps the model. Recognise it by its methods, so that peft need not be installed."""
+    """Return whether peft wraps the model. Recognize it by its methods, so that peft need not be installed."""
     return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
 
 

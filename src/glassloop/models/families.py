@@ -88,7 +88,7 @@ class Family:
     """What Glassloop knows about the models of one `model_type`."""
 
     title: str  # the name in documents
-    classifier: str  # the class of transformers that is recognised; with a `layout`, its head reads the first token of a row
+    classifier: str  # the class of transformers that is recognized; with a `layout`, its head reads the first token of a row
     layout: EncoderLayout | None = None  # None: its layers are not rewritten for packed batches
     packs_modules: bool = False  # its own modules take packed batches
     unpacked: tuple[str, ...] = ()  # parts of an encoder with a `layout` that run as transformers wrote them

@@ -25,7 +25,7 @@ CONFIG_NAME, ADAPTER_NAME, INDEX_SUFFIX = "config.json", "adapter_config.json", 
 SETTINGS_NAMES = (CONFIG_NAME, "tokenizer_config.json", ADAPTER_NAME, f"model{INDEX_SUFFIX}")
 KNOWN_MODEL = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 SAVE_SAFELY = "save the model as safetensors where you trust it: model.save_pretrained(folder)"
-DAMAGED = "the file is damaged: download the model again"
+DAMAGED = "download the model again: this file is damaged"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -59,7 +59,7 @@ def find_model(name: str | Path) -> Place:
     """Return what `name` means: quickstart, a folder, or a name on the hub. Raise if its files cannot be used."""
     text = str(name)
     if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
-        raise ModelError(problem, "give a folder, a hub model (owner/name), or quickstart")
+        raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
     folder = find_path(text)
@@ -69,11 +69,11 @@ def find_model(name: str | Path) -> Place:
         return Place(str(folder))
     if folder or Path(text).suffix.lower() in SUFFIXES:
         what = "a file" if folder else "the name of a data file"
-        raise ModelError(f"{visible(text)} is {what}, not a model", "give a folder, a hub model (owner/name), or quickstart")
+        raise ModelError(f"{visible(text)} is {what}, not a model", "use a folder, a hub model (owner/name), or quickstart")
     if not is_hub_name(text):
         near = did_you_mean(Path(text).name, names_beside(text))
         raise ModelError(
-            f"{visible(text)}: there is no such folder{near}", "give a folder, a hub model (owner/name), or quickstart"
+            f"{visible(text)}: there is no such folder{near}", "use a folder, a hub model (owner/name), or quickstart"
         )
     reason = hub_unreachable()
     return Place(text, cache_only=reason is not None, reason=reason)
@@ -91,7 +91,7 @@ def refuse_folder(folder: Path) -> None:
     if not (folder / CONFIG_NAME).is_file():
         names = sorted(entry.name for entry in folder.iterdir())
         raise ModelError(
-            f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})", "give the folder of a saved model"
+            f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})", "name the folder of a saved model"
         )
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))

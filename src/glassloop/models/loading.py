@@ -223,11 +223,11 @@ def refuse_unfit(name: str, encoder: str, report: LoadingReport, new_head: bool)
     if missing:
         raise ModelError(
             f"{name}: {len(missing):,} weights of the encoder are missing ({listed(sorted(missing), 3)})",
-            "the weights do not belong to this config.json: download the model again",
+            "download the model again: its weights do not belong to this config.json",
         )
     if unfit := sorted(key for key, *_ in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
         raise ModelError(
-            f"{name}: {len(unfit):,} weights do not have the size that the config and the labels ask for ({listed(unfit, 3)})",
+            f"{name}: {len(unfit):,} weights do not have the size that config and labels require ({listed(unfit, 3)})",
             "for other labels use --new_head; otherwise download the model again",
         )
 
@@ -242,5 +242,5 @@ def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
             number = int((~torch.isfinite(weight)).sum())
             raise ModelError(
                 f"{where(name)}: the weight {name} is not finite ({number:,} of its {weight.numel():,} numbers)",
-                "the weights are damaged or their training diverged: download the model again",
+                "download the model again: its weights are damaged, or its training diverged",
             )

@@ -38,7 +38,7 @@ def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, 
     if set(carried) == set(wanted) and carried != wanted:
         raise ModelError(
             f"{name}: the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}",
-            f"give the data the model's order: --labels {','.join(carried)}",
+            f"use the order of the model: --labels {','.join(carried)}",
         )
     if carried != wanted:
         raise ModelError(

@@ -55,7 +55,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The data of a run: their source, how they were read, and what was found in them."""
+    """The data of a run: its source, how it was read, and what was found in it."""
 
     source: str
     task: str

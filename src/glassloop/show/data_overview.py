@@ -1,4 +1,4 @@
-"""A data set as the model will see it: splits, labels, lengths, padding, and one row token by token."""
+"""The overview of a data set: splits, labels, lengths, padding, and one row token by token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show_data(
         histogram(encoded[fitted].lengths),
         padding_table(encoded[fitted].lengths, batch_size, seed, fitted),
         Text(
-            f"The first row of {printable(fitted)}, in a batch of the first {min(batch_size, len(encoded[fitted].rows))}",
+            f"First row of {printable(fitted)}, padded in a batch of {min(batch_size, len(encoded[fitted].rows))}",
             style="bold",
         ),
         example_table(encoded[fitted], tokenizer, batch_size, console.width),
@@ -165,7 +165,7 @@ def bar(share: float) -> str:
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
     """Return a table with the share of padding in batches, shuffled and grouped by length."""
     table = Table(
-        title=Text(f"Padding in batches of {batch_size} of {printable(split)}"),
+        title=Text(f"Padding of {printable(split)} in batches of {batch_size}"),
         title_justify="left",
         title_style="bold",
         box=None,

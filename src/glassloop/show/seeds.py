@@ -45,7 +45,7 @@ def remarks(found: dict[int, SeedRecord], measures: Measures, baseline: str) -> 
         counts = ", ".join(f"{measures.title(key)} ({number} of {len(found)} seeds)" for key, number in lost.items())
         lines.append(f"no better than the {baseline}: {counts}")
     if any(entry.rows != next(iter(found.values())).rows for entry in found.values()):
-        lines.append("the data changed between seeds, so their scores are of different rows")
+        lines.append("the data changed between seeds, so their scores are for different rows")
     return lines
 
 

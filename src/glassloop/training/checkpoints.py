@@ -22,7 +22,7 @@ from glassloop.training.started import StartedTraining
 
 
 def save_checkpoint(training: StartedTraining, *, in_background: bool = True) -> None:
-    """Copy the training between two steps and write the copy. All processes take part, the main process writes.
+    """Copy the training between two steps and write the copy. All processes take part; the main process writes.
 
     Args:
         training: The training to save.
@@ -69,7 +69,7 @@ def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skippe
 
 
 def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
-    """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data have changed."""
+    """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data changed."""
     parts, backend, bare = training.parts, training.parts.backend, training.bare
     stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
     refuse_other_identity(checkpoint.manifest["identity"], training.identity(), stored_rows, training.row_hashes())
@@ -90,5 +90,5 @@ def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
         restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
     else:
         seed_all(parts.args.seed + rank + 1000 * parts.state.step)
-        parts.say(f"{now} processes instead of {then}: the same rows in every step, other dropout masks")
+        parts.say(f"{now} processes instead of {then}: every step has the same rows, but different dropout masks")
     parts.say(f"resuming after step {parts.state.step:,} ({checkpoint.path})")

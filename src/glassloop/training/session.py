@@ -156,7 +156,7 @@ def refuse_earlier(training: StartedTraining) -> None:
     refuse_run_of_command(training)
     if found:
         raise SettingsError(
-            f"output_dir {folder} holds the checkpoints of an earlier training (the newest is {found[0].name})",
+            f"output_dir {folder} contains the checkpoints of an earlier training (the newest is {found[0].name})",
             "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
             "which moves the earlier training aside",
         )
@@ -166,7 +166,7 @@ def refuse_run_of_command(training: StartedTraining) -> None:
     """Raise `SettingsError` if a Trainer would write into the folder of a run, whose record and model it does not replace."""
     folder = training.parts.folder
     if is_run(folder) and not training.parts.in_run:
-        raise SettingsError(f"output_dir {folder} holds a run of glassloop train", "choose another output_dir")
+        raise SettingsError(f"output_dir {folder} contains a run of glassloop train", "choose another output_dir")
 
 
 def move_earlier_aside(training: StartedTraining) -> None:

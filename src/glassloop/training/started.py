@@ -64,7 +64,7 @@ class StartedTraining:
         if not isinstance(batches.collate, PaddingCollator):
             rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
             if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
-                say(f"the batches of the collator differ each time: {found.value}")
+                say(f"the collator returns different batches each time: {found.value}")
             elif batches.repeats is Repeats.SAME:
                 self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
         if parts.eval_rows is not None and rows_repeat(parts.eval_rows) is not Repeats.SAME:

@@ -49,7 +49,7 @@ def test_auto_takes_the_first_that_is_there(there, seen: tuple[str, ...], chosen
 
 @pytest.mark.parametrize("wanted", ["cuda", "mps"])
 def test_a_device_that_is_not_there(there, says, wanted: str) -> None:
-    with says(f"device is {wanted}, but torch does not find it", "use device auto; glassloop doctor shows details"):
+    with says(f"device is {wanted}, but torch cannot find this device", "use device auto; glassloop doctor shows details"):
         choose_backend(TrainingArguments(device=wanted))
 
 

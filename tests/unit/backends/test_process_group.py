@@ -15,7 +15,7 @@ def single(request: pytest.FixtureRequest) -> ProcessGroup:
     return SingleProcess() if request.param == "plain" else process_group(Accelerator(cpu=True))
 
 
-def test_one_process_has_nobody_to_wait_for(single: ProcessGroup) -> None:
+def test_one_process_never_waits(single: ProcessGroup) -> None:
     assert (single.rank, single.num_processes, single.is_main) == (0, 1, True)
     figures = torch.tensor([[1.0, 2.0]])
     assert single.gather_figures(figures) is figures

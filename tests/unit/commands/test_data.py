@@ -15,7 +15,7 @@ def test_the_overview(write, tiny_model_dir: Path, capsys: pytest.CaptureFixture
     path = write("rows.csv", ROWS)
     describe_data(str(path), str(tiny_model_dir), None, 4, {"text": "body", "validation_share": 0})
     out = capsys.readouterr().out
-    assert "Padding in batches of 4 of train" in out
+    assert "Padding of train in batches of 4" in out
     assert "validation" not in out
     describe_data(str(path), str(tiny_model_dir), 8, 4, {"text": "body"})
     assert "at most 8 tokens" in capsys.readouterr().out

@@ -147,27 +147,28 @@ def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 @pytest.mark.slow
-def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any]) -> None:
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any], hostile: Any) -> None:
     """Every entry of run.json in turn is replaced by hostile text: it is refused, or it stays a literal."""
     described["class_weights"] = [0.5, 2.0]
     described["settings"]["pad_to_multiple_of"] = 8
     whole = script(described)
     expected, written = code_of(whole), 0
     for path in leaves_of(copy.deepcopy(described)):
-        for hostile in HOSTILE:
-            crafted = copy.deepcopy(described)
-            entry = crafted
-            for name in path[:-1]:
-                entry = entry[name]
-            entry[path[-1]] = hostile
-            try:
-                text = script(crafted)
-            except (NotARecordError, ModelError):
-                continue
-            if text != whole:
-                assert code_of(text) == expected, (path, hostile)
-                written += 1
-    assert written > 20, "labels, columns and savings may be any text"
+        crafted = copy.deepcopy(described)
+        entry = crafted
+        for name in path[:-1]:
+            entry = entry[name]
+        entry[path[-1]] = hostile
+        try:
+            text = script(crafted)
+        except (NotARecordError, ModelError):
+            continue
+        if text != whole:
+            assert code_of(text) == expected, path
+            written += 1
+    assert written > 3 or not isinstance(hostile, str), "labels, columns and savings may be any text"
 
 
 def test_crafted_names_are_text_when_the_file_runs(described: dict[str, Any], tmp_path: Path) -> None:
@@ -218,17 +219,17 @@ UNLIKE = {
     ),
     "best": (
         {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
-        "the run loaded its best weights at the end, so an ejected script would end in other weights",
+        "the run loaded its best weights at the end, so an ejected script would end with different weights",
         "train without load_best_model_at_end first",
     ),
     "stopped": (
-        {"stop_reason": "no better eval_loss in 2 evaluations"},
-        "the run stopped before its last step, so an ejected script would end in other weights",
+        {"stop_reason": "eval_loss did not improve in 2 evaluations"},
+        "the run stopped before its last step, so an ejected script would end with different weights",
         "train without early stopping first",
     ),
     "head": (
         {"model": {"new_head": True}},
-        "the run replaced the head of its model, so an ejected script would end in other weights",
+        "the run replaced the head of its model, so an ejected script would end with different weights",
         "train without --new_head first",
     ),
 }
@@ -247,7 +248,7 @@ def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None
     splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
     splits["train"]["fingerprint"] = "another"
     with pytest.raises(
-        DataError, match=r"the data have changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
+        DataError, match=r"the data has changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
     ):
         eject_run(changed(data={"splits": splits}), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()

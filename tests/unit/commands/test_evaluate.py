@@ -116,12 +116,12 @@ def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> No
     path.write_text("\n".join([head, *changed[change]]) + "\n")
     with pytest.raises(DataError) as caught:
         evaluated(cut_run)
-    what = re.escape(f"{path}: the data have changed since the run: ")
+    what = re.escape(f"{path}: the data has changed since the run: ")
     found = re.match(rf"{what}(\w+): \d+ rows \((\w{{8}})\) then, \d+ rows \((\w{{8}})\) now", caught.value.problem)
     assert found, caught.value.problem
     assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
     assert found[2] != found[3]
-    assert caught.value.remedy == "restore the data; to evaluate on other data, name them: glassloop evaluate RUN DATA"
+    assert caught.value.remedy == "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA"
     path.write_text(before)
     evaluated(cut_run)
 
@@ -142,7 +142,7 @@ def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pyt
 
 
 def test_no_such_split(says, text_run: Path) -> None:
-    with says('the data have no split "tset"; did you mean "test"?', "use one of train, validation, test"):
+    with says('the data has no split "tset"; did you mean "test"?', "use one of train, validation, test"):
         evaluated(text_run, split="tset")
 
 
@@ -173,7 +173,7 @@ def test_numbers_in_other_data_need_an_order(says, text_run: Path, tmp_path: Pat
     other = write_rows(tmp_path / "other.csv", NUMBERED)
     with says(
         "other.csv, row 2: the labels here are numbers (0, 1), but those of the model are words (pos, really, neg)",
-        "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME",
+        "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME",
         DataError,
     ):
         evaluated(text_run / "model", other)
@@ -193,7 +193,7 @@ def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -
     write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
     with says(
         'other.csv, row 14: label "neutral" is not one of pos, really, neg',
-        "fix the row; glassloop train --new_head trains the model for other labels",
+        "fix the row, or train the model for other labels: glassloop train --new_head",
         DataError,
     ):
         evaluated(text_run, tmp_path / "other.csv")
@@ -218,7 +218,7 @@ def test_columns_of_other_data_are_named_by_flags(text_run: Path, tmp_path: Path
 def test_a_bare_model_needs_data(says, text_run: Path) -> None:
     model = text_run / "model"
     with says(
-        f"{model} is a model without a run, so there are no data to evaluate on", "name the data: glassloop evaluate MODEL DATA"
+        f"{model} is a model without a run, so there is no data to evaluate on", "name the data: glassloop evaluate MODEL DATA"
     ):
         evaluated(model)
     own = evaluated(text_run)

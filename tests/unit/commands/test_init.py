@@ -79,7 +79,7 @@ def test_what_was_given_and_what_was_found_are_in_force(write, tmp_path: Path) -
     }
 
 
-def test_quickstart_needs_nothing_said(tmp_path: Path) -> None:
+def test_quickstart_needs_no_other_argument(tmp_path: Path) -> None:
     write_template("quickstart", "quickstart", str(tmp_path / "run.toml"), {"rows": 20})
     found = tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
     assert (found["source"], found["data"], found["training"]) == ("quickstart", {"rows": 20}, {})

@@ -41,7 +41,7 @@ def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None
         predict_text(str(pair_run), "good", None, "cpu")
     with says("the model was trained on single texts", 'glassloop predict RUN "text"'):
         predict_text(str(text_run), "good", "bad", "cpu")
-    with says("no text to predict was given", 'glassloop predict RUN "text" ["second text"], or --file FILE'):
+    with says("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE'):
         predict_text(str(text_run), None, None, "cpu")
 
 
@@ -117,7 +117,7 @@ def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_
     monkeypatch.setattr("glassloop.commands.predict.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
-    with says(f"{tmp_path / 'out.csv'} is a folder", f"give a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
+    with says(f"{tmp_path / 'out.csv'} is a folder", f"choose a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
         predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
 
 

@@ -128,7 +128,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
 def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, _ = run
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(SettingsError, match="already holds a run"):
+    with pytest.raises(SettingsError, match="already contains a run"):
         train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
@@ -136,7 +136,7 @@ def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_d
 # --- runs that do not come to their end --------------------------------------------------------------------------
 
 
-def test_wrong_things_are_told_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
     out = tmp_path / "out"
@@ -293,7 +293,7 @@ def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before
     if made_before:
         (tmp_path / "out").mkdir()
     monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
-    with pytest.raises(SettingsError, match="report_to names trackio, which is not installed"):
+    with pytest.raises(SettingsError, match="report_to lists trackio, which is not installed"):
         start(report_to="trackio")
     assert [*tmp_path.glob("out/*")] == []
     assert (tmp_path / "out").exists() is made_before

@@ -110,7 +110,7 @@ def test_what_cannot_be_resumed(run: Runner, says, write) -> None:
     with says(f"{run.out} was started with 2 seeds, starting at 42"):
         run(2, resume=True, training={"seed": 3})
     alone = run.out / "seed-42"
-    with says(f"{alone} belongs to a single run, not to seeds", f"resume it alone: glassloop train --resume {alone}"):
+    with says(f"{alone} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {alone}"):
         run(2, resume=str(alone))
     write("out/seeds.json", "[]")
     with pytest.raises(ModelError):
@@ -122,7 +122,7 @@ def test_other_settings_are_refused_and_the_same_may_be_repeated(run: Runner, sa
     assert run(2, resume=True, source="rows.csv", training={"max_steps": 4})[0] == 0
     with says(
         f"{run.out} was started with different settings: source: rows.csv then, other.csv now; max_steps: 4 then, 5 now",
-        f"give only --seeds and --resume {run.out}",
+        f"use only --seeds and --resume {run.out}",
     ):
         run(2, resume=True, source="other.csv", training={"max_steps": 5})
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_combined(run: Runner, says, monkeypatch: pytest.MonkeyPa
     remedy = "omit --processes: each seed trains in one process"
     with says("--seeds and several processes cannot be combined", remedy):
         run(2, processes=2)
-    with says("--seeds_at_once is given without --seeds", "give the number of seeds, for example --seeds 5"):
+    with says("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5"):
         run(None, at_once=2)
     with says("--seeds and --restart cannot be combined", "restart the run of one seed: --resume RUN/seed-1 --restart"):
         run(2, restart=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from trials import Servers, Trial
 
 from glassloop.commands import verify as verify_module
 from glassloop.commands.verify import check_claims, verify, weight_difference
@@ -29,13 +30,42 @@ def unkilled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_module, "killed_and_resumed", lambda trial, network: 0.0)
 
 
+class Forked:
+    """A trial with the methods of a `subprocess.Popen` that `verify` uses."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.returncode = trial, None
+
+    def poll(self) -> int | None:
+        return self.trial.poll()
+
+    def kill(self) -> None:
+        self.trial.send(signal.SIGKILL)
+
+    def communicate(self) -> tuple[str, str]:
+        ended = self.trial.wait()
+        self.returncode = ended.code
+        return ended.out, ended.err
+
+
+@pytest.fixture
+def forked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are killed and resumed need not import everything again; the exhaustive tests start new interpreters."""
+
+    def start(folder: Path, *, threads: int, waiting_step: int = 0, resume: bool = False, **settings: Any) -> Forked:
+        what = json.dumps([str(folder), threads, waiting_step, resume, {**verify_module.SETTINGS, **settings}])
+        return Forked(servers.start(what, script=folder / "child.py"))
+
+    monkeypatch.setattr(verify_module, "start_program", start)
+
+
 @pytest.fixture
 def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
     return verify_module.Trial("quickstart", str(tiny_model_dir), DataSettings(rows=60), tmp_path)
 
 
 @pytest.mark.slow
-def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
     assert verify("quickstart", str(tiny_model_dir), {"rows": 60})
     out = capsys.readouterr().out
     assert out.count("✓") == 9
@@ -43,7 +73,7 @@ def test_all_claims_hold(one_process: None, tiny_model_dir: Path, capsys: pytest
 
 
 @pytest.mark.slow
-def test_a_broken_promise_is_seen(
+def test_a_difference_between_backends_is_detected(
     one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from glassloop.backends import accelerate as backends
@@ -87,7 +117,6 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("line", "broken", "at_least"),
     [
@@ -103,8 +132,13 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
         ),  # from scratch, which ends in the right weights
     ],
 )
-def test_a_run_that_does_not_go_on_exactly_is_seen(
-    trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch, line: str, broken: str, at_least: float
+def test_a_run_that_is_not_resumed_exactly_is_detected(
+    trial: verify_module.Trial,
+    forked: None,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    broken: str,
+    at_least: float,
 ) -> None:
     assert line in verify_module.CHILD
     monkeypatch.setattr(verify_module, "CHILD", verify_module.CHILD.replace(line, broken + line))

@@ -54,7 +54,7 @@ def test_marks_that_labels_are_kept_secret(cells, labelled):
     assert cells_of(cells).labelled is labelled
 
 
-def test_beyond_the_limit_cells_are_no_longer_told_apart(monkeypatch):
+def test_beyond_the_limit_cells_are_no_longer_distinguished(monkeypatch):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     exactly = cells_of(list("abcde") * 2)
     assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)

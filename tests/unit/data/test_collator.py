@@ -65,6 +65,6 @@ def test_only_a_collator_that_pads_otherwise_is_kept(tokenizer, refused):
     fixed = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=9)
     assert collator_of(fixed, tokenizer, None) is fixed
     assert collator_of(dict, tokenizer, None) is dict
-    problem, remedy = "Trainer needs a tokenizer to pad batches", "give processing_class=tokenizer or data_collator="
+    problem, remedy = "Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator="
     with refused(problem, remedy, SettingsError):
         collator_of(None, None, None)

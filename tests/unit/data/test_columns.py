@@ -145,7 +145,7 @@ def test_a_column_that_is_not_there(settings, problem, refused):
 
 
 def test_one_column_is_not_text_and_label(refused):
-    with refused('d.csv: column "label" is given as text and as label', "give two different columns"):
+    with refused('d.csv: column "label" is named as text and as label', "name two different columns"):
         find("text label", text="label")
     with refused('column "label" is named twice', "name each column once", SettingsError):
         find("text label", text="label", label="label")
@@ -172,5 +172,5 @@ def test_wide_and_strange_columns_are_noted():
     head = pa.table({"text": ["a"], "label": ["x"], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     assert stored_columns(head, columns, pa.array([0])).column_names == ["text", "label"]
     (note,) = notes_on_columns(head, columns)
-    assert note == "columns of a type that datasets does not support are not kept: m (map<string, int64>)"
+    assert note == "dropped columns whose type datasets does not support: m (map<string, int64>)"
     assert notes_on_columns(head.select(["text", "label"]), columns) == []

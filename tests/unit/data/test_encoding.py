@@ -252,7 +252,7 @@ def test_a_fault_leaves_no_folder_behind(fresh_cache, tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("max_length", [7, 0, -1, 8.0, "64", None, True])
-def test_lengths_that_cannot_be_meant(max_length, tokenizer, refused):
+def test_invalid_lengths(max_length, tokenizer, refused):
     examples = examples_of(random_rows(8, pairs=False))
     with refused(f"max_length is {max_length!r}", "use a whole number of 8 or more", SettingsError):
         encode(examples, tokenizer, max_length)

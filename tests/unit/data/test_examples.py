@@ -99,7 +99,7 @@ def test_several_columns_of_zero_and_one_become_labels(prepared, refused):
         {**row, "labels": labels} for row, labels in zip(rows, [[0], [0, 1], []], strict=True)
     ]
     assert found.splits["train"].features["labels"] == List(ClassLabel(names=["mean", "kind"]))
-    with refused("train.csv, row 3: the label is missing", "give 0 or 1 in every label column, or remove the row"):
+    with refused("train.csv, row 3: the label is missing", "add 0 or 1 to every label column, or remove the row"):
         prepared(train=[rows[0], {**rows[1], "kind": 2}], settings={"label": "mean,kind"})
 
 
@@ -113,7 +113,7 @@ def test_pairs(prepared):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_the_cut_is_stratified_and_told(share, prepared):
+def test_the_cut_is_stratified_and_reported(share, prepared):
     rows = [{"text": f"text {place}", "label": "aaab"[place % 4]} for place in range(80)]
     found = prepared(train=rows, settings={"validation_share": share, "split_seed": 7})
     size = round(80 * share)
@@ -164,7 +164,7 @@ def test_a_split_that_is_there_is_not_cut(name, prepared):
 def test_too_few_rows_to_cut(prepared, refused):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
-    remedy = "add rows, give a validation split, or use --validation_share 0 for none"
+    remedy = "add rows, add a validation split, or use --validation_share 0 for none"
     with refused(problem, remedy):
         prepared(train=rows)
     with refused(problem, remedy):
@@ -179,7 +179,7 @@ def test_too_few_rows_to_cut(prepared, refused):
     [
         ("c", 'label "c" is not one of a, b', FIX_ROW),
         ("aa", 'label "aa" is not one of a, b; did you mean "a"?', FIX_ROW),
-        (None, "the label is missing", "give a label in every row, or remove the row"),
+        (None, "the label is missing", "add the label, or remove the row"),
         ("-1", 'label "-1" is not one of a, b', FIX_ROW),
     ],
 )
@@ -207,7 +207,7 @@ def test_rows_of_training_are_never_skipped(prepared, refused):
     for known, settings in ((None, {"labels": "a,b"}), (Known("text", None, "label", ("a", "b"), CLASSES), {})):
         with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
             prepared(known, train=rows, settings={"unknown_labels": "skip", **settings})
-    with refused("train.csv, row 12: the label is missing", "give a label in every row, or remove the row"):
+    with refused("train.csv, row 12: the label is missing", "add the label, or remove the row"):
         prepared(train=[*TRAIN, {"text": "odd", "label": None}], settings={"unknown_labels": "skip"})
 
 
@@ -217,7 +217,7 @@ def test_a_split_of_which_nothing_is_left(prepared, refused):
         prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
 
 
-def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, monkeypatch):
+def test_more_values_than_are_distinguished_are_never_guessed(prepared, refused, monkeypatch):
     monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]
@@ -233,7 +233,7 @@ def test_more_values_than_are_told_apart_are_never_guessed(prepared, refused, mo
 
 
 NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "1")]
-ORDER = "use the same labels in all splits, or give their names in the order of their numbers: --labels NAME,NAME"
+ORDER = "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME"
 
 
 @pytest.mark.parametrize("skip", ["refuse", "skip"])
@@ -270,7 +270,7 @@ def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
     assert ordered.splits["train"]["label"][:] == [0, 1, 0]
     with refused(
         "labels is a, c, but the labels of the model are b, a",
-        "give the model's labels in the order of the data's numbers",
+        "list the labels of the model in the order of the numbers in the data",
         SettingsError,
     ):
         prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,c"})

@@ -50,9 +50,9 @@ def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them() 
 
 
 def test_what_cannot_be_read_by_number_is_refused(says) -> None:
-    with says("there is no train_dataset", "give one to the Trainer"):
+    with says("the Trainer has no train_dataset", "pass train_dataset="):
         refuse_unreadable(None, "train_dataset")
     with says("the data set has no rows"):
         refuse_unreadable([], "train_dataset")
-    with says("a list_iterator has no length or no rows by number, so its order cannot be repeated"):
+    with says("a list_iterator does not support len() and [number], so its order cannot be repeated"):
         refuse_unreadable(iter([]), "train_dataset")

@@ -259,7 +259,7 @@ def test_damaged_lists_of_validation_rows_are_refused(change, problem, original)
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
-def test_broken_rows_of_qqp_are_left_out_and_told(chunk_rows, original, monkeypatch, refused):
+def test_broken_rows_of_qqp_are_left_out_and_reported(chunk_rows, original, monkeypatch, refused):
     monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
     folder = original(FILES["qqp"])
     found = load_examples("glue/qqp", data_dir=str(folder), split_seed=chunk_rows)
@@ -305,7 +305,7 @@ def test_files_that_are_not_there(task, wanted, original, tmp_path, refused):
     folder = original({name: content for name, content in FILES[task].items() if "test" not in name and "AX" not in name})
     own = glue_task(task).folder
     problem = f"{folder}: there are no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
-    with refused(problem, f"give the folder that contains {own}/, or that folder itself, with --data_dir"):
+    with refused(problem, f"set --data_dir to the folder that contains {own}/, or to that folder itself"):
         load_examples(f"glue/{task}", data_dir=str(folder))
 
 
@@ -342,7 +342,7 @@ def test_files_of_another_task(original, refused):
         load_examples("glue/rte", data_dir=str(folder / "SST-2"))
     with refused(
         "train.tsv, row 1: the row has 2 fields, but the header has 4 (source, is_acceptable, mark, sentence)",
-        "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter",
+        "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter",
     ):
         load_examples("glue/cola", data_dir=str(folder / "SST-2"))
 

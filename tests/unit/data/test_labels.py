@@ -11,7 +11,7 @@ from glassloop.data.labels import LabelSet, label_lookup, no_labels, refuse_unkn
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 FIX_ROW = "fix the row, or add the label to --labels"
-MISSING = "give a label in every row, or remove the row"
+MISSING = "add the label, or remove the row"
 REGRESSION = "fix the row, or use --task regression for scores"
 SCORES = [f"{place / 8}" for place in range(30)]
 
@@ -92,7 +92,7 @@ def test_what_is_accepted(cells, known, settings, task, names):
             [["a"], None],
             {"label": "a,b"},
             ", row 3: the label is missing",
-            "give 0 or 1 in every label column, or remove the row",
+            "add 0 or 1 to every label column, or remove the row",
         ),
         (["a", "b", "a "], {}, ', row 4: label "a " has stray spaces or is empty', "remove the spaces in that row"),
         (["1", "0", " 1"], {}, ', row 4: label " 1" has stray spaces or is empty', "remove the spaces in that row"),
@@ -100,19 +100,19 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (
             ["0", "-1", "1"],
             {},
-            ", row 3: label -1 is negative, which usually means that the label is unknown",
+            ", row 3: label -1 is negative, which usually stands for an unknown label",
             "remove the row, or write the label as a word",
         ),
         (
             ["0", "1", "0", "-100"],
             {},
-            ", row 5: label -100 is negative, which usually means that the label is unknown",
+            ", row 5: label -100 is negative, which usually stands for an unknown label",
             "remove the row, or write the label as a word",
         ),
         (
             ["0", "1", "0", "7", "2"],
             {},
-            ", row 5: label 7 is out of range: there is a gap in 0, 1, 2, 7",
+            ", row 5: label 7 is out of range: the numbers 0, 1, 2, 7 have a gap",
             "fix the row, or list all names with --labels if this is intended",
         ),
         (
@@ -166,13 +166,13 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (SCORES, {"labels": "a,b"}, ', row 2: label "0.0" is not one of a, b', FIX_ROW),
         ([["a"], ["b", "c"]], {"labels": "a,b"}, ', row 3: label "c" is not one of a, b', FIX_ROW),
         ([["a"], ["b "]], {}, ', row 3: label "b " has stray spaces or is empty', "remove the spaces in that row"),
-        ([[], []], {}, ": no row has a label", "give at least one label, or name the right column with --label"),
-        ([[], []], {"task": CLASSES}, ": no row has a label", "give at least one label, or name the right column with --label"),
+        ([[], []], {}, ": no row has a label", "add at least one label, or name the right column with --label"),
+        ([[], []], {"task": CLASSES}, ": no row has a label", "add at least one label, or name the right column with --label"),
         (
             ["a,b", "c"],
             {"task": SEVERAL},
             ", row 2: the label is a single value",
-            "give the separator between labels with --label_separator",
+            "set the separator between labels with --label_separator",
         ),
         ([["a"], ["b"]], {"task": CLASSES}, ", row 2: the label is a list", "use --task multi_label_classification"),
         (["1", "x"], {"task": SCORE}, ', row 3: label "x" is not a number', "a score must be a finite number"),
@@ -241,7 +241,7 @@ def test_refuse_unknown_accepts_what_is_known():
 
 
 def test_an_unknown_label_that_looks_like_a_known_one(refused):
-    problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but its characters differ'
+    problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but has different characters'
     with refused(problem, FIX_ROW):
         refuse_unknown(["pos", "nеg"], LabelSet(("neg", "pos")), lambda value: "here", "train")
     with refused('here: label "Neg" is not one of neg, pos; did you mean "neg"?', FIX_ROW):

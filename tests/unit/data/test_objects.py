@@ -78,12 +78,12 @@ def test_frames_that_are_no_table(frame, problem):
     with pytest.raises(objects.DataError) as caught:
         ObjectSplit("train", frame)
     assert caught.value.problem.startswith(problem)
-    assert caught.value.remedy == "give every column one type of value and its own name"
+    assert caught.value.remedy == "use one type of value and a different name for each column"
 
 
 @pytest.mark.parametrize("data", [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})])
 def test_other_objects_are_refused(data, refused):
-    remedy = "give a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+    remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
     with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
         ObjectSplit("train", data)
 
@@ -153,7 +153,7 @@ def empty_hub_cache(tmp_path, monkeypatch) -> Path:
     ("name", "local"),
     [("owner/name", ""), ("name", ""), ("nyu-mll/glue", " or the original files with --data_dir (or GLASSLOOP_DATA)")],
 )
-def test_an_unreachable_hub_is_said_at_once(name, local, empty_hub_cache, monkeypatch, refused):
+def test_an_unreachable_hub_is_reported_at_once(name, local, empty_hub_cache, monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
     problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"

@@ -77,7 +77,7 @@ def test_grouping_by_length_wastes_less_and_still_shuffles(size, multiple):
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
-def test_batch_sizes_that_cannot_be_meant(batch_size, refused):
+def test_invalid_batch_sizes(batch_size, refused):
     with refused(f"the batch size is {batch_size}", "use a whole number of 1 or more", SettingsError):
         epoch_order(10, batch_size, seed=0)
 

@@ -15,8 +15,8 @@ import pytest
 from glassloop.data import readers
 from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
 
-RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or give the delimiter with --delimiter"
-QUOTE_REMEDY = 'a text that contains " must be quoted and its quotes doubled ("")'
+RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
 ONE_A_LINE, ARRAY = "write one object per line", "write one object per line, or one array of objects"
 TEXTS = [
     "plain",
@@ -136,15 +136,15 @@ def test_header_alone_gives_no_rows(content, write):
         ("d.jsonl", '{"t": "a"}\n{"u": "b"}\n', 'row 2: key "u" is not in the first row (t)', "give every row the same keys"),
         ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", "remove the blank line"),
         ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", "remove the blank line"),
-        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" is an object', "give text, a number or a list"),
+        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" is an object', "use text, a number or a list"),
         ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', 'write {"text": …, "label": …}'),
         ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', 'write {"text": …, "label": …}'),
         ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", 'write {"text": …, "label": …}'),
-        ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" is a list of lists', "give text, a number or a list"),
+        ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" is a list of lists', "use text, a number or a list"),
         (
             "d.jsonl",
             '{"t": "a"}\n{"t": "\\ud83d"}\n',
-            "row 2: \"t\" contains '\\ud83d', which is half a character",
+            "row 2: \"t\" contains '\\ud83d', which is half of a surrogate pair",
             "write the whole character, or remove it",
         ),
     ],
@@ -209,7 +209,7 @@ def test_files_that_cannot_be_read(name, content, problem, remedy, write, refuse
 )
 def test_a_foreign_delimiter_is_named(name, sign, word, option, write, refused):
     found = f"text{sign}label".replace("\t", "\\t")
-    remedy = f'the columns seem to be separated by a {word}: --delimiter "{option}"'
+    remedy = f'the columns may be separated by a {word}: --delimiter "{option}"'
     with refused(f'{name}: only one column was found: "{found}"', remedy):
         rows_of(write(name, f"text{sign}label\na{sign}b\n"))
 

@@ -43,7 +43,7 @@ def test_two_label_columns_must_agree(refused) -> None:
 
 
 def test_labels_must_be_numbers(refused) -> None:
-    with refused("the labels have the type <U3, which is not a number", "give whole numbers, or set problem_type"):
+    with refused("the labels have the type <U3, which is not a number", "use whole numbers, or set problem_type"):
         labels_among({"labels": ["yes", "no"]})
 
 
@@ -96,7 +96,7 @@ def test_a_class_that_the_model_does_not_have_is_named_with_its_row(refused) -> 
     with refused("row 2 (from 0) has the label 2; the model has 0 to 1", remedy):
         refuse_labels(rows, CLASSES, 2, needed=True)
     fractions = Dataset.from_dict({"input_ids": IDS, "labels": [0.0, None, 1.0, 1.0]})
-    with refused("the labels have the type float32, but classes are whole numbers", "give whole numbers, or set problem_type"):
+    with refused("the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type"):
         refuse_labels(fractions, CLASSES, 2, needed=True)
 
 

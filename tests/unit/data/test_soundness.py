@@ -73,9 +73,7 @@ def test_columns_that_datasets_does_not_know_are_dropped_with_a_note(tmp_path: P
     pq.write_table(table, tmp_path / "d.parquet")
     found = load_examples(tmp_path / "d.parquet")
     assert {"text", "label", "id"} <= {*found.splits["train"].column_names} <= {"text", "label", "id", "key"}
-    (note,) = [
-        note for note in found.notes if note.startswith("columns of a type that datasets does not support are not kept: ")
-    ]
+    (note,) = [note for note in found.notes if note.startswith("dropped columns whose type datasets does not support: ")]
     assert "pairs (map<" in note
     assert storable(pa.string())
     assert not storable(pairs.type)

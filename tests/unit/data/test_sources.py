@@ -31,7 +31,7 @@ SPLITS = {
     for split, size in SIZES.items()
 }
 WANTED = {split: [{**row, "label": "ab".index(row["label"])} for row in rows] for split, rows in SPLITS.items()}
-OTHERWISE = "give a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
+OTHERWISE = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
 @pytest.fixture(autouse=True)
@@ -333,7 +333,7 @@ def test_changed_code_is_another_entry(monkeypatch):
         load_examples(SPLITS)
 
 
-CHANGED = "try again when nothing writes to it any more"
+CHANGED = "try again when no other program writes to it"
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -362,7 +362,7 @@ def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
         prepare(*given)
 
     monkeypatch.setattr(sources, "prepare", change_and_prepare)
-    with refused("the data set gave different rows when it was read again", "give rows that stay the same"):
+    with refused("the data set returned different rows when it was read again", "use data that does not change"):
         load_examples(rows)
 
 
@@ -413,7 +413,7 @@ def test_names_that_are_neither_files_nor_hub_names(refused):
 
 @pytest.mark.parametrize("name", ["d.txt", "d.xlsx", "d.csv.gz", "d"])
 def test_files_of_other_kinds(name, write, refused):
-    remedy = "give one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet"
+    remedy = "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet"
     with refused(f"{name}: this file format is not supported", remedy):
         load_examples(write(name, "text,label\n"))
 
@@ -421,7 +421,7 @@ def test_files_of_other_kinds(name, write, refused):
 def test_folders_in_doubt(tmp_path, refused):
     folder = tmp_path / "d"
     folder.mkdir()
-    remedy = "name the files by split: train.csv, validation.csv, test.csv; or give one file instead of the folder"
+    remedy = "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder"
     with refused(f"{folder}: there is no file named train (found no data file)", remedy):
         load_examples(folder)
     for name in ("a.csv", "test.csv"):
@@ -456,7 +456,7 @@ def test_a_saved_folder_that_is_broken(tmp_path):
 @pytest.mark.parametrize(
     ("splits", "problem", "remedy"),
     [
-        ({}, "the data set has no splits", "give at least one split"),
+        ({}, "the data set has no splits", "add at least one split"),
         (
             {"train": 0, "dev": 0, "validation": 0},
             "several splits could be the validation split; found train, dev, validation",
@@ -469,7 +469,7 @@ def test_a_saved_folder_that_is_broken(tmp_path):
         ),
     ],
 )
-def test_splits_that_cannot_be_meant(splits, problem, remedy, refused):
+def test_invalid_splits(splits, problem, remedy, refused):
     with refused(problem, remedy):
         load_examples(dict.fromkeys(splits, SPLITS["train"]))
 
@@ -491,7 +491,7 @@ def test_files_without_rows(name, content, problem, write, refused):
 
 
 def test_rows_are_generated_for_the_quickstart_only(write, refused):
-    problem = "rows is given, but only the quickstart data is generated"
+    problem = "rows applies only to the quickstart data, which is generated"
     with refused(problem, "omit rows", SettingsError):
         load_examples(write("d.csv", as_csv(SPLITS["train"])), rows=100)
 

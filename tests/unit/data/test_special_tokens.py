@@ -41,7 +41,7 @@ def test_special_tokens_of_the_user_count_too(tokenizer) -> None:
     assert typed_tokens([["<user> good", "plainword"]], tokenizer) == TypedTokens(1, ("<user>",))
 
 
-def test_what_is_said() -> None:
+def test_the_messages() -> None:
     assert TypedTokens().note is None
     assert TypedTokens(1, ("[SEP]",)).note == (
         "1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"

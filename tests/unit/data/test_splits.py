@@ -24,7 +24,7 @@ def part_of(texts: list[str], labels: list[str | None]) -> Part:
 def test_rows_with_a_missing_or_unknown_label_are_refused_or_skipped(refused) -> None:
     part = part_of(["a", "b", "c", "d"], ["x", None, "z", "y"])
     assert rows_with_known_labels(part, LABELS, "the model", skip=True).rows.tolist() == [True, False, False, True]
-    with refused("d.csv, row 3: the label is missing", "give a label in every row, or remove the row"):
+    with refused("d.csv, row 3: the label is missing", "add the label, or remove the row"):
         rows_with_known_labels(part, LABELS, "the model", skip=False)
     with refused("d.csv: no row has one of the labels x, y", "fix the labels, or omit the split"):
         rows_with_known_labels(part_of(["a"], ["z"]), LABELS, "the model", skip=True)
@@ -52,5 +52,5 @@ def test_validation_is_a_share_of_each_class_and_equal_texts_stay_together(task:
 
 def test_one_text_cannot_be_divided(refused) -> None:
     problem = "d.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
-    with refused(problem, "add rows, give a validation split, or use --validation_share 0 for none"):
+    with refused(problem, "add rows, add a validation split, or use --validation_share 0 for none"):
         hold_out_validation({"train": part_of(["a"] * 9, ["x"] * 9)}, CLASSES, DataSettings(), [])

@@ -17,7 +17,7 @@ import torch
 from glassloop.data.sources import load_examples
 from glassloop.data.values import cell_text, column_array
 
-REMEDY = "give text, a number or a list"
+REMEDY = "use text, a number or a list"
 
 
 class Colour(Enum):

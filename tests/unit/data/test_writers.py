@@ -157,7 +157,7 @@ def test_where_rows_may_be_written(says, tmp_path: Path) -> None:
     for name in ("new.csv", "new.tsv", "NEW.JSONL", "there.csv", "new/folder/x.csv"):
         refuse_target(tmp_path / name)
     with says(
-        f"{tmp_path / 'folder.csv'} is a folder", f"give a file, for example {tmp_path / 'folder.csv' / 'predictions.csv'}"
+        f"{tmp_path / 'folder.csv'} is a folder", f"choose a file, for example {tmp_path / 'folder.csv' / 'predictions.csv'}"
     ):
         refuse_target(tmp_path / "folder.csv")
     with says("out.xlsx: predictions are written as .csv, .tsv or .jsonl", "choose a name with one of these endings"):

@@ -15,7 +15,7 @@ def test_the_events_are_these() -> None:
     assert EVENTS == ("on_fit_start", "on_step", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_fit_end")
 
 
-def test_the_loop_tells_exactly_these() -> None:
+def test_the_loop_calls_exactly_these_events() -> None:
     assert {*re.findall(r'tell\("(on_\w+)"', inspect.getsource(loop))} == {*EVENTS}
 
 

@@ -130,5 +130,5 @@ def test_changed_settings_stand_side_by_side() -> None:
         ([1, 9, 3], "1 rows edited (first row 2)"),
     ],
 )
-def test_what_happened_to_the_rows_is_said(after: list[int], text: str) -> None:
+def test_what_happened_to_the_rows_is_reported(after: list[int], text: str) -> None:
     assert row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text

@@ -44,7 +44,7 @@ def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
     assert [entry["learning_rate"] for entry in state.history] == [0.3, 0.2, 0.1]
 
 
-def test_a_new_run_starts_a_new_history_and_a_run_that_goes_on_keeps_its_own(tmp_path: Path) -> None:
+def test_a_new_run_starts_a_new_history_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / HISTORY_NAME
     path.write_text("of another run\n")
     history = History(tmp_path, lambda: 0.1, 4)

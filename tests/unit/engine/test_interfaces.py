@@ -23,6 +23,6 @@ def test_the_three_protocols_share_no_member() -> None:
     assert len({*parts[0], *parts[1], *parts[2]}) == sum(map(len, parts))
 
 
-def test_a_training_that_nobody_looks_into() -> None:
+def test_a_training_without_callbacks() -> None:
     use = TrainingUse([], 0.0)
     assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)

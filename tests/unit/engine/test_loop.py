@@ -107,7 +107,7 @@ def test_max_steps_ends_in_the_middle_of_an_epoch_or_goes_into_another() -> None
             assert state.step == max_steps
 
 
-def test_a_run_that_goes_on_sees_exactly_the_rest() -> None:
+def test_a_resumed_run_sees_exactly_the_remaining_batches() -> None:
     """From any step: the middle of an epoch, its last step, the first of the next."""
     for num_rows, batch_size, accumulate in SHAPES:
         batches = Numbers(num_rows, batch_size)
@@ -235,7 +235,7 @@ def test_patience_that_has_run_out_stops_the_run() -> None:
     plan = replace(plan_of(batches, eval_every=1), patience=2)
     _, state = run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})
     assert (state.step, state.best_step) == (3, 1)
-    assert state.stop_reason == "no better eval_loss in 2 evaluations"
+    assert state.stop_reason == "eval_loss did not improve in 2 evaluations"
 
 
 # --- figures -----------------------------------------------------------------------------------------------------

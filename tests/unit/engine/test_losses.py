@@ -151,7 +151,7 @@ WRONG = {
     ),
     "no gradient": (
         lambda logits, labels: logits.argmax(dim=1).float(),
-        "the loss does not return a single number with a gradient",
+        "the loss must be a single number with a gradient",
         LOSS_REMEDY,
     ),
     "not finite": (
@@ -163,7 +163,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("custom", "problem", "remedy"), WRONG.values(), ids=WRONG)
-def test_a_loss_that_cannot_be_meant_is_refused(custom, problem: str, remedy: str) -> None:
+def test_an_invalid_loss_is_refused(custom, problem: str, remedy: str) -> None:
     with pytest.raises(SettingsError) as caught:
         check(custom)
     assert caught.value.problem.startswith(problem)
@@ -225,7 +225,7 @@ def test_a_loss_in_the_forward_that_differs_is_refused_with_both_values(name: st
 @pytest.mark.parametrize(
     ("task", "problem_type"), [*((task, "given") for task in TASKS), (CLASSES, "inferred"), ("regression", "inferred")]
 )
-def test_the_loss_of_every_head_of_transformers_is_ours(task: str, problem_type: str, family: str) -> None:
+def test_the_loss_equals_that_of_every_head_of_transformers(task: str, problem_type: str, family: str) -> None:
     model = tiny_model(family, num_labels=LOGITS[task].shape[1], problem_type=task if problem_type == "given" else None)
     for labels in (TASKS[task], TASKS[task].long()):
         refuse_other_loss(model, batch_of(labels), task, PlainBackend(), pytest.fail)

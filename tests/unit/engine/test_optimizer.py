@@ -151,7 +151,7 @@ def test_the_options_reach_the_schedule() -> None:
     assert rates("cosine_with_restarts", options={"num_cycles": 1})[10] == pytest.approx(0.5)
 
 
-def test_wrong_options_are_an_error_of_ours() -> None:
+def test_wrong_options_are_a_glassloop_error() -> None:
     with pytest.raises(SettingsError) as caught:
         rates("cosine", options={"num_circles": 2})
     assert caught.value.problem.startswith("lr_scheduler_type cosine: ")
@@ -160,7 +160,7 @@ def test_wrong_options_are_an_error_of_ours() -> None:
 
 
 @pytest.mark.parametrize("name", ["warmup_stable_decay", "cosine_with_min_lr"])
-def test_missing_options_are_an_error_of_ours(name: str) -> None:
+def test_missing_options_are_a_glassloop_error(name: str) -> None:
     with pytest.raises(SettingsError) as caught:
         rates(name, options={})
     assert caught.value.problem.startswith(f"lr_scheduler_type {name}: ")

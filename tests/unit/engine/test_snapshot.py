@@ -55,7 +55,7 @@ def test_the_step_and_the_size_of_a_snapshot() -> None:
 @pytest.mark.parametrize(
     ("tensors", "problem"),
     [
-        ({"exp_avg/unknown": torch.zeros(2)}, "exp_avg/unknown belongs to no parameter of the model"),
+        ({"exp_avg/unknown": torch.zeros(2)}, "exp_avg/unknown does not belong to a parameter of the model"),
         ({"exp_avg/classifier.bias": torch.zeros(7)}, "exp_avg/classifier.bias has the shape"),
     ],
 )

@@ -94,7 +94,7 @@ def test_patience(patience: int | None, steps: int) -> None:
 
 
 def test_the_reason_says_what_did_not_get_better() -> None:
-    reason = "no better eval_f1 in 2 evaluations"
+    reason = "eval_f1 did not improve in 2 evaluations"
     assert judged([1.0, 1.0, 1.0], best_metric="eval_f1", greater_is_better=True, patience=2).stop_reason == reason
 
 

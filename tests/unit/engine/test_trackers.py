@@ -80,7 +80,7 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers_module, "package_version", lambda name: None)
     for name in ("tensorboard", "wandb", "trackio"):
-        with says(f"report_to names {name}, which is not installed", f"pip install {name}"):
+        with says(f"report_to lists {name}, which is not installed", f"pip install {name}"):
             Trackers((name,), tmp_path, "run", {})
 
 
@@ -90,7 +90,7 @@ def test_a_tracker_that_cannot_be_loaded(says, tmp_path: Path, monkeypatch: pyte
         raise ModuleNotFoundError("No module named 'half_of_it'")
 
     monkeypatch.setattr(Tracker, "start", start)
-    problem = "report_to names wandb, which cannot be imported: No module named 'half_of_it'"
+    problem = "report_to lists wandb, which cannot be imported: No module named 'half_of_it'"
     with says(problem, "pip install wandb"):
         Trackers(("wandb",), tmp_path, "run", {})
 

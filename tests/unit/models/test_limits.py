@@ -32,7 +32,7 @@ PATH = Path("model/config.json")
     ],
     ids=str,
 )
-def test_more_layers_or_labels_than_can_be_meant_are_refused(change: dict[str, Any], problem: str, says) -> None:
+def test_too_many_layers_or_labels_are_refused(change: dict[str, Any], problem: str, says) -> None:
     with says(f"{PATH}: {problem}", "correct the config, or download the model again", ModelError):
         refuse_oversized(PATH, {"model_type": "bert", **change})
 

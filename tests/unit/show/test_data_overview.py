@@ -75,8 +75,8 @@ def test_the_parts_are_these_in_this_order(show) -> None:
         "Columns",
         "Labels",
         "Tokens per row of train",
-        "Padding in batches of 4 of train",
-        "The first row of train, in a batch of the first 4",
+        "Padding of train in batches of 4",
+        "First row of train, padded in a batch of 4",
         "Notes",
     ]
     places = [re.search(f"^{re.escape(title)}", output, re.MULTILINE) for title in titles]
@@ -107,7 +107,7 @@ def test_the_splits(show, write, tiny_tokenizer) -> None:
         assert row.split() == wanted + ["0"] * (name != "train")
 
 
-def test_truncation_is_told_by_side(show) -> None:
+def test_truncation_is_reported_by_side(show) -> None:
     long = "good " * 30
     rows = [(long, "bad", "a"), ("bad", long, "b"), (long, long, "a"), ("good", "bad", "b")] * 3
     output = show({"train": records(pairs_csv(rows)), "validation": records(pairs_csv(rows[:4]))}, max_length=16)
@@ -115,7 +115,7 @@ def test_truncation_is_told_by_side(show) -> None:
     assert shown == ["9 (6 first, 6 second)", "3 (2 first, 2 second)"]
 
 
-def test_a_text_that_is_read_in_part_is_told(show, monkeypatch) -> None:
+def test_a_text_that_is_read_in_part_is_reported(show, monkeypatch) -> None:
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 1000)
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 1)
     rows = [("good " * size, "ab"[size % 2]) for size in (1, 2, 3, 300)]
@@ -162,7 +162,7 @@ def test_the_padding_figures_are_those_of_padding_waste(show, write, tiny_tokeni
             lengths, epoch_order(len(lengths), 5, seed=3, lengths=lengths)
         ),
     }
-    shown = dict(re.split(r" {2,}", line) for line in section(output, "Padding in batches of 5 of train"))
+    shown = dict(re.split(r" {2,}", line) for line in section(output, "Padding of train in batches of 5"))
     assert shown == {name: f"{waste:.1%}" for name, waste in wanted.items()}
     assert len({*shown.values()}) == 3, "the figures of this test should differ"
 
@@ -186,7 +186,7 @@ def test_special_tokens_in_texts_are_worth_knowing(show) -> None:
 def blocks(output: str) -> list[list[str]]:
     """The blocks of token, id, type and mask lines."""
     found: list[list[str]] = []
-    for line in output[output.index("The first row of") :].splitlines():
+    for line in output[output.index("First row of") :].splitlines():
         if line.startswith("token "):
             found.append([])
         if found and re.match(r"(token|id|type|mask) ", line):
@@ -218,7 +218,7 @@ def test_a_short_first_row_is_padded_to_the_longest_of_its_batch(show) -> None:
     """Of the padding four tokens are shown; the others are counted."""
     rows = [{"text": "good", "label": "a"}, {"text": "a " * 20, "label": "b"}]
     output = show({"train": rows, "validation": rows}, batch_size=8)
-    assert "The first row of train, in a batch of the first 2" in output
+    assert "First row of train, padded in a batch of 2" in output
     (block,) = blocks(output)
     tokens, ids, types, mask = columns_of(block)
     assert tokens == ["[CLS]", "good", "[SEP]", "[PAD]", "[PAD]", "[PAD]", "[PAD]"]
@@ -282,7 +282,7 @@ def test_names_of_data_and_model_are_shown_escaped(
 
 def test_the_name_of_a_split_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     Console(width=80).print(padding_table(np.array([3, 4]), 2, 0, "[red]\x1b[31mpart"))
-    assert capsys.readouterr().out.startswith(r"Padding in batches of 2 of [red]\x1b[31mpart")
+    assert capsys.readouterr().out.startswith(r"Padding of [red]\x1b[31mpart")
 
 
 def test_tokens_are_shown_escaped(tiny_tokenizer, write, capsys: pytest.CaptureFixture[str]) -> None:

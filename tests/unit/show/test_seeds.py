@@ -42,13 +42,13 @@ def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.Captu
     ]
 
 
-def test_nothing_is_said_where_every_seed_beats_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_reported_where_every_seed_beats_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(record_of(0.7, 0.75), capsys)[-1].startswith("majority baseline")
 
 
 def test_seeds_on_different_rows_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     last = lines_of(record_of(0.7, 0.75, seed1="other"), capsys)[-1]
-    assert last == "• the data changed between seeds, so their scores are of different rows"
+    assert last == "• the data changed between seeds, so their scores are for different rows"
 
 
 def test_the_baseline_of_scores_is_their_mean(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from glassloop import Trainer, TrainingArguments
 from glassloop.errors import ResourceError
 
 
-def test_no_room_for_two_checkpoints_is_refused_before_the_first_step(
+def test_no_space_for_two_checkpoints_is_refused_before_the_first_step(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("glassloop.training.failures.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))

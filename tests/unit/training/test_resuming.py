@@ -187,7 +187,7 @@ def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
     checkpoints = attempt.folder / "checkpoints"
     before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
     with says(
-        f"output_dir {attempt.folder} holds the checkpoints of an earlier training (the newest is step-00000004)",
+        f"output_dir {attempt.folder} contains the checkpoints of an earlier training (the newest is step-00000004)",
         "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
         "which moves the earlier training aside",
     ):
@@ -211,6 +211,6 @@ def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt) 
     """Not even if asked: the folder would then hold the record of one training and the history of another."""
     write_run(attempt.folder, RECORD)
     for settings in ({}, {"overwrite_output_dir": True}):
-        with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} holds a run of glassloop train"):
+        with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} contains a run of glassloop train"):
             attempt(resume=None, settings=settings)  # type: ignore[arg-type]
         assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]

@@ -34,7 +34,7 @@ def test_rows_that_do_not_fit_are_refused(tiny_tokenizer: Any) -> None:
         collate, args = PaddingCollator(tiny_tokenizer), TrainingArguments("x")
         make_batches(rows, collate, args, PlainBackend(), tiny_model(), print, training=True)
 
-    with pytest.raises(SettingsError, match="there is no train_dataset"):
+    with pytest.raises(SettingsError, match="the Trainer has no train_dataset"):
         attempt(None)
     with pytest.raises(SettingsError, match="the training rows have no labels"):
         attempt(ROWS.remove_columns("labels"))

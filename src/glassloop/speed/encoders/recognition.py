@@ -77,7 +77,7 @@ def why_not_packed(model: Model) -> str | None:
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             return f"{kind} does not accept position_ids"
         if (weight := unread_weight(model)) is not None:
-            return f"the weight {weight} belongs to no known layer or table"
+            return f"the weight {weight} is not part of a known layer or embedding table"
     return None
 
 
@@ -97,7 +97,7 @@ def why_not_unmodified(model: Model) -> str | None:
     for name in [*found, *built]:
         part, wanted, title = found.get(name), built.get(name), name or kind.__name__
         if part is None or wanted is None or not wanted.is_like(part):
-            return f"{title} is not as transformers builds it"
+            return f"{title} differs from what transformers builds"
         if any(vars(part).get(hooks) for hooks in HOOKS):
             return f"{title} has hooks"
         if method := wanted.method_replaced_in(part) or methods[type(part)]:

@@ -1,4 +1,4 @@
-"""One transformer layer over packed tokens, with forward and backward written out: the maths of every family with a layout."""
+"""One transformer layer over packed tokens, forward and backward written out, for every family with a layout."""
 
 from __future__ import annotations
 

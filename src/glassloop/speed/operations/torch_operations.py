@@ -163,7 +163,7 @@ class TorchOperations:
         return self.join_gradients(attend_qkv_backward(grad, saved), linears, storage)
 
     def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
-        """Return the gradients of neighbouring linear layers side by side; one part may hold them all."""
+        """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)
         for part, linear in zip(sums, linears, strict=True):

@@ -138,7 +138,7 @@ def norm_backward_kernel(
 
 @triton.jit(do_not_specialize=["count", "padding"])
 def table_gradient_kernel(grad, keys, order, slot, count, width, padding, ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add up the gradients of equal keys, which are neighbours in `order`, always in the same sequence."""
+    """Add up the gradients of equal keys, which are adjacent in `order`, always in the same sequence."""
     position = tl.program_id(0)
     key = tl.load(keys + tl.load(order + position))
     previous_key = tl.load(keys + tl.load(order + tl.maximum(position - 1, 0)))

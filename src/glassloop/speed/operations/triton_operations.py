@@ -164,7 +164,7 @@ class TritonOperations(TorchOperations):
         self, weight: torch.Tensor, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int,
         storage: FlatStorage,
     ) -> None:  # fmt: skip
-        """Add `grad` to these rows of a table's gradient; `order` sorts the rows, so that equal ones are neighbours."""
+        """Add `grad` to these rows of a table's gradient; `order` sorts the rows, so that equal ones are adjacent."""
         slot, accumulate = storage.gradient(weight), id(weight) in storage.written
         if not accumulate:
             slot.zero_()
@@ -205,7 +205,7 @@ class TritonOperations(TorchOperations):
         return found
 
     def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
-        """Return the gradients of neighbouring linear layers side by side; one part may hold them all."""
+        """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
         if len(parts) < len(linears):
             parts = list(parts[0].chunk(len(linears), 1))
         rows, width = parts[0].shape

@@ -142,7 +142,7 @@ class FlatStorage:
         return table.expand(found) if table is not None else found
 
     def joined_view(self, weights: Sequence[torch.Tensor], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
-        """Return neighbouring parameters as one: query, key and value form a matrix with three times the rows."""
+        """Return adjacent parameters as one: query, key and value form a matrix with three times the rows."""
         key = (block.data_ptr(), *map(id, weights))
         if key in self.views:
             return self.views[key]
@@ -152,7 +152,7 @@ class FlatStorage:
         together = block[start - offset : start - offset + size]
         last = self.locations[id(weights[-1])][0] + shapes[-1].numel()
         if last - start != size:
-            raise ValueError("these parameters are not neighbours in the storage")
+            raise ValueError("these parameters are not adjacent in the storage")
         self.views[key] = together.view(-1, *shapes[0][1:])
         return self.views[key]
 
@@ -226,7 +226,7 @@ class FlatStorage:
             self.low_vectors.copy_(self.weights[self.first_vector : self.first_vector + self.num_vector_values])
 
     def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
-        """Return neighbouring biases of a layer in the dtype of matrix multiplications, joined."""
+        """Return adjacent biases of a layer in the dtype of matrix multiplications, joined."""
         if self.low_matrices is None:
             return self.joined_view(weights, self.weights)
         return self.joined_view(weights, self.low_vectors, self.first_vector)

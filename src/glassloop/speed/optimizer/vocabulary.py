@@ -1,4 +1,4 @@
-"""Train only the word vectors that the data use: the others get no gradient, so they never change."""
+"""Train only the word vectors that the data uses: the others get no gradient, so they never change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def used_ids(data_sets: Iterable[Rows], size: int, padding: int) -> np.ndarray:
     seen[padding] = True
     for ids in (ids for rows in data_sets for ids in token_ids(rows)):
         if len(ids) and not 0 <= (wrong := int(ids.min() if ids.min() < 0 else ids.max())) < size:
-            problem = f"a row has the token id {wrong:,}, but the model knows only {size:,} tokens"
+            problem = f"a row has the token id {wrong:,}, but the vocabulary of the model has only {size:,} tokens"
             raise SettingsError(problem, "use the model's own tokenizer")
         seen[ids] = True
     return np.flatnonzero(seen)

@@ -98,7 +98,7 @@ class Packing:
 
     @property
     def sorted_by_id(self) -> torch.Tensor:
-        """Return the tokens sorted by id, so that the gradients of one word vector are neighbours."""
+        """Return the tokens sorted by id, so that the gradients of one word vector are adjacent."""
         return self.section(4)
 
     @property

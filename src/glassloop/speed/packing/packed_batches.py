@@ -203,16 +203,14 @@ def check_limits(rows: Ragged, most_tokens: int, num_words: int) -> None:
         problem = f"a row has {longest:,} tokens, but the model accepts at most {most_tokens:,}"
         raise SettingsError(problem, "encode with a smaller max_length")
     if (largest := int(words.max(initial=0))) >= num_words:
-        problem = f"a row has the token id {largest:,}, but the model knows only {num_words:,} tokens"
+        problem = f"a row has the token id {largest:,}, but the vocabulary of the model has only {num_words:,} tokens"
         raise SettingsError(problem, "use the model's own tokenizer")
 
 
 def check_known_tokens(words: np.ndarray, vocabulary: np.ndarray) -> None:
     """Raise if a row has a token that no row had when the vocabulary was counted, so that it has no trained vector."""
     if len(unknown := words[vocabulary[words] < 0]):
-        problem = (
-            f"a row has the token id {unknown[0]:,}, which no row had when they were read before: rows change between reads"
-        )
+        problem = f"rows change between reads: token id {unknown[0]:,} did not occur when they were read before"
         raise DataError(problem, "pass rows that do not change, or use backend plain")
 
 

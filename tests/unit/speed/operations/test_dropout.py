@@ -32,7 +32,7 @@ def test_the_share_of_zeros_is_the_rate_and_the_rest_is_scaled_by_it(rate: float
     assert gain == pytest.approx(1 / (1 - rate), rel=1e-3)
 
 
-def test_masks_of_neighbouring_places_are_independent() -> None:
+def test_masks_of_adjacent_places_are_independent() -> None:
     """Four masks come from one draw of 64 bits: the four must be independent of each other and of their neighbours."""
     signs = started().draw(torch.empty(1_000_000), 0.5) - 1
     for place in range(4):

@@ -63,7 +63,7 @@ def test_neighbours_are_one_matrix() -> None:
     assert storage.matmul_weight(*parts).data_ptr() == parts[0].data_ptr()
     biases = [layer.query.bias, layer.key.bias, layer.value.bias]
     assert torch.equal(storage.matmul_bias(*biases), torch.cat([part.detach() for part in biases]))
-    with pytest.raises(ValueError, match="not neighbours"):
+    with pytest.raises(ValueError, match="not adjacent"):
         storage.matmul_weight(layer.query.weight, layer.value.weight)
 
 

@@ -83,5 +83,7 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_token_without_a_vector_is_refused_by_name(token: int, as_list: bool) -> None:
     rows = Dataset.from_dict({"input_ids": [[3, 5], [token, 4]]})
-    with pytest.raises(SettingsError, match=f"a row has the token id {token}, but the model knows only 12 tokens"):
+    with pytest.raises(
+        SettingsError, match=f"a row has the token id {token}, but the vocabulary of the model has only 12 tokens"
+    ):
         used_ids([rows.to_list() if as_list else rows], 12, padding=0)

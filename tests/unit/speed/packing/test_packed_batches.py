@@ -177,7 +177,7 @@ def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None
     next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
     with says("a row has 8 tokens, but the model accepts at most 7", "encode with a smaller max_length"):
         next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
-    with says("a row has the token id 24, but the model knows only 24 tokens", "use the model's own tokenizer"):
+    with says("a row has the token id 24, but the vocabulary of the model has only 24 tokens", "use the model's own tokenizer"):
         next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
 
 
@@ -196,5 +196,5 @@ def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None
     vocabulary = torch.full((20,), -1, dtype=torch.int32)
     vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
     packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
-    with pytest.raises(DataError, match="a row has the token id 7, which no row had when they were read before"):
+    with pytest.raises(DataError, match="rows change between reads: token id 7 did not occur when they were read before"):
         next(packed.epoch())
