@@ -1,13 +1,14 @@
-"""Damage data files, run folders, checkpoints and caches at random: no traceback, no hang, no silent change.
+"""Damage data files, settings, run folders, checkpoints and caches at random: no traceback, no hang, no silent change.
 
     python benchmarks/fuzz.py --cases 5000 --seed 1
     python benchmarks/fuzz.py --seed 1 --case 123
 
 Each case damages a copy of something valid, runs commands on it in a forked child with limits on time and memory, and looks at
 how they ended. A command may refuse with its exit code and two lines, or accept; what it accepts must give the answer of the
-undamaged files, or for CSV, TSV and JSON files the rows that an independent reader finds. Forged runs, whose checksums were
-made good again, Parquet files and folders of data have no such answer. Everything else is a failure. A case depends on the seed
-and its number only, so that `--case` repeats it alone.
+undamaged files, or for data the rows, labels and scores that an independent reader finds, or for settings what they say. Sound
+data and a run with stray files must be accepted. Forged runs, whose checksums were made good again, have no such answer; only
+an ejected script is checked to contain no code of theirs. Everything else is a failure. A case depends on the seed and its
+number only, so that `--case` repeats it alone.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ from fuzzing.caches import fuzz_cache
 from fuzzing.cases import ACCEPTED, EQUAL, FAILED, REFUSED, REPORTED, Case, Verdict, in_child
 from fuzzing.data_files import fuzz_data
 from fuzzing.run_folders import fuzz_checkpoint, fuzz_forged, fuzz_run
+from fuzzing.settings import fuzz_settings
 
-KINDS = {"data": fuzz_data, "run": fuzz_run, "forged": fuzz_forged, "checkpoint": fuzz_checkpoint, "cache": fuzz_cache}
-SHARES = [*["data"] * 12, *["run"] * 3, *["forged"] * 3, "checkpoint", "cache"]  # of twenty cases; a resume takes longest
+KINDS = {
+    "data": fuzz_data,
+    "settings": fuzz_settings,
+    "run": fuzz_run,
+    "forged": fuzz_forged,
+    "checkpoint": fuzz_checkpoint,
+    "cache": fuzz_cache,
+}
+SHARES = [*["data"] * 11, "settings", *["run"] * 3, *["forged"] * 3, "checkpoint", "cache"]  # of twenty; a resume takes longest
 OUTCOMES = {
     REFUSED: "refused",
     EQUAL: "accepted and equal",

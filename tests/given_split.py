@@ -1,9 +1,10 @@
-"""A raw split that a test gives as tables."""
+"""A raw split that a test gives as tables, and a table that is watched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,3 +22,21 @@ class GivenSplit:
 
     def row_name(self, row: int) -> str:
         return f"{self.source}, row {row + 2:,}"
+
+
+class Watched:
+    """A table that counts how often its column names are asked for: Arrow makes a new list of all of them each time."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.asked = table, 0
+
+    @property
+    def column_names(self) -> list[str]:
+        self.asked += 1
+        return list(self.table.column_names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        return self.table[name]

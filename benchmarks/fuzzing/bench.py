@@ -23,6 +23,7 @@ SETTINGS = {
     "save_steps": 2, "save_total_limit": 3, "eval_strategy": "steps", "eval_steps": 3, "device": "cpu", "precision": "fp32",
     "disable_tqdm": True,
 }  # fmt: skip
+SHORT = {"max_steps": 2, "num_train_epochs": 1, "save_strategy": "no", "save_steps": 1}
 TEXT = " ".join([*WORDS, "abcdefg hijklmn opqrst uvwxyz", "012 3456 789"])  # nearly all tokens
 
 
@@ -64,10 +65,12 @@ class Bench:
             ejected=self.ejected(self.finished, folder / "ejected"),
         )
         self.in_child("stop", self.stop)
+        self.from_run = folder / "from-run"
+        must(command(self.train(self.from_run, model=self.finished, **SHORT)))
         self.caches = {name: self.cache_of(name) for name in self.cached_commands(folder)}  # and their answers
 
     def train(self, run: Path, **more: object) -> list[str]:
-        return ["train", str(self.data), *trials.flags(model=self.model, output_dir=run, **{**SETTINGS, **more})]
+        return ["train", str(self.data), *trials.flags(**{"model": self.model, "output_dir": run, **SETTINGS, **more})]
 
     def predict(self, run: Path) -> list[str]:
         return ["predict", str(run), TEXT, "--device", "cpu"]

@@ -24,8 +24,8 @@ LONGEST_LINE = 2000
 NOBODY = 65534
 MOST_BYTES = 2_000_000_000
 REFUSED, EQUAL, REPORTED, ACCEPTED, FAILED = "refused", "equal", "reported", "accepted", "failed"
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-AREAS = {2: "settings", 3: "data", 4: "model", 5: "diverged", 6: "resources", 7: "locked"}
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # and what turns lines around
+AREAS = {2: ["settings"], 3: ["data"], 4: ["model", "resume"], 5: ["diverged"], 6: ["resources"], 7: ["locked"]}
 
 
 class Finding(Exception):  # noqa: N818 - what the fuzzer looks for, not an error of its own
@@ -80,7 +80,7 @@ class Case:
     def lock_away(self, folder: Path) -> None:
         """Make something in a folder unreadable, and become a user to whom that matters."""
         place = self.chance.choice(
-            sorted(path for path in [folder, *folder.rglob("*")] if not path.is_symlink()) or [self.folder]
+            sorted(path for path in [folder, *folder.rglob("*")] if path.exists() and not path.is_symlink()) or [self.folder]
         )
         if os.geteuid() == 0:
             for path in [self.folder, *self.folder.rglob("*")]:
@@ -101,7 +101,7 @@ class Case:
 def refusal(ran: Ran) -> bool:
     """Whether the last two lines are an error with its remedy, of the area that belongs to the exit code."""
     lines = ran.err.rstrip("\n").split("\n")
-    return len(lines) > 1 and lines[-2].startswith(f"{AREAS[ran.code]}: ") and lines[-1].startswith("try:  ")
+    return len(lines) > 1 and lines[-2].partition(": ")[0] in AREAS[ran.code] and lines[-1].startswith("try:  ")
 
 
 def command(arguments: list[str]) -> Ran:

@@ -1,4 +1,4 @@
-"""Cases of data files: refused with two lines, or read as an independent reader reads them."""
+"""Cases of data files: refused with two lines, or read, counted and scored as an independent reader finds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from fuzzing.bench import Bench
 from fuzzing.cases import Case, Finding, Ran
 from fuzzing.mutations import HOSTILE_TEXTS, damage_folder, damage_place, mutated_bytes, mutated_text
-from fuzzing.plain_readers import NotReadableError, plain_rows
+from fuzzing.plain_readers import NotReadableError, plain, plain_rows
 
 WORDS = "the a is was good bad film story very not and of to in on it this that first second one two".split()
 Rows = list[dict[str, Any]]
@@ -192,12 +192,18 @@ def fuzz_data(case: Case, bench: Bench) -> None:
         fuzz_folder(case, bench)
     else:
         path = case.folder / f"data{chance.choice(['.csv', '.csv', '.tsv', '.json', '.jsonl', '.parquet'])}"
-        write_file(path, case)
-        read_back(case, bench, path, [path] if path.is_file() else [])
+        rows = write_file(path, case)
+        read_back(case, bench, path, [path] if path.is_file() else [], sound=case.done == ["file"] and must_be_read(rows))
 
 
-def write_file(path: Path, case: Case) -> None:
-    """A file that is strange in its rows, in its bytes, or in what it is."""
+def must_be_read(rows: Rows) -> bool:
+    """Whether valid rows are enough to train on: two labels or more, each often enough to hold some out."""
+    labels = Counter(str(next(cell for name, cell in reversed(row.items()) if name != "id")) for row in rows)
+    return len(labels) in (2, 3, 4) and min(labels.values()) >= 5
+
+
+def write_file(path: Path, case: Case) -> Rows:
+    """A file that is strange in its rows, in its bytes, or in what it is. Returns the rows."""
     chance = case.chance
     rows = rows_for(chance)
     twice = False
@@ -212,6 +218,7 @@ def write_file(path: Path, case: Case) -> None:
         case.note(f"{path.name}: {what}")
     if chance.random() < 0.04:
         case.note(damage_place(path, chance))
+    return rows
 
 
 def fuzz_folder(case: Case, bench: Bench) -> None:
@@ -228,11 +235,13 @@ def fuzz_folder(case: Case, bench: Bench) -> None:
     )
     suffix = chance.choice([".csv", ".jsonl", ".parquet"])
     rows = rows_for(chance)
-    for name in names:
-        write_rows(folder / f"{name}{suffix}", rows, chance, False)
+    files = [folder / f"{name}{suffix}" for name in names]
+    for file in files:
+        write_rows(file, rows, chance, False)
     if chance.random() < 0.8:
         case.note(damage_folder(folder, chance))
-    read_back(case, bench, folder, [])
+    known = {*files} == {path for path in folder.iterdir() if path.suffix == suffix} and all(map(Path.is_file, files))
+    read_back(case, bench, folder, files if known else [])
 
 
 def fuzz_glue(case: Case, bench: Bench) -> None:
@@ -260,7 +269,24 @@ def fuzz_glue(case: Case, bench: Bench) -> None:
         )
         (folder / f"{split}.tsv").write_text("\n".join([*filter(None, [start]), *lines]) + "\n")
     case.note(damage_folder(folder, chance))
-    case.run("data", f"glue/{task}", "--data_dir", case.folder / "glue", "--model", bench.model)
+    ran = case.run("data", f"glue/{task}", "--data_dir", case.folder / "glue", "--model", bench.model)
+    if ran.code == 0:
+        compare_glue(case, task, folder)
+
+
+def compare_glue(case: Case, task: str, folder: Path) -> None:
+    """Every text of the original files is read, and no other."""
+    from glassloop import load_examples
+
+    examples = load_examples(f"glue/{task}", data_dir=str(case.folder / "glue"))
+    for split, name in (("train", "train"), ("validation", "dev"), ("test", "test")):
+        text = (folder / f"{name}.tsv").read_bytes().decode("utf-8").removeprefix("\ufeff")
+        lines = [line.split("\t") for line in re.split("\r\n|\n|\r", text) if line]
+        headed = task == "rte" or name == "test"
+        places = [1, 2] if task == "rte" else [1] if name == "test" else [3]
+        wanted = [tuple(line[place] for place in places) for line in lines[headed:]]
+        found = [tuple(row[column] for column in examples.columns.texts) for row in examples.splits[split]]
+        case.equal(f"the texts of {split}", found, wanted)
 
 
 def fuzz_saved(case: Case, bench: Bench) -> None:
@@ -268,38 +294,42 @@ def fuzz_saved(case: Case, bench: Bench) -> None:
 
     folder, rows = case.folder / "saved", rows_for(case.chance)
     part = Dataset.from_list(rows)
-    (DatasetDict({"train": part, "validation": part}) if case.chance.random() < 0.5 else part).save_to_disk(str(folder))
+    splits = DatasetDict({"train": part, "validation": part}) if case.chance.random() < 0.5 else part
+    splits.save_to_disk(str(folder))
+    written = {path: path.read_bytes() for path in folder.rglob("*.arrow")}
     case.note(damage_folder(folder, case.chance))
-    read_back(case, bench, folder, [])
+    known = all(path.is_file() and path.read_bytes() == content for path, content in written.items())
+    expected = [{name: plain(cell) for name, cell in row.items()} for row in rows] * len(written)
+    read_back(case, bench, folder, [], expected if known else None)
 
 
-def read_back(case: Case, bench: Bench, path: Path, files: list[Path]) -> None:
-    """Run a command on the data; what it accepts must be the rows that an independent reader finds."""
+def read_back(
+    case: Case, bench: Bench, path: Path, files: list[Path], expected: Rows | None = None, *, sound: bool = False
+) -> None:
+    """Run a command on the data; what it accepts must be the rows that an independent reader finds; sound data it accepts."""
     chance = case.chance
     if chance.random() < 0.02:
         case.lock_away(path)
-        files = []
-    verb = chance.choices(["data", "train", "evaluate", "predict"], [12, 2, 3, 3])[0]
+        files, expected, sound = [], None, False
+    verb = chance.choices(["data", "train", "evaluate", "predict"], [12, 3, 4, 3])[0]
     case.note(verb)
-    expected: Rows | None = None
-    for file in files:
-        try:
-            expected = plain_rows(file)
-        except NotReadableError as error:
-            expected = None
-            case.note(f"no independent reading: {error}")
+    try:
+        expected = [row for file in files for row in plain_rows(file)] if files else expected
+    except NotReadableError as error:
+        case.note(f"no independent reading: {error}")
     if verb == "data":
         ran = case.run("data", path, "--model", bench.model)
         if ran.code == 0:
             compare_examples(case, path, expected)
+        elif sound and expected is not None:
+            raise Finding(f"silent: sound data were refused\n{ran.err[-1000:]}")
     elif verb == "train":
         run = case.folder / "run"
         ran = case.run(
             "train", path, "--model", bench.model, "--output_dir", run, "--max_steps", 1, "--device", "cpu", "--disable_tqdm"
         )
         if ran.code == 0 and expected is not None:
-            splits = json.loads((run / "run.json").read_text())["data"]["splits"].values()
-            case.equal("the number of rows", sum(split["num_rows"] for split in splits), len(expected))
+            compare_counts(case, json.loads((run / "run.json").read_text())["data"], expected)
     elif verb == "evaluate":
         ran = case.run("evaluate", bench.finished, path, "--device", "cpu")
         if ran.code == 0 and expected is not None:
@@ -308,8 +338,31 @@ def read_back(case: Case, bench: Bench, path: Path, files: list[Path]) -> None:
                 int(re.search(r"\(([\d,]+) rows?\)", ran.out)[1].replace(",", "")),
                 len(expected),
             )  # type: ignore[index]
+            compare_score(case, bench, ran, expected)
     else:
         compare_predictions(case, path, bench, expected)
+
+
+def compare_counts(case: Case, data: dict[str, Any], expected: Rows) -> None:
+    """The rows of a run, and how many of them have which label."""
+    splits = data["splits"].values()
+    case.equal("the number of rows", sum(split["num_rows"] for split in splits), len(expected))
+    column = data["columns"]["label"][0]
+    if data["labels"] and not any(isinstance(row.get(column), list) for row in expected):
+        counts = sum((Counter(split["label_counts"]) for split in splits if not split["unlabelled"]), Counter())
+        case.equal("the number of rows by label", counts, Counter(row[column] for row in expected))
+
+
+def compare_score(case: Case, bench: Bench, ran: Ran, expected: Rows) -> None:
+    """The accuracy that a person finds who counts: predictions for the texts alone, beside the labels."""
+    from glassloop import Predictor
+
+    predicted = Predictor(bench.finished, device="cpu").predict([row["text"] for row in expected])
+    labels = [row["label"] for row in expected]
+    if {*labels} <= {"bad", "good"}:  # numbers would mean labels by their order
+        right = sum(found.label == label for found, label in zip(predicted, labels, strict=True))
+        shown = float(re.search(r"^accuracy +([\d.]+)", ran.out, re.MULTILINE)[1])  # type: ignore[index]
+        case.equal("the accuracy", f"{shown:.4f}", f"{right / len(labels):.4f}")
 
 
 def compare_examples(case: Case, path: Path, expected: Rows | None) -> None:
@@ -317,12 +370,7 @@ def compare_examples(case: Case, path: Path, expected: Rows | None) -> None:
     from glassloop import load_examples
 
     if expected is None:
-        if any(what.startswith("no independent reading") for what in case.done) and path.suffix in (
-            ".csv",
-            ".tsv",
-            ".json",
-            ".jsonl",
-        ):
+        if any(what.startswith("no independent reading") for what in case.done):
             raise Finding("silent: a file was accepted that the independent reader refuses")
         return
     examples = load_examples(str(path))

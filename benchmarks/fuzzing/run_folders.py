@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
+import re
 import shutil
+import stat
 import struct
 from pathlib import Path
 
 import trials
 
-from fuzzing.bench import Bench, answered
+from fuzzing.bench import SHORT, Bench, answered
 from fuzzing.cases import Case, Finding, Ran, writable_again
 from fuzzing.mutations import damage_file, damage_folder, damage_place, json_bytes, mutated_json, stray
+from glassloop.commands import eject as eject_module
 
 CHANGED_FILES = {"run.json": 7, "config.json": 5, "tokenizer.json": 3, "tokenizer_config.json": 2, "model.safetensors": 4}
 REPORTS = ("damaged", "missing", "cannot be read", "skipp", "ignor", "removed", "moved", "building it again", "no checkpoint")
@@ -28,6 +32,8 @@ def fuzz_run(case: Case, bench: Bench) -> None:
     before = snapshot(run)
     with answered() as logits:
         ran = case.run(*bench.predict(run))
+    if ran.code and all(what.startswith("stray ") for what in case.done):
+        raise Finding(f"silent: a stray file must be ignored, but the exit code is {ran.code}\n{ran.err[-1000:]}")
     if ran.code == 0:
         case.equal("the prediction", ran.out, bench.answers.predict)
         case.equal("the logits", logits, bench.answers.logits)
@@ -38,6 +44,10 @@ def fuzz_run(case: Case, bench: Bench) -> None:
             case.equal("the evaluation", ran.out, bench.answers.evaluate)
     if case.chance.random() < 0.3:
         eject(case, bench, run)
+    if case.chance.random() < 0.15:
+        ran = case.run(*bench.train(case.folder / "from-run", model=run, **SHORT))
+        if ran.code == 0:
+            case.equal("what differs in a run from its model", trials.differences(bench.from_run, case.folder / "from-run"), [])
     if case.chance.random() < 0.15:
         ran = case.run("train", "--resume", run)
         if ran.code == 0 and "already complete" not in ran.err:
@@ -55,9 +65,19 @@ def fuzz_forged(case: Case, bench: Bench) -> None:
     if case.chance.random() < 0.4:
         case.run(*bench.evaluate(run))
     if case.chance.random() < 0.3 and case.run("eject", run, "--out", case.folder / "ejected").code == 0:
-        ast.parse((case.folder / "ejected" / "train.py").read_text())
+        found = names_in((case.folder / "ejected" / "train.py").read_text())
+        ours = {*re.findall(r"\w+", inspect.getsource(eject_module))}
+        case.equal("what an ejected file calls and Glassloop did not write", sorted(found - ours), [])
     if case.chance.random() < 0.2:
         case.run("train", "--resume", run)
+
+
+def names_in(script: str) -> set[str]:
+    """Every name, attribute and import of a script: what it could do."""
+    parts = [*ast.walk(ast.parse(script))]
+    imports = {alias.name for part in parts if isinstance(part, ast.Import | ast.ImportFrom) for alias in part.names}
+    attributes = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    return imports | attributes | {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def forge(run: Path) -> None:
@@ -186,8 +206,11 @@ def snapshot(folder: Path) -> dict[str, str]:
     """Name, kind and size of everything below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        status = path.lstat()
+        try:
+            status = path.lstat()
+        except PermissionError:  # its folder may be listed only
+            continue
         found[str(path.relative_to(folder))] = (
-            f"{status.st_mode} {status.st_size} {status.st_mtime_ns if path.is_file() else ''}"
+            f"{status.st_mode} {status.st_size} {status.st_mtime_ns if stat.S_ISREG(status.st_mode) else ''}"
         )
     return found

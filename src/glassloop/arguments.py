@@ -191,8 +191,8 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
     problems = []
     for name, value in given.items():
         if name in known:
-            value = json.dumps(value) if isinstance(value, dict) else value
-            settings[name] = ",".join(value) if isinstance(value, list | tuple) else value
+            value = json.dumps(value, default=str) if isinstance(value, dict) else value
+            settings[name] = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
         elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
             problems.append(wrong("warmup_ratio", str(value), "a fraction from 0 to less than 1"))
         elif name in RENAMED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -32,6 +33,8 @@ def main() -> None:
     """Run the command. An error prints two lines on standard error and sets the exit status, without a traceback."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets its number
     try:
         refuse_invalid_bytes(arguments)
         app(args=with_resume_value(arguments), prog_name="glassloop", obj=debug)

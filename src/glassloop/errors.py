@@ -16,6 +16,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these as text only
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "can't start new thread")
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote worker", "remote process exited")
 
 
@@ -100,7 +101,7 @@ class LostProcessError(ResourceError):
 
 def no_memory(error: BaseException) -> bool:
     """Return whether an error means that a device ran out of memory."""
-    return isinstance(error, MemoryError) or any(part in str(error) for part in ("out of memory", "can't allocate memory"))
+    return isinstance(error, MemoryError) or any(part in str(error).lower() for part in NO_MEMORY)
 
 
 def resource_error(error: BaseException) -> ResourceError | None:
@@ -112,7 +113,9 @@ def resource_error(error: BaseException) -> ResourceError | None:
     if getattr(error, "errno", None) in DISK or any(os.strerror(number) in text for number in DISK):
         return ResourceError(text, "free some disk space, or write to another disk")
     if no_memory(error):
-        return ResourceError(f"not enough memory: {text or 'none is left'}", "use a smaller batch or a smaller max_length")
+        return ResourceError(
+            f"not enough memory: {text or 'none is left'}", "use a smaller batch, a smaller max_length or a smaller model"
+        )
     if isinstance(error, RuntimeError) and any(part in text for part in LOST):
         problem = "another process of this run ended, so this one stops too"
         return LostProcessError(problem, "see its message, then resume with --resume")

@@ -23,8 +23,8 @@ KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a dev
 def user_path(name: str | Path) -> Path:
     """Return `name` as a path, with `~` expanded.
 
-    Raises `SettingsError` for a path that cannot exist: the home of an unknown user, a NUL or invalid bytes, a name that is
-    too long.
+    Raises `SettingsError` for a path that cannot exist: an empty one, the home of an unknown user, a NUL or invalid bytes, a
+    name that is too long.
     """
     if problem := path_problem(name):
         raise SettingsError(f"{visible(name, 200)}: {problem}", "use another path")
@@ -33,6 +33,8 @@ def user_path(name: str | Path) -> Path:
 
 def path_problem(name: str | Path) -> str | None:
     """Return why `name` cannot be a path, or None if it can."""
+    if not str(name):
+        return "the path is empty"  # Path would make it the working directory
     try:
         path = Path(name).expanduser()
         encoded = str(path).encode()
@@ -56,17 +58,21 @@ def kind_of_special(path: Path) -> str | None:
 def cache_dir() -> Path:
     """Return the cache folder: `GLASSLOOP_CACHE`, else the user's cache folder."""
     chosen = os.environ.get("GLASSLOOP_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/glassloop"
+    remedy = "set GLASSLOOP_CACHE to another folder"
+    if problem := path_problem(chosen):
+        raise ResourceError(f"{visible(chosen, 100)}: {problem}", remedy)
+    path = Path(chosen).expanduser()
     try:
-        path = Path(chosen).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # a RuntimeError: `~name` of an unknown user
-        reason = getattr(error, "strerror", None) or error
-        raise ResourceError(f"{visible(chosen, 200)}: {reason}", "set GLASSLOOP_CACHE to another folder") from error
+    except OSError as error:
+        raise ResourceError(f"{visible(chosen, 100)}: {error.strerror}", remedy) from error
     return path
 
 
 def find_path(name: str | Path) -> Path | None:
     """Return the existing file or folder `name`, with `~` expanded, or None if it does not exist."""
+    if not str(name):
+        return None
     try:
         path = Path(name).expanduser()
         path.stat()

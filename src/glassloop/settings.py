@@ -14,6 +14,7 @@ from glassloop.files import path_problem, user_path
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 TASKS = ("auto", CLASSES, SEVERAL, SCORE)
 MAX_NAME_LENGTH = 200
+MOST_SHOWN = 80  # characters of a wrong value
 MOST_ROWS = 100_000_000  # that many generated rows take 25 GB
 Default = TypeVar("Default")
 
@@ -32,9 +33,11 @@ class Problem:
     remedy: str
 
 
-def wrong(name: str, value: str, wanted: str) -> Problem:
-    """Return the problem of a setting whose value is not `wanted`, for example "1 or more"."""
-    return Problem(f"{name} is {value}, not {wanted}", f"set {name} to {wanted}")
+def wrong(name: str, value: object, wanted: str) -> Problem:
+    """Return the problem of a setting whose value is not `wanted`, for example "1 or more". A long value is cut."""
+    shown = str(value)
+    shown = shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 1]}…"
+    return Problem(f"{name} is {shown}, not {wanted}", f"set {name} to {wanted}")
 
 
 def wrong_choice(name: str, value: object, choices: Sequence[str]) -> Problem:

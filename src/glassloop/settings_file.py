@@ -9,9 +9,10 @@ from pathlib import Path
 
 from glassloop.arguments import TrainingArguments, training_arguments, translated
 from glassloop.errors import SettingsError, did_you_mean, listed, visible
-from glassloop.files import user_path, write_text
+from glassloop.files import kind_of_special, user_path, write_text
 from glassloop.settings import DataSettings, Problem, data_settings, refuse
 
+MOST_BYTES = 1_000_000  # settings have a few kilobytes
 SECTIONS = ("data", "training")
 ENTRIES = ("source", "model", "new_head", *SECTIONS)
 
@@ -51,6 +52,17 @@ class GivenSettings:
     data: Mapping[str, object] = field(default_factory=dict)
     new_head: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` for an empty name: an unset variable in a shell does not ask for the default."""
+        names = {"data": self.source, "model": self.model}
+        refuse(
+            [
+                Problem(f"the name of the {what} is empty", "give a name, or omit it")
+                for what, name in names.items()
+                if name is not None and not name.strip()
+            ]
+        )
+
     def overridden_by(self, other: GivenSettings) -> GivenSettings:
         """Return these settings with those of `other` in place of the same ones."""
         return GivenSettings(
@@ -72,10 +84,10 @@ def read_settings(path: str | None) -> GivenSettings:
     if path is None:
         return GivenSettings()
     try:
-        found = tomllib.loads(user_path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(text_of(user_path(path)))
     except OSError as error:
         raise SettingsError(f"config {path}: {error.strerror}", "create one with glassloop init DATA") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a syntax error, bytes that are not UTF-8, a number with 5,000 digits
         raise SettingsError(f"config {path}: not TOML: {error}", "create a valid one with glassloop init DATA") from error
     problems = [
         Problem(f"unknown entry {visible(name)}{did_you_mean(name, ENTRIES)}", f"use only {listed(ENTRIES)}")
@@ -100,6 +112,18 @@ def read_settings(path: str | None) -> GivenSettings:
         problems += value_problems(present, {name: value for name, value in data.items() if name in known})
         refuse([Problem(f"config {path}: {problems[0].text}", problems[0].remedy), *problems[1:]])
     return GivenSettings(found.get("source"), found.get("model"), present, data, found.get("new_head", False))
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a settings file. Raise `SettingsError` for a pipe or device, and for a file that is far too large."""
+    problem = None
+    if kind := kind_of_special(path):
+        problem = f"{kind}, not a file"  # reading it may never end
+    elif path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
+        problem = f"{size:,} bytes are too many for settings"
+    if problem:
+        raise SettingsError(f"config {path}: {problem}", "create one with glassloop init DATA")
+    return path.read_text(encoding="utf-8")
 
 
 def value_problems(training: Mapping[str, object], data: Mapping[str, object]) -> list[Problem]:

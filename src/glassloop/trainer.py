@@ -26,6 +26,7 @@ from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
+from glassloop.training.failures import advice
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
 from glassloop.training.setup import TrainerSetup
@@ -166,7 +167,7 @@ class Trainer(TrainerSetup):
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
-            raise DivergedError(problem, "lower learning_rate, add warmup_steps, or use precision fp32")
+            raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
         scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.logits, found.labels))
         return named_metrics(found, scores, prefix)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,20 @@ def says():
         assert remedy is None or caught.value.remedy == remedy
 
     return check
+
+
+@pytest.fixture
+def no_hang() -> Iterator[None]:
+    """End a test that takes far longer than its work: half a minute, where linear code takes a second."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("the work grows faster than the data")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

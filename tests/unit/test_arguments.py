@@ -203,6 +203,7 @@ WRONG = {
     # Kinds
     "text for a number": ({"learning_rate": "5e-5"}, "learning_rate is '5e-5', not a finite number"),
     "no number": ({"learning_rate": float("nan")}, "learning_rate is nan, not a finite number"),
+    "a long text": ({"learning_rate": "x" * 70_000}, f"learning_rate is '{'x' * 78}…, not a finite number"),
     "without end": ({"num_train_epochs": float("inf")}, "num_train_epochs is inf, not a finite number"),
     "fraction for a whole number": (
         {"per_device_train_batch_size": 8.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import signal
 import sys
@@ -150,6 +151,18 @@ def test_without_arguments_it_shows_the_help(run) -> None:
     code, out, err = run()
     assert code == 2
     assert "Usage: glassloop" in out + err
+
+
+def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label in Chinese on a terminal in Latin-1 is no reason to stop."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1"))
+    monkeypatch.setattr(sys, "argv", ["glassloop", "--version"])
+    monkeypatch.setattr(cli, "__version__", "1.0 \u2013")
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code in (0, None)
+    assert written.getvalue() == b"glassloop 1.0 \\u2013\n"
 
 
 def test_version(run) -> None:

@@ -157,6 +157,23 @@ def test_a_missing_permission_is_a_glassloop_error(number: int) -> None:
     assert resource_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")) is None
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "file"),
+        RuntimeError("unable to mmap 706677504 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_a_lack_of_memory_is_recognised_whoever_reports_it(error: Exception) -> None:
+    found = resource_error(error)
+    assert found is not None
+    assert found.problem.startswith("not enough memory: ")
+    assert found.remedy == "use a smaller batch, a smaller max_length or a smaller model"
+
+
 def test_what_is_reported_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     say("a \x1b[31mred\nline")
     show("\x9b31m \u202eevil")

@@ -248,12 +248,20 @@ def test_else_in_the_users_cache_folder(unset: str | None, tmp_path: Path, monke
 # --- paths -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["~nobody-is-called-this/x", "x" * 300], ids=["nobody's home", "300 characters"])
-def test_an_unreadable_cache_is_a_glassloop_error(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("~nobody-is-called-this/x", "no such user, or the user has no home folder"),
+        ("x" * 300, "the path is too long: at most 255 bytes per name and 4,095 in all"),
+        ("a\udcffb", "the path contains bytes that are not UTF-8"),
+    ],
+    ids=["nobody's home", "300 characters", "not UTF-8"],
+)
+def test_an_unreadable_cache_is_a_glassloop_error(place: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", place)
     with pytest.raises(ResourceError) as raised:
         cache_dir()
-    assert raised.value.problem.endswith(("Could not determine home directory.", '…": File name too long'))
+    assert raised.value.problem.endswith(f'": {problem}')
     assert raised.value.remedy == "set GLASSLOOP_CACHE to another folder"
     assert len(raised.value.problem) < 250
 
@@ -331,6 +339,7 @@ def test_user_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
         ("~nobody-is-called-this/x", "no such user, or the user has no home folder"),
         ("caf\udce9.csv", "the path contains bytes that are not UTF-8"),
         ("a\0b", "the path contains a NUL character"),
+        ("", "the path is empty"),
         ("x" * 256, "the path is too long: at most 255 bytes per name and 4,095 in all"),
         ("é" * 128, "the path is too long: at most 255 bytes per name and 4,095 in all"),
         ("x/" * 2050, "the path is too long: at most 255 bytes per name and 4,095 in all"),

@@ -231,7 +231,7 @@ def test_a_cache_that_cannot_even_be_looked_at(monkeypatch: pytest.MonkeyPatch) 
     assert doctor.disk_found() == Finding(
         "disk",
         BAD,
-        '"~nobody-is-called-this/cache": Could not determine home directory.',
+        '"~nobody-is-called-this/cache": no such user, or the user has no home folder',
         "set GLASSLOOP_CACHE to another folder",
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,14 @@ def test_all_that_is_wrong_with_a_file(says, write, content: str, problem: str, 
         read_settings(str(path))
 
 
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_name_is_not_a_name_left_out(says, write, empty: str) -> None:
+    with says("the name of the data is empty; the name of the model is empty", "give a name, or omit it"):
+        GivenSettings(source=empty, model=empty)
+    with says("the name of the model is empty", "give a name, or omit it"):
+        read_settings(str(write("run.toml", f'source = "a.csv"\nmodel = "{empty}"\n')))
+
+
 def test_a_file_that_cannot_be_read(says, write, tmp_path: Path) -> None:
     with says(f"config {tmp_path / 'gone.toml'}: No such file or directory", "create one with glassloop init DATA"):
         read_settings(str(tmp_path / "gone.toml"))
@@ -88,6 +98,38 @@ def test_a_file_that_cannot_be_read(says, write, tmp_path: Path) -> None:
         read_settings(str(tmp_path))
     with pytest.raises(SettingsError, match="not TOML: 'utf-8' codec can't decode"):
         read_settings(str(write("run.toml", b"source = '\xff'")))
+
+
+@pytest.mark.usefixtures("no_hang")
+def test_what_is_no_file_of_settings_is_not_read(says, write, tmp_path: Path) -> None:
+    """A device never ends, a pipe waits for ever, and a large file fills the memory."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    remedy = "create one with glassloop init DATA"
+    for path, problem in (
+        (tmp_path / "pipe.toml", "a pipe, not a file"),
+        (Path("/dev/zero"), "a device, not a file"),
+        (write("large.toml", "#" * 1_000_001), "1,000,001 bytes are too many for settings"),
+    ):
+        with says(f"config {path}: {problem}", remedy):
+            read_settings(str(path))
+
+
+@pytest.mark.parametrize("value", ["[" * 5000, "9" * 5000], ids=["nested", "5,000 digits"])
+def test_values_that_python_does_not_read_are_an_error_of_ours(write, value: str) -> None:
+    path = write("run.toml", f"[training]\nseed = {value}\n")
+    with pytest.raises(SettingsError, match=f"config {re.escape(str(path))}: not TOML: "):
+        read_settings(str(path))
+
+
+def test_values_of_every_kind_are_named(says, write) -> None:
+    path = write(
+        "run.toml", "[training]\nlearning_rate = [1, 2]\nclass_weights = [1, 2.5]\nlr_scheduler_kwargs = {a = 2020-01-01}\n"
+    )
+    given = read_settings(str(path))
+    assert given.training["class_weights"] == "1,2.5"
+    assert given.training["lr_scheduler_kwargs"] == '{"a": "2020-01-01"}'
+    with says("learning_rate is '1,2', not a finite number", "set learning_rate to a finite number"):
+        given.checked()
 
 
 def test_the_settings_of_both_kinds_are_checked_together(says) -> None:

@@ -12,6 +12,7 @@ import accelerate.tracking
 import numpy as np
 import pytest
 import torch
+import transformers
 from datasets import Dataset
 from families import tiny_model, tiny_tokenizer, weights_hash
 from torch.nn import functional
@@ -808,6 +809,21 @@ def test_a_tokenizer_larger_than_the_embedding_is_found_before_training(trainer_
     with pytest.raises(ModelError) as caught:
         trainer_of(processing_class=tokenizer)
     assert "beyond the 97 rows of the model's embedding" in caught.value.problem
+
+
+def test_a_config_that_cannot_be_used_or_saved_is_found_before_training(trainer_of, says, tmp_path: Path) -> None:
+    model = tiny_model()
+    model.config.return_dict = False
+    with says(
+        "the model returns tuples (return_dict in its config is False)", "set model.config.return_dict = True", ModelError
+    ):
+        trainer_of(model=model)
+    tiny_model().save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "output_attentions": True}))
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"the config of the model cannot be saved: .*output_attentions"):
+        trainer_of(model=model)
 
 
 # --- divergence --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.engine.interfaces import Backend
-from glassloop.errors import SettingsError, say
+from glassloop.errors import SettingsError, say, visible
 from glassloop.machine import GOOD, bf16_found
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ def choose_precision(wanted: str, device: str) -> str:
 def launched_processes() -> int:
     """Return how many processes of this program a launcher (torchrun, accelerate launch, mpirun) has started."""
     names = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-    return int(next((os.environ[name] for name in names if name in os.environ), "1"))
+    name = next((name for name in names if name in os.environ), None)
+    if name is None:
+        return 1
+    text = os.environ[name]
+    if not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise SettingsError(f"the variable {name} is {visible(text)}, not a number of processes", f"unset {name}")
+    return int(text)
 
 
 def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None) -> Backend:
@@ -85,7 +92,13 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
         device = choose_device("cpu" if on_cpu else args.device)
         from_config = os.environ.get("ACCELERATE_MIXED_PRECISION", "auto").replace("no", "fp32")
         precision = choose_precision(from_config if args.precision == "auto" else args.precision, device)
-        accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision, cpu=device == "cpu")
+        try:
+            accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision, cpu=device == "cpu")
+        except (ValueError, KeyError) as error:  # a variable of the launcher is missing or wrong
+            problem = f"{launched} processes were launched, but cannot find each other: {error}"
+            raise SettingsError(
+                problem, "start them with torchrun or --processes; for one process, unset WORLD_SIZE"
+            ) from error
         if accelerator.num_processes != launched:
             problem = f"{launched} processes were launched, but Accelerate found {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")

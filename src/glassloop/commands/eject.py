@@ -9,7 +9,7 @@ from pprint import pformat
 
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
-from glassloop.errors import DataError, SettingsError, show
+from glassloop.errors import DataError, ResourceError, SettingsError, show
 from glassloop.files import user_path, write_text
 from glassloop.models.files import find_model
 from glassloop.run_folder.record import RunRecord, split_changes
@@ -149,7 +149,7 @@ LOSSES = {
 def eject(run: str, out: str | None) -> None:
     """Eject a run into `out`, by default RUN/ejected, and print where the script is."""
     folder = user_path(run)
-    script = eject_run(folder, user_path(out) if out else folder / "ejected")
+    script = eject_run(folder, user_path(out) if out is not None else folder / "ejected")
     show(f"wrote {script}; run it in its folder: python {script.name}")
 
 
@@ -170,13 +170,15 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     for what, (found, remedy) in unsupported.items():
         if found:
             raise SettingsError(f"the run {what}, so an ejected script would end with different weights", f"{remedy} first")
-    if target.exists() and any(target.iterdir()):
-        raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
+    refuse_full(target)
     outputs = LabelSet(run.data.labels) if run.data.labels else None
     examples = load_examples(run.data.source, outputs=outputs, **run.data.given())
     if changed := split_changes(run.data.splits, examples.facts, run.data.splits):
         raise DataError(f"the data has changed since the run: {'; '.join(changed)}", "restore the data of the run")
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{target}: {error.strerror}", "choose a folder that can be written to") from error
     columns = examples.columns
     for split in examples.splits:
         lines = []
@@ -186,6 +188,14 @@ def eject_run(run_dir: Path, target: Path) -> Path:
         write_text(target / f"{split}.jsonl", "\n".join(lines) + "\n")
     write_text(target / SCRIPT_NAME, script_of(run))
     return target / SCRIPT_NAME
+
+
+def refuse_full(target: Path) -> None:
+    """Raise if the folder for the script is a file, or contains anything."""
+    if target.exists() and not target.is_dir():
+        raise SettingsError(f"{target} is a file", "choose a new folder with --out")
+    if target.is_dir() and any(target.iterdir()):
+        raise SettingsError(f"{target} is not empty", "choose a new folder with --out")
 
 
 def label_of(cell: Label, run: RunRecord) -> Label:

@@ -42,7 +42,7 @@ def evaluate_run(
     """
     predictor = Predictor(run, device=device, batch_size=batch_size)
     described = predictor.run.data if predictor.run else None
-    source = data or (described.source if described else None)
+    source = data if data is not None else described.source if described else None
     if source is None:
         problem = f"{run} is a model without a run, so there is no data to evaluate on"
         raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")

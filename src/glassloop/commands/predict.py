@@ -63,7 +63,7 @@ def predict_file(
 ) -> None:
     """Predict every row of a file and print where the predictions are."""
     data = user_path(source)
-    path = user_path(target) if target else data.with_name(f"{data.stem}-predictions.csv")
+    path = user_path(target) if target is not None else data.parent / f"{data.stem}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path)  # before the model is loaded

@@ -67,7 +67,7 @@ def train_in_processes(given: GivenSettings, resume: str | None, processes: int,
         path = Path(scratch) / "settings.toml"
         write_settings(path, given)
         arguments = ["train", "--config", str(path)]
-        arguments += [f"--resume={resume}"] if resume else []
+        arguments += [f"--resume={resume}"] if resume is not None else []
         arguments += ["--restart"] if restart else []
         arguments += ["--debug"] if debug else []
         launch(arguments, processes)
@@ -84,9 +84,9 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
     stored: RunRecord | None = None
-    if restart and not resume:
+    if restart and resume is None:
         raise SettingsError("--restart needs a run to restart", "glassloop train --resume RUN --restart")
-    if resume:
+    if resume is not None:
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
         if stored and stored.finished:
             say(f"{folder} is already complete")

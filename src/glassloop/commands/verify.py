@@ -214,8 +214,8 @@ def verify(what: str, model: str | None, given: Mapping[str, object]) -> bool:
     data = what
     if is_run(user_path(what)):
         run = read_run(user_path(what))
-        data, model, given = run.data.source, model or run.model.name, {**run.data.given(), **given}
-    model = model or "quickstart"
+        data, model, given = run.data.source, run.model.name if model is None else model, {**run.data.given(), **given}
+    model = "quickstart" if model is None else model
     show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
     claims = check_claims(data, model, data_settings(given))
     show_claims(claims)

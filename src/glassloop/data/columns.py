@@ -52,15 +52,15 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
         text, pair = known.text, known.text_pair
     else:
         text, pair = find_texts(head, source, label)
+    known_names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
     for name in filter(None, (text, pair, *label)):
-        if name not in head.column_names:
+        if name not in known_names:
             raise DataError(
-                f"{source}: there is no column {visible(name)}; found {listed(head.column_names)}"
-                + did_you_mean(name, head.column_names),
+                f"{source}: there is no column {visible(name)}; found {listed(known_names)}" + did_you_mean(name, known_names),
                 "name the columns with --text, --text_pair and --label",
             )
     found = Columns(text, pair, tuple(label))
-    if found.label_name not in label and found.label_name in head.column_names:
+    if found.label_name not in label and found.label_name in known_names:
         raise DataError(
             f"{source}: there is a column {visible(found.label_name)} in addition to the label columns {listed(label)}",
             "rename or remove it: the labels are stored under that name",
@@ -83,7 +83,8 @@ def find_label(head: pa.Table, source: str) -> str:
 
 def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the only text column, or a pair with usual names. Raise `DataError` if there is any doubt."""
-    candidates = [name for name in head.column_names if name not in label and is_text(head[name])]
+    labels = {*label}
+    candidates = [name for name in head.column_names if name not in labels and is_text(head[name])]
     lowered = {name.lower(): name for name in candidates}
     pairs = [pair for pair in PAIR_NAMES if all(name in lowered for name in pair)]
     if len(pairs) == 1:
@@ -141,7 +142,8 @@ def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Tab
     Of a very wide table only texts and label are stored. A column whose type `datasets` does not support is dropped.
     """
     if table.num_columns > MOST_KEPT_COLUMNS:
-        table = table.select([name for name in (*columns.texts, *columns.label) if name in table.column_names])
+        kept = {*table.column_names}
+        table = table.select([name for name in (*columns.texts, *columns.label) if name in kept])
     table = table.drop_columns([field.name for field in table.schema if not storable(field.type)])
     for column in columns.texts:
         text = pc.fill_null(pc.cast(table[column], pa.string()), "")

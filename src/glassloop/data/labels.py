@@ -144,12 +144,12 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
         if not WHOLE.fullmatch(value):
             raise DataError(
                 f"{where(value)}: label {visible(value)} is not a whole number",
-                "fix the row, or use --task regression for scores",
+                "fix the row; list the names with --labels if they are classes, or use --task regression for scores",
             )
         if int(value) < 0:
             raise DataError(
                 f"{where(value)}: label {value} is negative, which usually stands for an unknown label",
-                "remove the row, or write the label as a word",
+                "remove the row, or list all names with --labels if it is a class",
             )
     numbers = sorted(map(int, values))
     for before, after in pairwise(numbers):

@@ -154,6 +154,9 @@ def folder_source(folder: Path, settings: DataSettings) -> Source:
     """Return a folder that `datasets` saved, or one with files named by split."""
     if not ((folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()):
         return FileSource(files_by_split(folder), settings.delimiter_sign)
+    for path in sorted(folder.rglob("*")):
+        if path.exists():
+            refuse_special(path)  # opening a pipe would wait forever
     from datasets import load_from_disk
 
     try:

@@ -51,13 +51,14 @@ class Part:
 
 def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
     """Check all texts of a split and collect its label cells. `head` holds its first rows."""
-    absent = [column for column in columns.texts if column not in head.column_names]
-    labelled = all(column in head.column_names for column in columns.label)
+    names = dict.fromkeys(head.column_names)
+    absent = [column for column in columns.texts if column not in names]
+    labelled = all(column in names for column in columns.label)
     if not labelled and not name.startswith("test"):
-        absent += [column for column in columns.label if column not in head.column_names]
+        absent += [column for column in columns.label if column not in names]
     if absent:
         raise DataError(
-            f"{split.source}: there is no column {listed(absent)}; found {listed(head.column_names)}",
+            f"{split.source}: there is no column {listed(absent)}; found {listed(names)}",
             "give every split the columns of the training rows (only test may have no labels)",
         )
     for column in columns.label if labelled else ():

@@ -73,13 +73,26 @@ def table_cell(value: object) -> str:
 def written_table(table: pa.Table, source: str) -> pa.Table:
     """Return a table with dates and times as text, exact to the nanosecond. Raise `DataError` for a column of bytes."""
     for place, field in enumerate(table.schema):
-        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+        if has_bytes(field.type):
             raise DataError(
                 f"{source}: column {visible(field.name)} contains bytes, which cannot be written as text", "remove the column"
             )
         if pa.types.is_temporal(field.type) and not pa.types.is_duration(field.type):
             table = table.set_column(place, field.name, pc.cast(table[field.name], pa.string()))
     return table
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Return whether cells of a type are or contain bytes, as a column of images does."""
+    if pa.types.is_dictionary(kind):
+        return has_bytes(kind.value_type)
+    parts = [kind.field(place).type for place in range(kind.num_fields)]
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or any(map(has_bytes, parts))
+    )
 
 
 def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str]) -> None:

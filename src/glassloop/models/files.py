@@ -101,7 +101,12 @@ def refuse_folder(folder: Path) -> None:
             )
     for path in sorted(folder.glob("*.safetensors")):
         if path.exists() and not os.access(path, os.R_OK):  # safetensors would report that there is no such file
-            raise ModelError(f"{path}: you do not have permission to read the file", "check its owner and permissions")
+            raise no_permission(path)
+
+
+def no_permission(path: Path) -> ModelError:
+    """Return the error for a file of a model that this user may not read."""
+    return ModelError(f"{path}: you do not have permission to read the file", "check its owner and permissions")
 
 
 def refuse_settings(folder: Path, name: str) -> None:
@@ -141,6 +146,8 @@ def read_json_file(path: Path) -> dict[str, Json]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise no_permission(path) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}", DAMAGED) from error
     if not isinstance(found, dict):

@@ -9,11 +9,12 @@ from pathlib import Path
 from glassloop.errors import ModelError, ResourceError
 
 MOST_LAYERS, MOST_LABELS = 1_000, 1_000_000
-LAYER_WORDS = ("layers", "n_layer", "hidden_groups", "inner_group_num")
+LAYER_WORDS = ("layers", "n_layer", "hidden_groups", "inner_group_num", "num_blocks", "per_block")
 LABEL_NAMES = ("num_labels", "_num_labels", "n_labels")
 WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
 INNER_WIDTHS = ("intermediate_size", "d_ff", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "n_inner")
 DEPTHS = ("num_hidden_groups", "num_hidden_layers", "n_layers", "num_layers", "n_layer", "encoder_layers")
+LARGE = 10**9  # bytes; building a smaller model takes no time
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -24,18 +25,31 @@ def refuse_oversized(path: Path, settings: Mapping[str, object]) -> None:
     """
     for part in parts_of(settings):
         for name, value in part.items():
-            limit = MOST_LABELS if name in LABEL_NAMES else MOST_LAYERS if any(word in name for word in LAYER_WORDS) else None
-            if limit is not None and (size := number(value)) > limit:
+            limit = MOST_LABELS if name in LABEL_NAMES else MOST_LAYERS if is_layer_count(name) else None
+            if limit is not None and number(value) > limit:
+                shown = f"{value:,}" if number(value) < 1e15 else "a very large number"
                 raise ModelError(
-                    f"{path}: {name} is {size:,}; at most {limit:,} are supported",
+                    f"{path}: {name} is {shown}; at most {limit:,} are supported",
                     "correct the config, or download the model again",
                 )
+        encoder = least_weights({name: value for name, value in part.items() if name not in LABEL_NAMES})  # a head may be new
+        saved = sum(file.stat().st_size for file in path.parent.glob("*.safetensors") if file.is_file())
+        if saved and 4 * encoder > LARGE and encoder > 2 * saved:  # half a byte is the least that a weight takes in a file
+            raise ModelError(
+                f"{path}: this config needs at least {encoder:,.0f} weights, but its files have {saved:,} bytes",
+                "the weights do not belong to this config.json: download the model again",
+            )
         needed, there = 4 * least_weights(part), memory_bytes()
         if needed > there:
             problem = f"{path}: the weights of this model take at least {needed / 1e9:,.1f} GB"
             raise ResourceError(
                 f"{problem}, and this machine has {there / 1e9:,.1f} GB", "use a smaller model, or a machine with more memory"
             )
+
+
+def is_layer_count(name: str) -> bool:
+    """Return whether an entry of a config is a number of layers."""
+    return any(word in name for word in LAYER_WORDS)
 
 
 def parts_of(settings: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

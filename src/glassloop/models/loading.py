@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from logging import LogRecord
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
 from glassloop.data.labels import LabelSet
-from glassloop.errors import ModelError, ResourceError, SettingsError, listed, no_memory, resource_error, visible
+from glassloop.errors import ModelError, ResourceError, SettingsError, listed, no_memory, printable, resource_error, visible
 from glassloop.models.files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
+from glassloop.models.limits import is_layer_count
 from glassloop.models.outputs import carried_labels, refuse_other_labels
 from glassloop.transformers_types import Config, Model, Tokenizer
 
 Loaded = TypeVar("Loaded")
+RETURNED = {"return_dict": True, "output_attentions": False}  # outputs by name; attentions are not used and prevent saving
+LAYER = re.compile(r"(.+?)\.(\d+)\.")  # a list of layers, and the number of one
 
 
 class LoadingReport(TypedDict):
     """What transformers reports after loading a model."""
 
     missing_keys: list[str]
+    unexpected_keys: list[str]
     mismatched_keys: list[tuple[str, object, object]]
 
 
@@ -110,6 +117,7 @@ def load_model(
         options |= {"problem_type": task, "id2label": named.id2label, "label2id": named.label2id}
     if unknown := [option for option in options if not hasattr(config, option)]:
         raise SettingsError(f"the model has no setting {visible(unknown[0])}", f"omit it, or choose another model than {name}")
+    options = {**RETURNED, **options}
     place = checked_place(name)
     with loading(place, "model"), torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
@@ -130,6 +138,8 @@ def load_model(
                 if part != model.base_model_prefix:
                     module.load_state_dict(getattr(fresh, part).state_dict())
     refuse_unfit(str(name), f"{model.base_model_prefix}.", report, new_head)
+    if not any(is_layer_count(option) for option in options):
+        refuse_unused_layers(str(name), model, report["unexpected_keys"])
     refuse_not_finite(model, lambda weight: weights_file(place, weight.removeprefix(f"{model.base_model_prefix}."), weight))
     return model
 
@@ -162,7 +172,12 @@ def from_pretrained(loader: Callable[..., Loaded], place: Place, **options: obje
 
 @contextmanager
 def loading(place: Place, what: str) -> Iterator[None]:
-    """Turn any exception that a library raises while it loads into one clear error."""
+    """Turn any exception that a library raises while it loads into one clear error, and make its warnings printable."""
+    from transformers.utils.logging import get_logger
+
+    handlers = get_logger("transformers").handlers
+    for handler in handlers:
+        handler.addFilter(escape_record)
     try:
         yield
     except ModelError:
@@ -175,7 +190,7 @@ def loading(place: Place, what: str) -> Iterator[None]:
             ) from error
         if resources := resource_error(error):
             raise resources from error
-        detail = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        detail = short_reason(error)
         if place.cache_only:
             raise ModelError(
                 f"{place.name}: the hub cannot be reached ({place.reason}), and its cache has no {what} of that name",
@@ -186,6 +201,23 @@ def loading(place: Place, what: str) -> Iterator[None]:
         raise ModelError(
             f"{place.name}: the {what} cannot be loaded: {detail}", "check the name, or download the model again"
         ) from error
+    finally:
+        for handler in handlers:
+            handler.removeFilter(escape_record)
+
+
+def short_reason(error: Exception) -> str:
+    """Return the first line of an error of another library, with the next one if it only announces that."""
+    first, second, *_ = *(line.strip() for line in str(error).splitlines() if line.strip()), "", ""
+    if isinstance(error, KeyError):
+        return f"unknown value {first}"
+    return (f"{first} {second}".strip() if first.endswith((":", "(")) else first) or type(error).__name__
+
+
+def escape_record(record: LogRecord) -> bool:
+    """Write control characters in a message of transformers as escapes: it quotes the files of a model as they are."""
+    record.msg, record.args = "\n".join(map(printable, record.getMessage().split("\n"))), ()
+    return True
 
 
 @contextmanager
@@ -229,6 +261,20 @@ def refuse_unfit(name: str, encoder: str, report: LoadingReport, new_head: bool)
         raise ModelError(
             f"{name}: {len(unfit):,} weights do not have the size that config and labels require ({listed(unfit, 3)})",
             "for other labels use --new_head; otherwise download the model again",
+        )
+
+
+def refuse_unused_layers(name: str, model: Model, unexpected: Iterable[str]) -> None:
+    """Raise if the file has more layers than the model: its config has a smaller number, and the others would be lost."""
+    from torch.nn import ModuleList
+
+    lists = {path: len(part) for path, part in model.base_model.named_modules() if isinstance(part, ModuleList)}
+    places = {key: LAYER.match(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
+    unused = sorted(key for key, place in places.items() if place and lists.get(place[1], math.inf) <= int(place[2]))
+    if unused:
+        raise ModelError(
+            f"{name}: {len(unused):,} weights belong to layers that the config does not have ({listed(unused, 3)})",
+            "correct the number of layers in config.json, or download the model again",
         )
 
 

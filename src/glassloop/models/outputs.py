@@ -16,6 +16,17 @@ def task_of(config: Config) -> str:
     return str(config.problem_type or (SCORE if config.num_labels == 1 else CLASSES))
 
 
+def refuse_config(config: Config) -> None:
+    """Raise if a model with this config returns no named outputs, or could not be saved after it was trained."""
+    if getattr(config, "return_dict", True) is False:
+        raise ModelError("the model returns tuples (return_dict in its config is False)", "set model.config.return_dict = True")
+    try:
+        getattr(config, "validate", lambda: None)()  # as transformers does when it saves a config
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"the config of the model cannot be saved: {reason}", "correct model.config") from error
+
+
 def label_names(config: Config) -> tuple[str, ...]:
     """Return the names of a model's outputs in their order. Raise `ModelError` if two have the same name."""
     names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))

@@ -52,8 +52,15 @@ def diverged(training: StartedTraining, error: NotFiniteError) -> DivergedError:
     rate = unwrap_optimizer(training.optimizer).param_groups[0].get("initial_lr", parts.args.learning_rate)
     return DivergedError(
         f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
-        "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows",
+        f"{advice(trained=parts.state.last_loss is not None)}, or look at these rows",
     )
+
+
+def advice(*, trained: bool) -> str:
+    """Return what to do about a figure that is not finite. Before the first update, the learning rate is not its cause."""
+    if trained:
+        return "lower learning_rate, add warmup_steps, use precision fp32"
+    return "no weight was updated yet: use another model, use precision fp32"
 
 
 def out_of_memory(training: StartedTraining, error: BaseException) -> TooLargeError:

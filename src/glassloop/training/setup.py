@@ -24,7 +24,7 @@ from glassloop.engine.state import State
 from glassloop.errors import say
 from glassloop.measures import Measures, chosen_measures
 from glassloop.models.inputs import refuse_unknown_tokens
-from glassloop.models.outputs import label_names, task_of
+from glassloop.models.outputs import label_names, refuse_config, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
 from glassloop.training.rows import make_batches
@@ -71,6 +71,7 @@ class TrainerSetup:
         self.model = self.model  # moved to the device of the backend
         self.data_collator = data_collator
         refuse_unknown_tokens(self.processing_class, self.model)
+        refuse_config(self.model.config)
         self.optimizers, self.callbacks = optimizers, callbacks
         self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
         self.compute_metrics, self.given_measures, self.loss = compute_metrics, measures, loss

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,6 +136,25 @@ def test_launched_processes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
     assert launched_processes() == 1
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert launched_processes() == 3
+
+
+@pytest.mark.parametrize("text", ["x", "", "0", "-1", "2.0", "９", "1" * 5000])
+def test_a_number_of_processes_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", text)
+    with pytest.raises(SettingsError, match=r"the variable WORLD_SIZE is \".*\", not a number of processes"):
+        launched_processes()
+
+
+def test_processes_without_the_address_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WORLD_SIZE alone is what a job scheduler may leave in the environment."""
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    code = "from glassloop import TrainingArguments\nfrom glassloop.backends.choose import choose_backend\n"
+    code += "from glassloop.errors import SettingsError\ntry:\n    choose_backend(TrainingArguments(device='cpu'))\n"
+    code += "except SettingsError as error:\n    print(error.remedy)"
+    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "start them with torchrun or --processes; for one process, unset WORLD_SIZE\n"
 
 
 def test_plain_in_several_processes_is_refused(says, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.commands.eject import LOSSES, eject_run, script_of
-from glassloop.errors import DataError, ModelError
+from glassloop.commands.eject import LOSSES, eject, eject_run, script_of
+from glassloop.errors import DataError, ModelError, ResourceError
 from glassloop.records import NotARecordError, decoded, sealed
 from glassloop.run_folder.record import RunRecord
 
@@ -258,6 +258,16 @@ def test_a_folder_that_is_not_empty(says, text_run: Path, tmp_path: Path) -> Non
     (tmp_path / "mine").write_text("")
     with says(f"{tmp_path} is not empty", "choose a new folder with --out"):
         eject_run(text_run, tmp_path)
+
+
+def test_an_out_that_is_or_lies_below_a_file(says, text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with says(f"{tmp_path / 'mine'} is a file", "choose a new folder with --out"):
+        eject_run(text_run, tmp_path / "mine")
+    with says(f"{tmp_path / 'mine' / 'plain'}: Not a directory", "choose a folder that can be written to", ResourceError):
+        eject_run(text_run, tmp_path / "mine" / "plain")
+    with says('"": the path is empty', "use another path"):
+        eject(str(text_run), "")
 
 
 def test_no_run(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
 
 def evaluated(
     run: Path,
-    data: Path | None = None,
+    data: Path | str | None = None,
     split: str | None = None,
     batch_size: int = 4,
     positive: str | None = None,
@@ -102,6 +102,14 @@ def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: 
     )
     settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
     return train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {}))
+
+
+def test_an_empty_name_is_not_the_data_of_the_run(cut_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is with a shell variable that is not set, even in a folder with data."""
+    monkeypatch.chdir(cut_run.parent)
+    (cut_run.parent / "train.csv").write_text((cut_run.parent / "rows.csv").read_text())
+    with pytest.raises(DataError, match='"": there is no such file or folder'):
+        evaluated(cut_run, data="")
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "moved", "edited"])

@@ -130,6 +130,22 @@ def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicte
         predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
 
 
+@pytest.mark.parametrize("source", [".", "..", "/"])
+def test_a_folder_is_no_data_file(source: str, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="there is no such data file"):
+        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, None, "cpu")
+    with pytest.raises(DataError, match="there is no such data file"):
+        predict_file(str(text_run), source, None, None, None, None, "cpu")
+
+
+def test_an_empty_name_is_not_a_name_left_out(says, text_run: Path, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.csv", OTHERS)
+    for given in ((str(source), ""), ("", str(tmp_path / "out.csv"))):
+        with says('"": the path is empty', "use another path"):
+            predict_file(str(text_run), *given, None, None, None, "cpu")
+
+
 def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
     predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")

@@ -136,6 +136,13 @@ def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_d
 # --- runs that do not come to their end --------------------------------------------------------------------------
 
 
+def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
+    """As it is with a shell variable that is not set."""
+    for restart in (False, True):
+        with says('"": the path is empty', "use another path"):
+            train_run(GivenSettings(None, str(lively_dir)), resume="", restart=restart)
+
+
 def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)

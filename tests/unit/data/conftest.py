@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,17 +21,3 @@ def refused():
         assert (caught.value.problem, caught.value.remedy) == (problem, remedy)
 
     return check
-
-
-@pytest.fixture
-def no_hang() -> Iterator[None]:
-    """End a test that takes far longer than its work: half a minute, where linear code takes a second."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("the work grows faster than the data")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(30)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)

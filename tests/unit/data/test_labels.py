@@ -12,7 +12,7 @@ from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
 
 FIX_ROW = "fix the row, or add the label to --labels"
 MISSING = "add the label, or remove the row"
-REGRESSION = "fix the row, or use --task regression for scores"
+REGRESSION = "fix the row; list the names with --labels if they are classes, or use --task regression for scores"
 SCORES = [f"{place / 8}" for place in range(30)]
 
 
@@ -101,13 +101,13 @@ def test_what_is_accepted(cells, known, settings, task, names):
             ["0", "-1", "1"],
             {},
             ", row 3: label -1 is negative, which usually stands for an unknown label",
-            "remove the row, or write the label as a word",
+            "remove the row, or list all names with --labels if it is a class",
         ),
         (
             ["0", "1", "0", "-100"],
             {},
             ", row 5: label -100 is negative, which usually stands for an unknown label",
-            "remove the row, or write the label as a word",
+            "remove the row, or list all names with --labels if it is a class",
         ),
         (
             ["0", "1", "0", "7", "2"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -552,3 +553,13 @@ def test_glue_without_a_task(refused):
     for path in ("glue", "glue/"):
         with refused("glue is a collection of tasks", remedy):
             load_examples(path)
+
+
+def test_a_saved_folder_with_a_pipe_is_not_waited_for(tmp_path, refused, monkeypatch):
+    monkeypatch.setattr(datasets, "load_from_disk", lambda folder: pytest.fail("it would wait forever"))
+    dataset_of(SPLITS["train"]).save_to_disk(tmp_path / "d")
+    rows = next((tmp_path / "d").glob("*.arrow"))
+    rows.unlink()
+    os.mkfifo(rows)
+    with refused(f"{rows} is a pipe, not a file", "write the rows to a file, for example data.csv, and use that file"):
+        load_examples(tmp_path / "d")

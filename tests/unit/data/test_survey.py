@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from given_split import GivenSplit
+from given_split import GivenSplit, Watched
 
 from glassloop.data.survey import Part, survey_split
 from glassloop.run_folder.record import Columns
@@ -32,3 +32,11 @@ def test_empty_texts_are_refused_with_their_rows(refused) -> None:
     remedy = "fill or remove the rows, or keep them with --empty keep"
     with refused('d.csv, row 3: "text" is empty', remedy):
         surveyed(ROWS)
+
+
+def test_many_label_columns_are_found_without_reading_all_names_for_each() -> None:
+    labels = tuple(f"l{number}" for number in range(40))
+    table = pa.table({"text": ["a", "b"], **{name: ["0", "1"] for name in labels}})
+    head = Watched(table)
+    survey_split("train", GivenSplit("d.csv", [table]), head, Columns("text", None, labels), DataSettings())
+    assert head.asked < 10

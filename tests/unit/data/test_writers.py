@@ -126,6 +126,12 @@ def test_bytes_are_no_text(says, kind: pa.DataType) -> None:
         written_table(pa.table({"text": ["a"], "image": pa.array([b"ab"], kind)}), "rows.parquet")
 
 
+@pytest.mark.parametrize("cell", [[b"ab"], {"bytes": b"ab", "path": "a.png"}, [{"parts": [b"ab"]}]], ids=str)
+def test_bytes_inside_other_cells_are_refused_too(cell: object, says) -> None:
+    with says('rows.parquet: column "image" contains bytes, which cannot be written as text', "remove the column", DataError):
+        written_table(pa.table({"text": ["a"], "image": pa.array([cell])}), "rows.parquet")
+
+
 @pytest.mark.parametrize("sign", ["\t", "\n", "\r"], ids=ascii)
 @pytest.mark.parametrize("kind", ["text", "large", "dictionary", "list", "struct"])
 def test_a_tsv_file_cannot_hold_tabs_and_line_ends(says, sign: str, kind: str) -> None:

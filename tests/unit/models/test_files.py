@@ -167,6 +167,22 @@ def test_weights_that_this_user_may_not_read(says, model_dir: Path, monkeypatch:
         find_model(model_dir)
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_settings_that_this_user_may_not_read(name: str, says, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_text
+
+    def denied(path: Path, **options: Any) -> str:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with says(
+        f"{model_dir / name}: you do not have permission to read the file", "check its owner and permissions", ModelError
+    ):
+        find_model(model_dir)
+
+
 def test_the_folder_of_a_run_means_its_model(says, model_dir: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "run", RECORD)
     with says(

@@ -28,7 +28,9 @@ PATH = Path("model/config.json")
         ({"num_labels": 10**9}, "num_labels is 1,000,000,000; at most 1,000,000 are supported"),
         ({"_num_labels": 10**9}, "_num_labels is 1,000,000,000; at most 1,000,000 are supported"),
         ({"text_config": {"num_hidden_layers": 10**6}}, "num_hidden_layers is 1,000,000; at most 1,000 are supported"),
-        ({"num_labels": float("inf")}, "num_labels is inf; at most 1,000,000 are supported"),
+        ({"num_labels": float("inf")}, "num_labels is a very large number; at most 1,000,000 are supported"),
+        ({"num_hidden_layers": 10**400}, "num_hidden_layers is a very large number; at most 1,000 are supported"),
+        ({"num_blocks": 10**6}, "num_blocks is 1,000,000; at most 1,000 are supported"),
     ],
     ids=str,
 )
@@ -77,6 +79,22 @@ def test_loading_refuses_before_it_builds(change: dict[str, Any], tiny_model_dir
     for load in (load_config, load_model):
         with pytest.raises(ModelError, match="are supported"):
             load(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "intermediate_size", "max_position_embeddings", "type_vocab_size"])
+def test_a_config_for_far_more_weights_than_the_files_have_is_refused(
+    name: str, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes gigabytes and minutes to build such a model, only to find that its weights do not fit."""
+    monkeypatch.setattr(model_limits, "memory_bytes", lambda: 10**15)
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, name: 10**8}))
+    size = (folder / "model.safetensors").stat().st_size
+    with pytest.raises(ModelError, match=rf"needs at least [\d,]+ weights, but its files have {size:,} bytes"):
+        load_config(folder)
+    (folder / "config.json").write_text(json.dumps({**settings, "num_labels": 10**6, "hidden_size": 1000}))
+    refuse_oversized(folder / "config.json", {**settings, "num_labels": 10**6, "hidden_size": 1000})  # a new head may be large
 
 
 def test_the_memory_of_a_container_counts(write, monkeypatch: pytest.MonkeyPatch) -> None:

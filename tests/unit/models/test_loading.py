@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
+import logging
 import os
 import pickle
 import socket
@@ -16,6 +18,7 @@ from typing import Any
 
 import families
 import pytest
+import torch
 from raised import error_of
 
 from glassloop.data.labels import LabelSet
@@ -243,11 +246,12 @@ def test_damaged_settings_are_reported(name: str, content: bytes, problem: str, 
     [
         ({"model_type": "no\x1b[31msuch"}, r"model type `no\x1b[31msuch`"),
         ({"model_type": "clip"}, "Unrecognized configuration class"),
-        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": "wide"}, "Validation error for field 'hidden_size': TypeError: "),
+        ({"hidden_act": "none"}, "unknown value 'none'"),
         ({"num_attention_heads": 3}, "not a multiple of the number of attention heads"),
         ({"id2label": {"first": "x"}}, "invalid literal for int()"),
     ],
-    ids=["unknown", "no text", "type", "heads", "labels"],
+    ids=["unknown", "no text", "type", "activation", "heads", "labels"],
 )
 def test_settings_that_make_no_model_are_reported_in_one_line(settings: dict[str, Any], problem: str, model_dir: Path) -> None:
     change_json(model_dir / "config.json", **settings)
@@ -291,6 +295,49 @@ def test_an_encoder_without_all_its_weights_is_refused(lost: str, model_dir: Pat
     assert error.remedy == "download the model again: its weights do not belong to this config.json"
 
 
+@pytest.mark.parametrize("layers", [-1, 0, 1])
+@pytest.mark.parametrize("whole", [True, False], ids=["with a head", "encoder only"])
+def test_a_config_of_a_shallower_model_is_refused(layers: int, whole: bool, model_dir: Path) -> None:
+    """The other layers would be dropped without a word. In Python, a smaller number can be asked for."""
+    if whole:
+        families.tiny_model().save_pretrained(model_dir)
+    change_json(model_dir / "config.json", num_hidden_layers=layers)
+    error = error_of(load_model, model_dir, labels=NO_YES)
+    first = "bert.encoder.layer" if whole else "encoder.layer"
+    lost = 16 * (2 - max(layers, 0))
+    assert error.problem.startswith(f"{model_dir}: {lost} weights belong to layers that the config does not have ({first}.")
+    assert error.remedy == "correct the number of layers in config.json, or download the model again"
+    assert load_model(model_dir, labels=NO_YES, num_hidden_layers=1).config.num_hidden_layers == 1
+
+
+@pytest.mark.parametrize("change", [{"return_dict": False}, {"output_attentions": True}], ids=str)
+def test_a_config_that_asks_for_other_outputs_makes_the_same_model(
+    change: dict[str, Any], model_dir: Path, tmp_path: Path
+) -> None:
+    """With attentions in its outputs, transformers refuses to save a model: after its training."""
+    change_json(model_dir / "config.json", **change)
+    model = load_model(model_dir, labels=NO_YES, seed=1)
+    assert model(torch.tensor([[2, 3]])).logits.shape == (1, 2)
+    model.save_pretrained(tmp_path / "saved")
+
+
+def test_warnings_of_transformers_cannot_control_the_terminal(model_dir: Path) -> None:
+    from transformers.utils.logging import get_logger
+
+    change_json(model_dir / "config.json", model_type="bert\x1b[31m")
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    get_logger("transformers").addHandler(handler)
+    try:
+        with suppress(ModelError):
+            load_tokenizer(model_dir)
+    finally:
+        get_logger("transformers").removeHandler(handler)
+    assert "\\x1b[31m" in said.getvalue()
+    assert "\x1b" not in said.getvalue()
+    assert not handler.filters
+
+
 def test_a_config_of_a_deeper_model_is_refused(model_dir: Path) -> None:
     change_json(model_dir / "config.json", num_hidden_layers=3)
     problem = problem_of(load_model, model_dir, labels=NO_YES)
@@ -328,7 +375,11 @@ def test_weights_that_are_not_finite_are_refused_with_tensor_and_file(value: flo
 def test_memory_that_is_not_enough_to_load_a_model_is_no_fault_of_the_model(model_dir: Path, monkeypatch) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    for raised in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 bytes")):
+    for raised in (
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 bytes"),
+        RuntimeError("unable to mmap 706677504 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
+    ):
 
         def fail(*_: Any, error: Exception = raised, **__: Any) -> None:
             raise error

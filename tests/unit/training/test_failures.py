@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 from families import tiny_model
 from small_training import trained
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ResourceError
+from glassloop.errors import DivergedError, ResourceError
 
 
 def test_no_space_for_two_checkpoints_is_refused_before_the_first_step(
@@ -38,3 +39,24 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
     monkeypatch.setattr("glassloop.training.failures.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"):
         trainer.train()
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_before_the_first_update_the_learning_rate_is_not_blamed(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, evaluated: bool
+) -> None:
+    """Weights that are finite, but too large for a finite loss."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.bert.embeddings.LayerNorm.weight.mul_(1e38)
+    more = {"eval_on_start": True, "eval_strategy": "epoch"} if evaluated else {}
+    args = TrainingArguments(
+        tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True, backend="plain", **more
+    )
+    trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tiny_tokenizer)
+    trainer.quiet = True
+    with pytest.raises(DivergedError) as caught:
+        trainer.train()
+    assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")
+    rows_named = "its rows" if evaluated else "these rows"
+    assert caught.value.remedy == f"no weight was updated yet: use another model, use precision fp32, or look at {rows_named}"

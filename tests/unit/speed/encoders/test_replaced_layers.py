@@ -31,6 +31,20 @@ def test_padded_inputs_use_the_original_forward_while_layers_are_replaced(family
 
 
 @pytest.mark.parametrize("family", FAST)
+def test_padding_typed_into_a_text_gives_the_numbers_of_the_plain_model(family: str) -> None:
+    model, twin, rows = lively(family), lively(family), token_rows()
+    rows[0][2:4] = rows[2][5] = model.config.pad_token_id
+    savings = ReplacedLayers(model)
+    savings.open_for_training()
+    logits = model(**inputs_of(model, rows)).logits
+    torch.testing.assert_close(logits, twin(**padded_inputs(rows)).logits, **CLOSE)
+    weighed(logits).backward()
+    savings.after_backward()
+    for name, gradient in plain_gradients(twin, padded_inputs(rows)).items():
+        torch.testing.assert_close(model.get_parameter(name).grad, gradient, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAST)
 def test_removal_leaves_no_trace(family: str) -> None:
     model = lively(family)
     before, names = weights_hash(model), [*model.state_dict()]

@@ -42,6 +42,19 @@ def test_a_padding_token_in_a_row_has_its_own_position_and_is_not_counted() -> N
     assert packing_of(rows).positions.tolist() == [0, 1, 2, 0, 0, 1]
 
 
+def test_padding_typed_into_a_text_has_the_position_of_padding_and_does_not_count() -> None:
+    """As RoBERTa counts, whose padding token has the id before the first position."""
+    from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+
+    rows = [np.array(row) for row in ([5, 1, 6, 1, 1, 7], [1, 1], [5], [1, 5, 6])]
+    wanted = [RobertaEmbeddings.create_position_ids_from_input_ids(torch.from_numpy(row)[None], 1)[0].tolist() for row in rows]
+    assert wanted[0] == [2, 1, 3, 1, 1, 4]
+    joined = [position for row in wanted for position in row]
+    assert packing_of(rows, padding=1).positions.tolist() == joined
+    assert packing_of(rows, padding=1, multiple=8).positions[:12].tolist() == joined
+    assert packing_of(rows).positions.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 1, 2], "other families count all tokens"
+
+
 def test_without_types_all_are_of_the_first_type() -> None:
     assert packing_of(ROWS).types.tolist() == [0] * 6
 
