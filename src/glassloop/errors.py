@@ -124,10 +124,13 @@ def resource_error(error: BaseException) -> ResourceError | None:
 
 def visible(value: object, limit: int = 80) -> str:
     """Return `value` in double quotes on one line, with control characters escaped and long text shortened."""
+    return '"' + shortened(value, limit) + '"'
+
+
+def shortened(value: object, limit: int = 150) -> str:
+    """Return `value` as text on one line, with control characters escaped and long text cut to `limit` characters."""
     text = value if isinstance(value, str) else str(value)
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return '"' + printable(text) + '"'
+    return printable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def printable(text: str) -> str:
@@ -147,10 +150,10 @@ def show(line: str, stream: TextIO | None = None) -> None:
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:
-    """Return `a, b, c`, and how many more names there are beyond `limit`."""
-    every = [printable(str(name)) for name in names]
+    """Return `a, b, c` with long names shortened, and how many more names there are beyond `limit`."""
+    every = [*names]
     rest = len(every) - limit
-    return ", ".join(every[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+    return ", ".join(map(shortened, every[:limit])) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def counted(number: int, one: str, several: str) -> str:
