@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TextIO
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST = 1900  # characters of a problem; messages of other libraries may quote whole files
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these as text only
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -36,8 +37,8 @@ class GlassloopError(Exception):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)  # both arguments, so that the error can be pickled between processes
-        self.problem = printable(problem)
-        self.remedy = printable(remedy)
+        self.problem = shortened(printable(problem), LONGEST)
+        self.remedy = shortened(printable(remedy), LONGEST)
 
     def __str__(self) -> str:
         return f"{self.area}: {self.problem}\ntry:  {self.remedy}"

@@ -114,6 +114,13 @@ def test_listed_joins_and_says_how_many_more() -> None:
     assert listed(["a", "x" * 200_000]) == "a, " + "x" * 149 + "…"
 
 
+def test_a_message_is_never_long() -> None:
+    """Other libraries quote values of any length."""
+    problem, remedy = str(DataError("\x1b" * 70_000, "y" * 70_000)).splitlines()
+    assert problem == "data: " + r"\x1b" * 474 + "\\x1…"
+    assert remedy == "try:  " + "y" * 1899 + "…"
+
+
 def test_did_you_mean_offers_the_nearest_name_or_nothing() -> None:
     assert did_you_mean("sentense1", ["label", "sentence1", "sentence2"]) == '; did you mean "sentence1"?'
     assert did_you_mean("zzz", ["label", "sentence1"]) == ""
