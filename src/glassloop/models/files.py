@@ -58,7 +58,8 @@ def packaged_model() -> Path:
 def find_model(name: str | Path) -> Place:
     """Return what `name` means: quickstart, a folder, or a name on the hub. Raise if its files cannot be used."""
     text = str(name)
-    if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
+    problem = name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters"
+    if problem and not os.path.isdir(os.path.expanduser(text)):  # a folder may have any name
         raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
