@@ -58,12 +58,12 @@ def packaged_model() -> Path:
 def find_model(name: str | Path) -> Place:
     """Return what `name` means: quickstart, a folder, or a name on the hub. Raise if its files cannot be used."""
     text = str(name)
+    folder = find_path(text)
     problem = name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters"
-    if problem and not os.path.isdir(os.path.expanduser(text)):  # a folder may have any name
+    if problem and folder is None:  # a folder may have any name
         raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(packaged_model()))
-    folder = find_path(text)
     if folder and folder.is_dir():
         folder = model_folder(folder)
         refuse_folder(folder)
