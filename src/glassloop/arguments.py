@@ -70,7 +70,7 @@ REFUSED = {
     "torch_compile": "omit torch_compile: compiling takes longer than it saves in a fine-tuning run",
     "deepspeed": "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
     "fsdp": "use accelerate launch with a config of distributed_type FSDP and fsdp_version 2 (docs/how-to/processes.md)",
-    "push_to_hub": "call trainer.save_model(), then huggingface-cli upload",
+    "push_to_hub": "call trainer.save_model(), then upload the folder with hf upload",
     "auto_find_batch_size": "set per_device_train_batch_size and gradient_accumulation_steps",
     "neftune_noise_alpha": "omit neftune_noise_alpha: Glassloop adds no noise to embeddings",
 }

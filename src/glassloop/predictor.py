@@ -196,7 +196,7 @@ class Predictor:
             target: The file to write; its suffix chooses the format.
             text: The column with the texts. Default: the column the model was trained on.
             pair: The column with the second texts.
-            delimiter: The column delimiter of `source`. Default: found in the file.
+            delimiter: The column delimiter of `source`. Default: comma for .csv files, tab for .tsv files.
 
         Returns:
             The number of rows.

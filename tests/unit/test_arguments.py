@@ -264,6 +264,7 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
         ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
         ({"nonsense": 1}, "glassloop train --help lists all settings"),
         ({"fsdp": 1}, REFUSED["fsdp"]),
+        ({"push_to_hub": True}, "call trainer.save_model(), then upload the folder with hf upload"),
         ({"fp16": True, "bf16": True}, "set precision once"),
     ],
 )
