@@ -75,14 +75,14 @@ def result_of(arguments: list[str], debug: bool) -> Report | int | None:
 
 
 def option_names() -> dict[str, list[str]]:
-    """Return the names of the options of each command, without the dashes in front."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    """Return the names of the options of each command, without the dashes in front; under "" those before the command."""
+    root = typer.main.get_command(app)
     flags = {
-        verb: [flag for entry in command.params for flag in (*entry.opts, *entry.secondary_opts)]
-        for verb, command in commands.items()
+        verb: ["--help", *(flag for entry in command.params for flag in (*entry.opts, *entry.secondary_opts))]
+        for verb, command in {"": root, **root.commands}.items()  # type: ignore[attr-defined]
     }
     return {
-        verb: [flag.lstrip("-").replace("-", "_") for flag in given if flag.startswith("-")] for verb, given in flags.items()
+        verb: [flag.lstrip("-").replace("-", "_") for flag in found if flag.startswith("-")] for verb, found in flags.items()
     }
 
 

@@ -12,6 +12,10 @@ from glassloop.errors import SettingsError, closest, listed, visible
 
 UsageError = typer.BadParameter.__mro__[1]  # of click, which typer has included under a private name since version 0.26
 
+DATA_WORDS = (
+    *("data", "dataset", "dataset_name", "data_path", "data_file", "train", "train_file", "train_data", "task_name"),
+    *("file", "input", "csv"),
+)
 # What people write for an option: the options it may mean, of which a command has at most one, or what to do instead.
 MEANT: dict[str, tuple[str, ...]] = {
     "--learning_rate": ("lr", "learn_rate", "rate", "step_size", "peak_lr", "max_lr", "base_lr", "initial_lr"),
@@ -109,7 +113,7 @@ MEANT: dict[str, tuple[str, ...]] = {
         "nrows",
         "head",
     ),
-    "--file": ("input", "i", "input_file", "data", "data_file", "f", "test_file", "csv"),
+    "--file": (*DATA_WORDS, "i", "f", "input_file", "test_file"),
     "--metric": ("metrics", "metric_name", "score", "scorer", "scoring"),
     "--data_dir": ("glue_dir", "data_folder"),
     "--split": ("subset", "eval_split", "test_split"),
@@ -117,18 +121,27 @@ MEANT: dict[str, tuple[str, ...]] = {
     "--version": ("v", "V"),
     "--help": ("help_all", "usage", "options"),
 }
-DATA_ARGUMENT = "name the data without an option: glassloop {} DATA"
-RUN_ARGUMENT = "name the run without an option: glassloop {} RUN"
+# Words for what is an argument, and how each command takes it.
+ARGUMENTS: tuple[tuple[tuple[str, ...], str, dict[str, str]], ...] = (
+    (
+        DATA_WORDS,
+        "name the data without an option: ",
+        {verb: f"glassloop {verb} DATA" for verb in ("data", "train", "init", "verify")}
+        | {"evaluate": "glassloop evaluate RUN DATA"},
+    ),
+    (
+        ("run", "checkpoint", "model", "model_dir", "model_path", "model_name_or_path"),
+        "name the run without an option: ",
+        {verb: f"glassloop {verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")},
+    ),
+    (
+        ("sentence", "sentences", "input_text", "query"),
+        "name the text without an option: ",
+        {"predict": 'glassloop predict RUN "text"'},
+    ),
+)
 INSTEAD: dict[str, str] = {
     **REFUSED,
-    **dict.fromkeys(
-        (
-            *("data", "dataset", "dataset_name", "data_path", "data_file", "train", "train_file", "train_data"),
-            *("task_name", "file", "input", "csv"),
-        ),
-        DATA_ARGUMENT,
-    ),
-    **dict.fromkeys(("run", "checkpoint", "model_dir", "model_path", "model_name_or_path", "model"), RUN_ARGUMENT),
     **dict.fromkeys(
         ("dropout", "hidden_dropout", "hidden_dropout_prob", "attention_dropout", "classifier_dropout", "dropout_rate"),
         "set the dropout in the config.json of the model: it is a property of the model",
@@ -143,7 +156,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("freeze", "freeze_encoder", "freeze_base"), "freeze parameters from Python: set requires_grad to False"),
     **dict.fromkeys(("trust_remote_code", "use_auth_token", "token"), "omit it: Glassloop never runs code from the hub"),
     **dict.fromkeys(("verbose", "log_level"), "omit it; --debug shows the traceback of an error"),
-    **dict.fromkeys(("quiet", "silent"), "redirect standard error: glassloop {} … 2> log.txt"),
+    **dict.fromkeys(("quiet", "silent"), "redirect standard error to a file: 2> log.txt"),
 }
 
 
@@ -152,22 +165,24 @@ def usage_error(raised: Exception, commands: Mapping[str, Sequence[str]], argume
 
     Args:
         raised: What was raised.
-        commands: The options of each command, without dashes in front.
+        commands: The options of each command, without dashes in front, and under "" those before the command.
         arguments: The command line.
     """
     if not isinstance(raised, UsageError):
         return None
-    verb = next((argument for argument in arguments if argument in commands), "")
+    verb = next((argument for argument in arguments if argument and argument in commands), "")
     if (name := getattr(raised, "option_name", "")) and hasattr(raised, "possibilities"):
         return wrong_option(str(name), verb, commands, arguments)
-    help_page = f"glassloop {verb} --help" if verb else "glassloop --help"
+    remedy = f"see glassloop {verb} --help" if verb else "see glassloop --help"
     message = str(raised.format_message()).rstrip(".")  # type: ignore[attr-defined]
     if not verb and arguments and message.startswith("No such command"):
-        near = closest(arguments[0], commands)
-        return SettingsError(
-            f"there is no command {visible(arguments[0])}", f"glassloop {near}" if near else f"use one of {listed(commands)}"
-        )
-    return SettingsError(message[:1].lower() + message[1:], f"see {help_page}")
+        verbs = [*filter(None, commands)]
+        near = closest(arguments[0], verbs)
+        choice = f"use glassloop {near}" if near else f"use one of {listed(verbs)}"
+        return SettingsError(f"there is no command {visible(arguments[0])}", choice)
+    if "extra argument" in message:
+        remedy = f"put quotes around a text or name with spaces; {remedy}"
+    return SettingsError(message[:1].lower() + message[1:], remedy)
 
 
 def wrong_option(name: str, verb: str, commands: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> SettingsError:
@@ -178,12 +193,18 @@ def wrong_option(name: str, verb: str, commands: Mapping[str, Sequence[str]], ar
     bare = name.lstrip("-").replace("-", "_")
     if found := meant_option(bare, commands.get(verb, ())):
         return SettingsError(problem, f"use {found}")
-    if remedy := INSTEAD.get(bare):
-        return SettingsError(problem, remedy.format(verb or "train"))
-    others = [f"glassloop {other}" for other, options in commands.items() if bare in options]
+    if remedy := INSTEAD.get(bare) or argument_hint(bare, verb):
+        return SettingsError(problem, remedy)
+    others = [f"glassloop {other}".strip() for other, options in commands.items() if bare in options]
     if others:
         return SettingsError(problem, f"it is an option of {listed(others)}")
-    return SettingsError(problem, f"{command} --help-all lists the options" if verb else "glassloop --help lists the commands")
+    page = "--help-all" if "help_all" in commands.get(verb, ()) else "--help"
+    return SettingsError(problem, f"{command} {page} lists the options")
+
+
+def argument_hint(name: str, verb: str) -> str | None:
+    """Return how a command takes the data, the run or the text that was written as an option; None for other words."""
+    return next((f"{hint}{usage[verb]}" for words, hint, usage in ARGUMENTS if name in words and verb in usage), None)
 
 
 def same(written: str, name: str) -> bool:
