@@ -52,26 +52,22 @@ def main() -> None:
 
 def result_of(arguments: list[str], debug: bool) -> Report | int | None:
     """Run the command and return its result, or its exit status. An error is printed and returned as a result."""
-    known: GlassloopError | None
     try:
         refuse_invalid_bytes(arguments)
         found: Report | int | None = app(
             args=with_resume_value(arguments), prog_name="glassloop", standalone_mode=False, obj=debug
         )
         return found
-    except GlassloopError as error:
-        known = error
-        trace = traceback.format_exc()
     except KeyboardInterrupt:
         return 130
     except Exception as raised:
-        known = usage_error(raised, option_names(), arguments) or resource_error(raised)
-        trace = traceback.format_exc()
+        known = raised if isinstance(raised, GlassloopError) else usage_error(raised, option_names(), arguments)
+        known = known or resource_error(raised)
         if known is None:
             raise
-    if debug:
-        print(trace, file=sys.stderr)
-    return error_report(known) if report(known) else known.exit_code
+        if debug:
+            traceback.print_exc()
+        return error_report(known) if report(known) else known.exit_code
 
 
 def option_names() -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from glassloop.arguments import training_arguments
 from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
-from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty, resumed_folder
+from glassloop.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
@@ -105,7 +105,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.processes.is_main else ""
             folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
-                held.callback(remove_if_empty, folder)
+                held.callback(remove_if_empty, *new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         run = assemble(given, args, backend)
         if backend.processes.is_main:
