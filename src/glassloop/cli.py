@@ -15,7 +15,7 @@ from glassloop.errors import GlassloopError, resource_error, show
 from glassloop.help_page import GroupedCommand
 from glassloop.options import choices_of, completed_runs, given_for, with_resume_value, with_settings
 from glassloop.processes import report
-from glassloop.report import Report, error_report, output_of
+from glassloop.report import Report, error_report, output_of, show_report
 from glassloop.settings import DataSettings, refuse_invalid_bytes
 from glassloop.wrong_options import usage_error
 
@@ -46,7 +46,7 @@ def main() -> None:
     with output_of(as_json) as output:
         found = result_of(arguments, debug)
     if as_json and isinstance(found, Report):
-        print(found, file=output, flush=True)
+        show_report(found, output)
     sys.exit(found.exit_status if isinstance(found, Report) else found)
 
 

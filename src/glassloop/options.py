@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from glassloop.arguments import CHOICES, TRACKERS, TrainingArguments
-from glassloop.files import user_path
 from glassloop.help_page import HelpAll
 from glassloop.run_folder.layout import is_run, is_seeds_folder
 from glassloop.settings import TASKS, DataSettings
@@ -111,9 +112,10 @@ def choices_of(name: str) -> Callable[[], list[str]]:
 
 
 def completed_runs(incomplete: str) -> list[str]:
-    """Return the run folders in runs/ and those whose path begins with `incomplete`, for a shell to complete."""
-    start = user_path(incomplete)
-    parent = start if incomplete.endswith("/") else start.parent
-    below = [user_path("runs"), parent]
-    found = [path for folder in below if folder.is_dir() for path in folder.iterdir() if is_run(path) or is_seeds_folder(path)]
-    return sorted({str(path) for path in found if str(path).startswith(incomplete)})
+    """Return the run folders whose path begins with `incomplete`, for a shell to complete: those in runs/ and beside it."""
+    beside = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    found: set[str] = set()
+    for folder in {Path("runs"), beside}:
+        with suppress(OSError):  # a folder that cannot be read has nothing to complete
+            found |= {str(path) for path in folder.iterdir() if is_run(path) or is_seeds_folder(path)}
+    return sorted(path for path in found if path.startswith(incomplete))

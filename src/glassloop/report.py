@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -58,3 +59,9 @@ def output_of(as_json: bool) -> Iterator[TextIO]:
         return
     with redirect_stdout(sys.stderr):
         yield output
+
+
+def show_report(found: Report, output: TextIO) -> None:
+    """Print a report as JSON. Of several processes, only the main one prints it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(found, file=output, flush=True)

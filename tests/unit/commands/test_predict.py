@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate_run
+from glassloop.commands.evaluate import evaluate
 from glassloop.commands.predict import predict_file, predict_text
 from glassloop.errors import DataError, ResourceError
+from glassloop.evaluation import Wanted
 
 LABELS = ["pos, really", "neg"]
 OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
@@ -164,5 +165,5 @@ def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, ca
     assert capsys.readouterr().err == NOTE.format("1 row contains")
     predict_text(str(text_run), "good", None, "cpu")
     assert capsys.readouterr().err == ""
-    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
+    evaluate(str(text_run), Wanted(str(source), device="cpu"))
     assert NOTE.format("2 rows contain") in capsys.readouterr().err

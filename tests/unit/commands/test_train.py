@@ -384,6 +384,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
 
     def launch(arguments: list[str], number: int) -> None:
         seen.append((arguments, number, read_settings(arguments[2])))
+        raise SystemExit
 
     monkeypatch.setattr("glassloop.commands.train.launch", launch)
     monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
@@ -398,11 +399,13 @@ def test_wrong_settings_are_reported_before_anything_is_started(launched, says) 
 
 def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
     given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
-    train(given, processes=2)
+    with pytest.raises(SystemExit):
+        train(given, processes=2)
     ((arguments, number, written),) = launched
     assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
-    train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True)
-    assert launched[1][0][3:] == ["--resume=out", "--restart", "--debug"]
+    with pytest.raises(SystemExit):
+        train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True, as_json=True)
+    assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug"]
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
 
