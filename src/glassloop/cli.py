@@ -25,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # panels of rich cut off the names of long options in a terminal of 80 columns
     context_settings={
         "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
         "token_normalize_func": lambda name: name.replace("-", "_"),  # --learning-rate is --learning_rate
     },
 )

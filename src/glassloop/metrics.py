@@ -233,7 +233,7 @@ def probabilities(logits: Array, task: str) -> Array:
     """Return the probability of each label for rows of logits of a classifier."""
     rows = np.asarray(logits, dtype=np.float64)
     if task == SEVERAL:
-        return np.asarray(1 / (1 + np.exp(-rows)))
+        return np.asarray(np.exp(-np.logaddexp(0, -rows)))
     shifted = np.exp(rows - rows.max(axis=-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 

@@ -97,7 +97,7 @@ MEANT: dict[str, tuple[str, ...]] = {
     "--delimiter": ("sep", "separator", "d", "field_separator", "csv_separator", "column_delimiter", "delim"),
     "--validation_share": (
         *("val_split", "validation_split", "valid_split", "dev_split", "val_size", "validation_size", "test_size"),
-        *("dev_size", "val_share", "val_ratio", "validation_ratio", "val_fraction", "validation_fraction", "eval_split"),
+        *("dev_size", "val_share", "val_ratio", "validation_ratio", "val_fraction", "validation_fraction"),
         *("validation_split_percentage", "eval_size"),
     ),
     "--validation": ("val", "dev", "valid", "validation_file", "val_file", "valid_file", "dev_file", "eval_file", "val_data"),
@@ -116,7 +116,7 @@ MEANT: dict[str, tuple[str, ...]] = {
     "--file": (*DATA_WORDS, "i", "f", "input_file", "test_file"),
     "--metric": ("metrics", "metric_name", "score", "scorer", "scoring"),
     "--data_dir": ("glue_dir", "data_folder"),
-    "--split": ("subset", "eval_split", "test_split"),
+    "--split": ("eval_split", "test_split"),
     "--json": ("as_json", "format_json", "output_json"),
     "--version": ("v", "V"),
     "--help": ("help_all", "usage", "options"),
