@@ -330,6 +330,29 @@ def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) 
     assert run("doctor") == (1, "a table\n", "")
 
 
+def test_every_command_with_json_prints_one_document(
+    run, text_run: Path, seeds_folder: Path, lively_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
+    data, model = str(text_run.parent), str(lively_dir)
+
+    def keys_of(*arguments: str) -> list[str]:
+        code, out, _ = run(*arguments, "--json")
+        assert code == 0
+        return [*json.loads(out)]
+
+    flags = ("--model", model, "--max_steps", "1", "--device", "cpu", "-o", str(tmp_path / "out"), "--save_strategy", "no")
+    assert keys_of("train", data, *flags)[:3] == ["run", "status", "data"]
+    assert keys_of("train", "--resume", str(tmp_path / "out"))[:3] == ["run", "status", "data"]
+    assert keys_of("evaluate", str(text_run), "--device", "cpu") == ["run", "data", "splits", "out"]
+    assert keys_of("evaluate", str(seeds_folder), "--device", "cpu")[:3] == ["run", "data", "seeds"]
+    assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
+    assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
+    assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
+    out = str(tmp_path / "rows.csv")
+    assert keys_of("predict", str(text_run), "--file", f"{data}/test.csv", "-o", out) == ["run", "file", "rows", "out"]
+
+
 def test_an_error_is_json_too(run) -> None:
     code, out, err = run("data", "nosuch.csv", "--json")
     assert code == 3
