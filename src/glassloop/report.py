@@ -64,4 +64,5 @@ def output_of(as_json: bool) -> Iterator[TextIO]:
 def show_report(found: Report, output: TextIO) -> None:
     """Print a report as JSON. Of several processes, only the main one prints it."""
     if os.environ.get("RANK", "0") == "0":
-        print(found, file=output, flush=True)
+        output.write(f"{found}\n")
+        output.flush()
