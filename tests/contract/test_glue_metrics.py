@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
+from glassloop.commands.evaluate import evaluate
 from glassloop.commands.train import train_run
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.run_folder.run_json import read_run
@@ -73,6 +74,7 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(
     )
     found = read_run(run)
     assert (found.metrics, {*(found.evaluation or {})}) == (TASKS[task][4], keys)
+    evaluate(str(run), Wanted(device="cpu", batch_size=8))
     assert {*evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics} == keys
     told = capsys.readouterr()
     if task == "mrpc":
@@ -93,6 +95,7 @@ def test_mnli_is_evaluated_on_both_validation_sets(
     assert {*(found.baseline or {})} == {"accuracy", "mismatched_accuracy"}
     for split, size in (("matched", 6), ("mismatched", 9)):
         assert len((run / f"validation_{split}-predictions.jsonl").read_text().splitlines()) == size
+    evaluate(str(run), Wanted(device="cpu", batch_size=8))
     again = evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics
     assert {name: again[name] for name in wanted} == pytest.approx({name: (found.evaluation or {})[name] for name in wanted})
     one = evaluate_run(str(run), Wanted(split="validation_mismatched", device="cpu", batch_size=8)).metrics
