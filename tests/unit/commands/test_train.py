@@ -143,20 +143,27 @@ def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
             train_run(GivenSettings(None, str(lively_dir)), resume="", restart=restart)
 
 
-def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+@pytest.mark.parametrize("output_dir", ["new/er/out", None])
+def test_problems_are_reported_before_anything_is_written(
+    tmp_path: Path, lively_dir: Path, output_dir: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
-    out = tmp_path / "out"
-    settings = {**COMMON, "output_dir": str(out)}
+    settings = {**COMMON, "output_dir": output_dir}
     for error, data, model, given in (
         (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
         (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
+        (SettingsError, "rows.csv", lively_dir, {"report_to": "wandb"}),
+        (SettingsError, "rows.csv", lively_dir, {"positive_label": "no such label"}),
+        (SettingsError, "rows.csv", lively_dir, {"metric_for_best_model": "nope", "eval_strategy": "epoch"}),
         (DataError, "gone.csv", lively_dir, {}),
         (ModelError, "rows.csv", tmp_path, {}),
     ):
         with pytest.raises(error):
             train_run(GivenSettings(str(tmp_path / data), str(model), {**settings, **given}, {}))
-    assert not out.exists()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "test.csv"], given
 
 
 def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
