@@ -10,7 +10,7 @@ import typer
 from glassloop.arguments import REFUSED
 from glassloop.errors import SettingsError, closest, listed, visible
 
-UsageError = typer.BadParameter.__mro__[1]  # of click, which typer has included under a private name since version 0.26
+UsageError = typer.BadParameter.__mro__[1]  # of click, which recent versions of typer include under a private name
 
 DATA_WORDS = (
     *("data", "dataset", "dataset_name", "data_path", "data_file", "train", "train_file", "train_data", "task_name"),
