@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
-        *("hub", "lock", "claim", "records", "run_folder."),
+        *("hub", "lock", "claim", "records", "report", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
@@ -37,6 +37,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "compatibility",
         "trainer",
         "predictor",
+        "ensemble",
+        "evaluation",
         "assembly",
         "processes",
         "gpu_memory",
@@ -45,7 +47,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "options", "__main__", "__init__"),
+    "ROOF": ("cli", "options", "help_page", "wrong_options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -15,6 +15,7 @@ from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.interfaces import Backend
+from glassloop.engine.trackers import refuse_missing
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
 from glassloop.files import absolute_name, user_path
@@ -54,6 +55,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
     Raises:
         GlassloopError: If data, model and settings cannot be used together.
     """
+    refuse_missing(args.trackers)
     source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
     config = load_config(model)
     with backend.processes.main_first():

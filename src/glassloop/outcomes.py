@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from glassloop.data.examples import Examples
+from glassloop.data.writers import row_writer
 from glassloop.engine.evaluate import Evaluation
-from glassloop.files import write_text
+from glassloop.errors import SettingsError, visible
+from glassloop.files import replacing, write_text
 from glassloop.measures import Measures, short_metrics
-from glassloop.metric_values import CORRELATIONS
-from glassloop.metrics import decide
+from glassloop.metric_values import AVERAGED, CORRELATIONS
+from glassloop.metrics import decide, probabilities
 from glassloop.run_folder.record import ClassRecord, RunRecord
 from glassloop.settings import SCORE, SEVERAL
 
@@ -98,7 +100,7 @@ def majority_baseline(
             np.bincount(labels_of(examples, "train")) if trained_on is None else [trained_on.get(name, 0) for name in names]
         )
         guess = int(np.argmax(counts))
-        undefined += ["f1"] if names[guess] != measures.positive else []
+        undefined += AVERAGED if names[guess] != measures.positive else ()
     predictions = np.broadcast_to(guess, np.shape(references))
     metric = measures.metric(examples.task, names or ["score"])
     values = metric.compute(predictions=predictions, references=references)
@@ -142,6 +144,38 @@ def write_predictions(path: Path, examples: Examples, split: str, found: Evaluat
         texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
         lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
+
+
+def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:
+    """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
+
+    Args:
+        path: The file to write; its ending chooses the format.
+        examples: The data.
+        found: The evaluation of each split.
+
+    Raises:
+        SettingsError: If a text column has the name of a column that is written.
+    """
+    names = examples.labels.names if examples.labels else None
+    scores = [f"score_{name}" for name in names or ()]
+    texts, own = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
+    if twice := [name for name in texts if name in own]:
+        raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
+    number = 0
+    with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
+        write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
+        for split, evaluation in found.items():
+            choices = decide(evaluation.logits, examples.task).tolist()
+            likely = probabilities(evaluation.logits, examples.task).tolist() if names else [[]] * len(choices)
+            labels = labels_of(examples, split).tolist()
+            for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
+                cells = {name: examples.splits[split][row][name] for name in texts}
+                answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
+                numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
+                write({"split": split, "row": row, **cells, **answer, **numbers})
+            number += len(choices)
+    return number
 
 
 def label_of(choice: float | list[float], names: tuple[str, ...] | None) -> str | float | list[str]:

@@ -27,7 +27,7 @@ from glassloop.engine.losses import make_loss
 from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.measures import Measures
-from glassloop.metrics import decide
+from glassloop.metrics import decide, probabilities
 from glassloop.models.inputs import longest_input, refuse_unknown_tokens
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels, label_names, task_of
@@ -35,7 +35,7 @@ from glassloop.outcomes import label_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import model_of_run
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.settings import SCORE
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,7 @@ class Predictor:
         """Return the probability of each label for one row of logits; empty if the model predicts a score."""
         if self.task == SCORE:
             return {}
-        if self.task == SEVERAL:
-            scores = 1 / (1 + np.exp(-logits))
-        else:
-            shifted = np.exp(logits - logits.max())
-            scores = shifted / shifted.sum()
-        return dict(zip(self.names, scores.tolist(), strict=True))
+        return dict(zip(self.names, probabilities(logits, self.task).tolist(), strict=True))
 
     def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
         """Predict every row of a file, and write the rows with their predictions in the same order.

@@ -14,7 +14,7 @@ from glassloop.assembly import assemble
 from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.plain import PlainBackend
 from glassloop.children import Child, Children
-from glassloop.claim import free_folder, refuse_taken, remove_if_empty
+from glassloop.claim import free_folder, new_folders, refuse_taken, remove_if_empty
 from glassloop.engine.signals import leave, noted_signals
 from glassloop.engine.versions import versions
 from glassloop.errors import GlassloopError, SettingsError, counted, show
@@ -78,7 +78,7 @@ def train_seeds(
         return run_seeds(record, at_once, is_new=True)
     except GlassloopError:
         if not chosen:
-            remove_if_empty(folder)
+            remove_if_empty(*new_folders(folder))
         raise
 
 

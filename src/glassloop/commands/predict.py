@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +15,7 @@ from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
+from glassloop.report import Report
 
 
 def predict(
@@ -26,19 +28,29 @@ def predict(
     pair_column: str | None,
     delimiter: str | None,
     device: str,
-) -> None:
+) -> Report:
     """Predict a file if one is given, else a text or pair of texts."""
     if file is not None:
-        predict_file(run, file, out, text_column, pair_column, delimiter, device)
-    else:
-        predict_text(run, text, text_pair, device)
+        number, path = predict_file(run, file, out, text_column, pair_column, delimiter, device)
+        return Report({"run": run, "file": file, "rows": number, "out": path})
+    found = predict_text(run, text, text_pair, device)
+    answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
+    return Report({"run": run, "predictions": [answer]})
+
+
+def predictor_of(run: str, device: str) -> Predictor:
+    """Return the predictor of a run, or of all seeds in a folder together."""
+    from glassloop.ensemble import SeedsPredictor, has_seeds
+
+    folder = user_path(run)
+    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device)
 
 
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = Predictor(run, device=device)
+    predictor = predictor_of(run, device)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
@@ -60,18 +72,19 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
 
 def predict_file(
     run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
-) -> None:
-    """Predict every row of a file and print where the predictions are."""
+) -> tuple[int, Path]:
+    """Predict every row of a file and print where the predictions are. Return the number of rows and the file."""
     data = user_path(source)
     path = user_path(target) if target is not None else data.parent / f"{data.stem}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path)  # before the model is loaded
     sign = "\t" if delimiter == "tab" else delimiter
-    predictor = Predictor(run, device=device)
+    predictor = predictor_of(run, device)
     number = predictor.predict_file(data, path, text, pair, sign)
     say_special_tokens(predictor.typed)
     show(f"{counted(number, 'row', 'rows')} → {path}")
+    return number, path
 
 
 def say_special_tokens(typed: TypedTokens) -> None:

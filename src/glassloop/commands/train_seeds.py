@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 
 from glassloop.arguments import training_arguments
@@ -11,18 +10,20 @@ from glassloop.claim import resumed_folder
 from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
+from glassloop.report import Report
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
+from glassloop.show.contents import seeds_content
 from glassloop.show.seeds import show_seeds
 
 
 def train_with_seeds(
     given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
-) -> None:
-    """Train `count` seeds, or resume those of a folder, and print their scores. Exit with the status of a failed seed."""
+) -> Report:
+    """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
         raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
     if processes > 1 or launched_processes() > 1:
@@ -45,7 +46,7 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
-    report_failures(record)
+    return Report(seeds_content(record), report_failures(record))
 
 
 def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
@@ -77,8 +78,8 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     return record
 
 
-def report_failures(record: SeedsRecord) -> None:
-    """Print the error of each seed that failed and how to resume, and exit with the status of the first one."""
+def report_failures(record: SeedsRecord) -> int:
+    """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
     for seed, entry in failed.items():
         say(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
@@ -86,4 +87,4 @@ def report_failures(record: SeedsRecord) -> None:
             say(f"  {line}")
     if failed:
         say(resume_hint(record))
-        sys.exit(next(iter(failed.values())).exit_code)
+    return next((entry.exit_code or 1 for entry in failed.values()), 0)

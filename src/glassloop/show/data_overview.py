@@ -26,8 +26,8 @@ BLOCKS = "▏▎▍▌▋▊▉█"
 
 def show_data(
     examples: Examples, tokenizer: Tokenizer, max_length: int, batch_size: int, seed: int, names: tuple[str, str]
-) -> None:
-    """Print the overview. `names` are those of the data and of the model."""
+) -> dict[str, Encoding]:
+    """Print the overview and return the encoded splits. `names` are those of the data and of the model."""
     console = Console()
     encoded = encode(examples, tokenizer, max_length)
     fitted = "train" if "train" in encoded else next(iter(encoded))
@@ -53,6 +53,7 @@ def show_data(
     for part in parts:
         if part is not None:
             console.print(Padding(part, (0, 0, 0 if isinstance(part, Text) and part.style == "bold" else 1, 0)))
+    return encoded
 
 
 def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Table:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate_run
+from glassloop.commands.evaluate import evaluate
 from glassloop.errors import DataError
+from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.run_folder.run_json import read_run, write_run
 
 LABELS = ["pos, really", "neg"]
@@ -35,7 +36,9 @@ def evaluated(
     positive: str | None = None,
     **given: Any,
 ) -> dict[str, float]:
-    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given, positive)
+    wanted = Wanted(None if data is None else str(data), split, given, (), positive, "cpu", batch_size)
+    evaluate(str(run), wanted)
+    return evaluate_run(str(run), wanted).metrics
 
 
 def rows_of(run: Path, split: str) -> list[tuple[str, str]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate_run
-from glassloop.commands.predict import predict_file, predict_text
+from glassloop.commands.evaluate import evaluate
+from glassloop.commands.predict import predict, predict_file, predict_text
+from glassloop.ensemble import SeedsPredictor
 from glassloop.errors import DataError, ResourceError
+from glassloop.evaluation import Wanted
 
 LABELS = ["pos, really", "neg"]
 OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
@@ -164,5 +167,30 @@ def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, ca
     assert capsys.readouterr().err == NOTE.format("1 row contains")
     predict_text(str(text_run), "good", None, "cpu")
     assert capsys.readouterr().err == ""
-    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
+    evaluate(str(text_run), Wanted(str(source), device="cpu"))
     assert NOTE.format("2 rows contain") in capsys.readouterr().err
+
+
+# --- for scripts, and with several seeds -------------------------------------------------------------------------
+
+
+def test_the_result_for_scripts(text_run: Path, tmp_path: Path) -> None:
+    rest = (None, None, None, "cpu")
+    content = json.loads(str(predict(str(text_run), "a good film", None, None, None, *rest)))
+    (answer,) = content["predictions"]
+    assert [*answer] == ["text", "text_pair", "label", "scores"]
+    assert answer["label"] == max(answer["scores"], key=lambda label: answer["scores"][label])
+    source = str(text_run.parent / "test.csv")
+    content = json.loads(str(predict(str(text_run), None, None, source, str(tmp_path / "out.csv"), *rest)))
+    assert content == {"run": str(text_run), "file": source, "rows": 9, "out": str(tmp_path / "out.csv")}
+
+
+def test_a_folder_of_seeds_predicts_with_all_of_them(seeds_folder: Path, text_run: Path, tmp_path: Path) -> None:
+    found = predict_text(str(seeds_folder), "a good film", None, "cpu")
+    assert found == SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0]
+    source, target = text_run.parent / "test.csv", tmp_path / "out.csv"
+    assert predict_file(str(seeds_folder), str(source), str(target), None, None, None, "cpu") == (9, target)
+    with target.open(newline="") as opened:
+        rows = [*csv.DictReader(opened)]
+    answers = SeedsPredictor(seeds_folder, device="cpu").predict([row["text"] for row in rows])
+    assert [row["prediction"] for row in rows] == [answer.label for answer in answers]

@@ -143,20 +143,27 @@ def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
             train_run(GivenSettings(None, str(lively_dir)), resume="", restart=restart)
 
 
-def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+@pytest.mark.parametrize("output_dir", ["new/er/out", None])
+def test_problems_are_reported_before_anything_is_written(
+    tmp_path: Path, lively_dir: Path, output_dir: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
-    out = tmp_path / "out"
-    settings = {**COMMON, "output_dir": str(out)}
+    settings = {**COMMON, "output_dir": output_dir}
     for error, data, model, given in (
         (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
         (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
+        (SettingsError, "rows.csv", lively_dir, {"report_to": "wandb"}),
+        (SettingsError, "rows.csv", lively_dir, {"positive_label": "no such label"}),
+        (SettingsError, "rows.csv", lively_dir, {"metric_for_best_model": "nope", "eval_strategy": "epoch"}),
         (DataError, "gone.csv", lively_dir, {}),
         (ModelError, "rows.csv", tmp_path, {}),
     ):
         with pytest.raises(error):
             train_run(GivenSettings(str(tmp_path / data), str(model), {**settings, **given}, {}))
-    assert not out.exists()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "test.csv"], given
 
 
 def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
@@ -384,6 +391,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
 
     def launch(arguments: list[str], number: int) -> None:
         seen.append((arguments, number, read_settings(arguments[2])))
+        raise SystemExit
 
     monkeypatch.setattr("glassloop.commands.train.launch", launch)
     monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
@@ -398,11 +406,13 @@ def test_wrong_settings_are_reported_before_anything_is_started(launched, says) 
 
 def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
     given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
-    train(given, processes=2)
+    with pytest.raises(SystemExit):
+        train(given, processes=2)
     ((arguments, number, written),) = launched
     assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
-    train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True)
-    assert launched[1][0][3:] == ["--resume=out", "--restart", "--debug"]
+    with pytest.raises(SystemExit):
+        train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True, as_json=True)
+    assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug"]
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
 

@@ -28,12 +28,12 @@ class Runner(FakeSeeds):
             self.does(does)
         code = 0
         try:
-            train_with_seeds(
+            code = train_with_seeds(
                 GivenSettings(source, training=training),
                 count,
                 resume=(resume if isinstance(resume, str) else str(self.out)) if resume else None,
                 **rest,
-            )
+            ).exit_status
         except KeyboardInterrupt:
             code = 130
         except SystemExit as left:
