@@ -24,12 +24,12 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
-        *("hub", "lock", "claim", "records", "report", "run_folder."),
+        *("hub", "lock", "claim", "defaults", "records", "report", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
     # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "show."),
+    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
     # Whole tasks, assembled from parts.
     "FLOOR 3": (
         "backends.",

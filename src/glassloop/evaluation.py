@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, say, visible
-from glassloop.files import find_path
+from glassloop.files import find_path, user_path
 from glassloop.measures import Measures, chosen_measures, only_measures, recorded_measures
+from glassloop.models.inputs import encoder_weights
 from glassloop.outcomes import Outcome, outcome_of, prefixes, validation_names, write_evaluated
 from glassloop.predictor import Predictor
+from glassloop.run_folder.history import read_history
 from glassloop.run_folder.record import split_changes
 from glassloop.settings import CLASSES, split_names
+from glassloop.verdict import facts_of
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,16 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     encoded = encode(examples, predictor.tokenizer, predictor.max_length)
     counted_rows = described.splits.get("train") if described and data is not None and predictor.task == CLASSES else None
     trained_on = counted_rows.label_counts if counted_rows else None
+    limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)
+    facts = None
+    if (record := predictor.run) is not None:
+        facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config))
     outcomes = []
     for name, prefix in zip(names, prefixes(names), strict=True):
-        if note := encoded[name].typed.note:
+        for note in encoded[name].notes(limit):
             say(note)
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
-        outcomes.append(outcome_of(examples, name, found, measures, prefix, trained_on))
+        outcomes.append(outcome_of(examples, name, found, measures, prefix, trained_on, facts))
     return Evaluated(source, examples, outcomes)
 
 

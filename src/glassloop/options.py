@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from glassloop.arguments import CHOICES, TRACKERS, TrainingArguments
+from glassloop.defaults import CHOSEN_SETTINGS
 from glassloop.help_page import HelpAll
 from glassloop.run_folder.layout import is_run, is_seeds_folder
 from glassloop.settings import TASKS, DataSettings
@@ -61,7 +62,7 @@ def options_of(kind: SettingsClass, taken: Sequence[str]) -> list[inspect.Parame
         option = typer.Option(
             *([ALIASES[entry.name]] if entry.name in ALIASES else []),
             f"--{entry.name}" + (f"/--no-{entry.name}" if hint in (bool, bool | None) else ""),
-            help=entry.metadata["help"] + default_of(entry.default),
+            help=entry.metadata["help"] + default_of(entry.name, entry.default),
             show_default=False,
             parser=number_or_text(number) if number else None,
             metavar=METAVARS[number] if number else None,
@@ -72,8 +73,10 @@ def options_of(kind: SettingsClass, taken: Sequence[str]) -> list[inspect.Parame
     return parameters
 
 
-def default_of(value: object) -> str:
+def default_of(name: str, value: object) -> str:
     """Return how a help page shows a default. The default of an option that is off is not shown."""
+    if name in CHOSEN_SETTINGS:
+        return f"  [default: chosen from the data and the model; {value} for GLUE]"
     return "" if value is None or value is False else f"  [default: {value}]"
 
 

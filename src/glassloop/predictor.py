@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse
 from glassloop.data.soundness import refuse_half_character
 from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
+from glassloop.data.truncation import NOTHING_CUT, LengthLimit, cut_by_truncation
 from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
 from glassloop.engine.interfaces import LossSum
@@ -73,10 +74,12 @@ class Predictor:
         refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = supported_backend(self.backend, self.model)
         config = self.model.config
-        self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
+        most = longest_input(self.tokenizer, config)
+        self.max_length = (self.run and self.run.settings.max_length) or most
+        self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.typed = NONE_TYPED  # special tokens in the texts of the last prediction
+        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -86,6 +89,11 @@ class Predictor:
         names = tuple(self.names)
         numbered = carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
         return LabelSet(names, names if numbered else self.run.data.label_order if self.run else None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the texts of the last prediction."""
+        return [note for note in (self.limit.note(self.cut, self.num_texts), self.typed.note) if note]
 
     def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """Return a prediction for every text or pair of texts, in their order.
@@ -108,7 +116,7 @@ class Predictor:
             raise SettingsError(
                 f"there are {len(texts):,} texts, but {len(pairs):,} second texts", "pass one second text for each text"
             )
-        self.typed = NONE_TYPED
+        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         if not texts:
             return []
         return self.described(self.logits(texts, pairs))
@@ -132,10 +140,12 @@ class Predictor:
                 raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give strings")
             refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
+        self.num_texts, self.limit = self.num_texts + len(texts), replace(self.limit, pairs=pairs is not None)
         rows = []
         for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
+            self.cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
         return self.forward(rows).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
@@ -204,7 +214,7 @@ class Predictor:
         suffix, number = target.suffix.lower(), 0
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
-            self.typed = NONE_TYPED
+            self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             for first, table in self.checked_tables(source, text, pair, delimiter):
                 columns = [*table.column_names, *self.added_columns]
                 if suffix == ".tsv":
@@ -241,10 +251,7 @@ class Predictor:
     def checked_tables(
         self, source: Path, text: str | None, pair: str | None, delimiter: str | None
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows of a file as tables, each with the number of its first row.
-
-        Raises `DataError` or `SettingsError` for the first row that cannot be predicted.
-        """
+        """Yield the rows of a file as tables, each with the number of its first row. Raise if a row cannot be predicted."""
         if source.exists():
             refuse_special(source)
         if source.suffix.lower() not in SUFFIXES or not source.is_file():

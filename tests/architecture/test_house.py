@@ -25,7 +25,7 @@ LINE_BUDGETS = {
     "show": 800,
     "speed": 3_200,
     "training": 1_100,
-    "top level": 5_250,  # the command line: help pages, the words people use for options, JSON
+    "top level": 5_550,  # the command line, JSON, the default rule, the verdict on a result
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

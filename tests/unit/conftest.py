@@ -72,7 +72,7 @@ def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 4, "max_length": 24}
-        settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+        settings |= {"warmup_steps": 0, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
         return train_run(GivenSettings(str(folder), str(lively_dir), settings, {"labels": ["pos, really", "neg"]}))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.arguments import TrainingArguments
-from glassloop.options import choices_of, completed_runs, given_for, number_or_text, options_of, with_resume_value
+from glassloop.options import choices_of, completed_runs, default_of, given_for, number_or_text, options_of, with_resume_value
 from glassloop.settings import DataSettings
 
 
@@ -24,6 +24,11 @@ def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
     names = [option.name for option in options_of(DataSettings, taken=["name", "text"])]
     assert names[:3] == ["data_dir", "text_pair", "label"]
     assert all(option.default is None for option in options_of(DataSettings, taken=[]))
+
+
+def test_the_help_of_a_setting_that_is_chosen_says_so() -> None:
+    assert default_of("learning_rate", 5e-5) == "  [default: chosen from the data and the model; 5e-05 for GLUE]"
+    assert (default_of("seed", 42), default_of("max_length", None)) == ("  [default: 42]", "")
 
 
 def test_text_that_is_not_a_number_stays_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.data.facts import SHOWN_LABELS
-from glassloop.data.special_tokens import TypedTokens
 from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
 from glassloop.files import user_path
@@ -57,7 +57,7 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
-    say_special_tokens(predictor.typed)
+    say_notes(predictor.notes)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -82,12 +82,12 @@ def predict_file(
     sign = "\t" if delimiter == "tab" else delimiter
     predictor = predictor_of(run, device)
     number = predictor.predict_file(data, path, text, pair, sign)
-    say_special_tokens(predictor.typed)
+    say_notes(predictor.notes)
     show(f"{counted(number, 'row', 'rows')} → {path}")
     return number, path
 
 
-def say_special_tokens(typed: TypedTokens) -> None:
-    """Report on standard error that texts contain special tokens, if they do."""
-    if typed.note:
-        say(typed.note)
+def say_notes(notes: Iterable[str]) -> None:
+    """Print what a person should know about the texts on standard error: truncated texts and special tokens."""
+    for note in notes:
+        say(note)

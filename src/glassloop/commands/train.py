@@ -23,6 +23,7 @@ from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
 from glassloop.errors import SettingsError, printable, say
 from glassloop.lock import locked
+from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
@@ -38,6 +39,7 @@ from glassloop.show.results import show_outcome
 from glassloop.training.final_model import remove_manifest
 from glassloop.training.resuming import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.session import resume_named, stop_if_asked
+from glassloop.verdict import facts_of
 
 
 def train(
@@ -116,6 +118,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 write_run(folder, run.record)
             else:
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
+                run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
     return folder
 
@@ -150,7 +153,7 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
     trainer, examples, record = run.trainer, run.examples, run.record
     backend, folder = trainer.backend, trainer.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
-    console.print(banner(record, examples, folder))
+    console.print(banner(record, examples, folder, run.reason))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
     with trainer.training(checkpoint, restart=restart, parts=run.parts) as trained:
@@ -187,7 +190,8 @@ def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
 def evaluate_splits(run: AssembledRun) -> list[Outcome]:
     """Return the evaluation of a trained model on every validation split."""
     splits, outcomes = validation_names(run.examples), []
+    facts = facts_of(run.record, run.trainer.state.history, encoder_weights(run.trainer.model.config))
     for split, prefix in zip(splits, prefixes(splits), strict=True):
         found = run.trainer.evaluation(run.encoded[split].rows, prefix)
-        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix))
+        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix, facts=facts))
     return outcomes

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from glassloop.arguments import training_arguments
+from glassloop.assembly import chosen_settings, examples_for
 from glassloop.backends.choose import launched_processes
 from glassloop.claim import resumed_folder
+from glassloop.defaults import has_own_settings
 from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
+from glassloop.models.loading import load_config
 from glassloop.report import Report
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
-from glassloop.settings_file import GivenSettings
+from glassloop.settings_file import GivenSettings, RunSettings
 from glassloop.show.contents import seeds_content
 from glassloop.show.seeds import show_seeds
 
@@ -34,7 +37,7 @@ def train_with_seeds(
         problem = "--seeds and --restart cannot be combined"
         raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
     if resume is None:
-        settings = given.checked()
+        settings = settled(given)
         first = settings.training.seed
         record = train_seeds(settings, range(first, first + count), at_once=at_once)
     else:
@@ -47,6 +50,18 @@ def train_with_seeds(
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
     return Report(seeds_content(record), report_failures(record))
+
+
+def settled(given: GivenSettings) -> RunSettings:
+    """Return the settings that all seeds share, with those that the default rule chooses, and report its choice."""
+    settings = given.checked()
+    if has_own_settings(given.source):
+        return settings
+    config = load_config(given.model or "quickstart")
+    chosen = chosen_settings(given, settings.training, examples_for(given, config), config)
+    if chosen.reason:
+        say(f"chosen {chosen.reason}")
+    return replace(settings, training=chosen.settings)
 
 
 def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,8 @@ from glassloop.data.labels import LabelSet, refuse_other_kind, refuse_unknown
 from glassloop.data.survey import Part
 from glassloop.errors import DataError, listed
 from glassloop.settings import CLASSES, DataSettings
+
+LEAST_HELD_OUT = 10  # texts, if there are as many; small data keeps a row of each class
 
 
 def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
@@ -50,6 +53,9 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
         members = members[np.argsort(firsts[members])]  # in the order of the rows
         size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
         chosen[random.permutation(members)[:size]] = True
+    most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
+    if chosen.sum() > most:  # one row of each of thousands of small classes would be half of the data
+        chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
     cut = chosen[groups]
     if not cut.any() or cut.all():
         raise DataError(

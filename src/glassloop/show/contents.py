@@ -7,6 +7,7 @@ from pathlib import Path
 
 from glassloop.data.encoding import Encoding, notes_on
 from glassloop.data.examples import Examples
+from glassloop.data.truncation import LengthLimit
 from glassloop.measures import Measures, short_metrics
 from glassloop.outcomes import Outcome
 from glassloop.run_folder.history import last_step
@@ -17,17 +18,17 @@ from glassloop.run_folder.seeds_json import SeedsRecord
 Content = dict[str, object]
 
 
-def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str, model: str, max_length: int) -> Content:
+def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str, model: str, limit: LengthLimit) -> Content:
     """Return what `glassloop data` found."""
     return {
         "data": data,
         "model": model,
-        "max_length": max_length,
+        "max_length": limit.max_length,
         "task": examples.task,
         "columns": examples.columns,
         "labels": examples.labels.names if examples.labels else None,
         "splits": {name: split_content(fact, encoded[name]) for name, fact in examples.facts.items()},
-        "notes": [*examples.notes, *notes_on(dict(encoded))],
+        "notes": [*examples.notes, *notes_on(dict(encoded), limit)],
     }
 
 
@@ -54,6 +55,9 @@ def outcomes_content(outcomes: Iterable[Outcome]) -> Content:
             "baseline": outcome.baseline,
             "positive_label": outcome.measures.positive,
             "classes": outcome.classes or None,
+            "balanced_accuracy": outcome.balanced[0] if outcome.balanced else None,
+            "verdict": outcome.verdict.sentence if outcome.verdict else None,
+            "advice": outcome.verdict.advice if outcome.verdict else (),
         }
         for outcome in outcomes
     }
@@ -93,6 +97,9 @@ def recorded_splits(record: RunRecord) -> Content:
             "baseline": baseline,
             "positive_label": record.positive_label,
             "classes": record.classes if not part else None,
+            "balanced_accuracy": record.balanced_accuracy if not part else None,
+            "verdict": record.verdict if not part else None,
+            "advice": record.advice if not part else (),
         }
     return dict(found)
 

@@ -155,6 +155,21 @@ def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, caps
     assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
 
 
+def test_truncated_texts_are_reported_with_what_to_do(
+    text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "good film " * 20
+    note = "glassloop: 1 of {} lost the end of the text: cut to 24 tokens, the longest had 42; "
+    note += "train with --max_length 42 to keep everything\n"
+    predict_text(str(text_run), long, None, "cpu")
+    assert capsys.readouterr().err == note.format("1 row (100%)")
+    source = write_rows(tmp_path / "in.csv", [(long, "neg"), ("bad", "neg"), ("good", "pos, really")])
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    assert capsys.readouterr().err == note.format("3 rows (33%)")
+    evaluate(str(text_run), Wanted(str(source), device="cpu"))
+    assert note.format("3 rows (33%)") in capsys.readouterr().err
+
+
 NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer reads as that token\n"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sample_record import RECORD
 
 from glassloop import encode, load_examples
+from glassloop.data.truncation import LengthLimit
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.report import Report
 from glassloop.run_folder.record import FINISHED, SplitFacts
@@ -64,7 +65,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
     rows = "text,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     examples = load_examples(str(write("rows.csv", rows)), validation_share=0)
     encoded = encode(examples, tiny_tokenizer, 64)
-    content = json.loads(str(Report(data_content(examples, encoded, "rows.csv", "tiny", 64))))
+    content = json.loads(str(Report(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))))
     assert [*content] == ["data", "model", "max_length", "task", "columns", "labels", "splits", "notes"]
     assert content["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert content["labels"] == ["a", "b"]
