@@ -14,7 +14,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.errors import GlassloopError, resource_error, show
 from glassloop.options import given_for, with_resume_value, with_settings
 from glassloop.processes import report
-from glassloop.settings import DataSettings, refuse_invalid_bytes
+from glassloop.settings import FILE_SETTINGS, DataSettings, refuse_invalid_bytes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -165,6 +165,7 @@ def evaluate_command(
 
 
 @app.command("predict")
+@with_settings(DataSettings, only=FILE_SETTINGS)
 def predict_command(
     run: Annotated[str, typer.Argument(help=RUN_HELP)],
     text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
@@ -175,13 +176,13 @@ def predict_command(
         str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
     ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Column delimiter.")] = None,
     device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
+    **options: object,
 ) -> None:
     """Predict one text, one pair of texts, or every row of a file."""
     from glassloop.commands.predict import predict
 
-    predict(run, text, text_pair, file, out, text_column, pair_column, delimiter, device)
+    predict(run, text, text_pair, file, out, text_column, pair_column, device, given_for(DataSettings, options))
 
 
 @app.command("init")

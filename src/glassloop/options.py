@@ -18,16 +18,22 @@ NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as 
 METAVARS = {int: "<int>", float: "<float>"}
 
 
-def with_settings(*kinds: SettingsClass) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(*kinds: SettingsClass, only: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command one option per field, with the field's name, type, default and help.
 
-    The command receives None for options that were not given, so that a settings file can supply them.
+    `only` limits the options to some fields. The command receives None for options that were not given, so that a settings
+    file can supply them.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         own = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
-        own += [option for kind in kinds for option in options_of(kind, taken=[entry.name for entry in own])]
+        own += [
+            option
+            for kind in kinds
+            for option in options_of(kind, taken=[entry.name for entry in own])
+            if not only or option.name in only
+        ]
         command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in own}
         return command

@@ -12,8 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassloop.data import readers
-from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
+from glassloop.data import delimited, headers, json_rows, readers
+from glassloop.data.bad_rows import SKIP, BadRows
+from glassloop.data.delimited import read_delimited
+from glassloop.data.json_rows import tables_of
+from glassloop.data.readers import first_row_number, read_file
+from glassloop.settings import DataSettings
 
 RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
@@ -38,8 +42,19 @@ ROWS = [{"text": text, "label": str(place % 2)} for place, text in enumerate(TEX
 QUOTED = [*ROWS, {"text": 'says "no", twice', "label": "0"}, {"text": "two\nlines\r\nor three", "label": "1"}]
 
 
-def rows_of(path: Path, delimiter: str | None = None) -> list[dict[str, Any]]:
-    return [row for table in read_file(path, delimiter) for row in table.to_pylist()]
+def rows_of(path: Path, **settings: Any) -> list[dict[str, Any]]:
+    return [row for table in read_file(path, DataSettings(**settings)) for row in table.to_pylist()]
+
+
+@pytest.fixture
+def chunks_of(monkeypatch):
+    """`chunks_of(3)`: tables have at most three rows."""
+
+    def change(number: int) -> None:
+        for module in (delimited, json_rows, readers):
+            monkeypatch.setattr(module, "CHUNK_ROWS", number)
+
+    return change
 
 
 def write_csv(path: Path, rows: list[dict[str, str]], **options: Any) -> None:
@@ -81,8 +96,8 @@ FORMATS: dict[str, tuple[str, Callable[..., None], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("chunk_rows", [3, 10_000])
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, chunks_of):
+    chunks_of(chunk_rows)
     name, writer, options = FORMATS[form]
     writer(tmp_path / name, QUOTED, **options)
     assert rows_of(tmp_path / name) == QUOTED
@@ -99,7 +114,7 @@ def test_tsv_gives_the_same_rows_and_keeps_quotes_as_characters(end, write):
     ("name", "sign", "delimiter"), [("d.csv", ";", ";"), ("d.csv", "\t", "\t"), ("d.tsv", ",", ","), ("d.csv", "|", "|")]
 )
 def test_delimiter_may_be_named(name, sign, delimiter, write):
-    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter) == [{"text": "a b", "label": "1"}]
+    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=delimiter) == [{"text": "a b", "label": "1"}]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
@@ -149,8 +164,8 @@ def test_header_alone_gives_no_rows(content, write):
         ),
     ],
 )
-def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_rows, write, refused, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_rows, write, refused, chunks_of):
+    chunks_of(chunk_rows)
     with refused(f"{name}, {problem}", remedy):
         rows_of(write(name, content))
 
@@ -279,8 +294,8 @@ def test_rows_from_python_may_hold_tuples_and_nan(refused):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
-def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, chunks_of):
+    chunks_of(chunk_rows)
     skipped: list[int] = []
     tables = read_delimited(write("d.tsv", "t\tl\nx\na\t1\ny\nz\nb\t2\n\t\t\n"), "\t", quoted=False, skipped=skipped)
     assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
@@ -354,7 +369,7 @@ def test_the_work_grows_with_the_columns_and_not_with_their_square(suffix, write
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
 def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refused):
-    monkeypatch.setattr(readers, "MOST_COLUMNS", 50)
+    monkeypatch.setattr(headers, "MOST_COLUMNS", 50)
     rows = wide_rows(49)
     path = tmp_path / f"wide{suffix}"
     if suffix == ".parquet":
