@@ -230,7 +230,7 @@ def data_settings(given: Mapping[str, object]) -> DataSettings:
     known = [entry.name for entry in fields(DataSettings)]
     unknown = [f"unknown setting {visible(name)}{did_you_mean(name, known)}" for name in given if name not in known]
     if unknown:
-        raise SettingsError("; ".join(unknown), f"use one of {listed(known, 20)}")
+        raise SettingsError("; ".join(unknown), f"use one of {listed(known, 30)}")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return DataSettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
 

@@ -75,7 +75,7 @@ def settle_header(
 
 def refuse_wrong_names(name: str, first: list[str], given: tuple[str, ...], header: bool | None) -> None:
     """Raise if the given names do not fit the first row, or if that row seems to hold names already."""
-    if len(given) != len(first):
+    if len(given) != len(first) and header is not False:
         fields = f"{counted(len(first), 'field', 'fields')}: {listed(map(visible, first), 4)}"
         raise DataError(
             f"{name}: --columns gives {counted(len(given), 'name', 'names')}, but row 1 has {fields}",

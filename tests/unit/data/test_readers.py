@@ -19,9 +19,11 @@ from glassloop.data.json_rows import tables_of
 from glassloop.data.readers import first_row_number, read_file
 from glassloop.settings import DataSettings
 
-RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+RAGGED_REMEDY = f"{RAGGED}; {SKIP}"
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
-ONE_A_LINE, ARRAY = "write one object per line", "write one object per line, or one array of objects"
+ONE_A_LINE, ARRAY = f"write one object per line; {SKIP}", "write one object per line, or one array of objects"
+OBJECT = f'write {{"text": …, "label": …}}; {SKIP}'
 TEXTS = [
     "plain",
     "NA",
@@ -142,19 +144,31 @@ def test_header_alone_gives_no_rows(content, write):
         ("d.csv", "t,l\na,1\n\nb,2\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "t,l\na,1\n\n\nb,2\n\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "\nt,l\na,1\n", "row 1: the row is blank", "remove the blank line: the header comes first"),
-        ("d.csv", 't,l\na,1\n"b,2\n', "line 3: unexpected end of data", QUOTE_REMEDY),
-        ("d.csv", 't,l\na,1\n"b"c,2\n', "line 3: ',' expected after '\"'", QUOTE_REMEDY),
+        ("d.csv", 't,l\na,1\n"b,2\n', "row 3: a quote is opened and not closed until the end of the file", QUOTE_REMEDY),
+        ("d.csv", 't,l\na,1\n"b"c,2\n', "row 3: ',' expected after '\"'", f"{QUOTE_REMEDY}; {SKIP}"),
         ("d.jsonl", '{"t": "a"}\n{"t": }\n', "row 2: not JSON: Expecting value: line 1 column 7 (char 6)", ONE_A_LINE),
         ("d.jsonl", '{"t": "a"}\n{"t": NaN}\n', "row 2: not JSON: NaN is not allowed in JSON", ONE_A_LINE),
         ("d.jsonl", '{"t": NaN}\n{"t": "a"}\n', "row 1: not JSON: NaN is not allowed in JSON", ONE_A_LINE),
         ("d.json", '{"t": "a"}\n{"t": -Infinity}', "row 2: not JSON: -Infinity is not allowed in JSON", ONE_A_LINE),
-        ("d.jsonl", '{"t": "a"}\n{"u": "b"}\n', 'row 2: key "u" is not in the first row (t)', "give every row the same keys"),
-        ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", "remove the blank line"),
-        ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", "remove the blank line"),
-        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" is an object', "use text, a number or a list"),
-        ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', 'write {"text": …, "label": …}'),
-        ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', 'write {"text": …, "label": …}'),
-        ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", 'write {"text": …, "label": …}'),
+        (
+            "d.jsonl",
+            '{"t": "a"}\n{"u": "b"}\n',
+            'row 2: key "u" is not in the first row (t)',
+            f"give every row the same keys; {SKIP}",
+        ),
+        ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", f"remove the blank line; {SKIP}"),
+        ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", f"remove the blank line; {SKIP}"),
+        ("d.jsonl", '{"t": "a"}\n{"t": [{"u": 1}]}\n', 'row 2: "t" is an object', "use text, a number or a list"),
+        (
+            "d.jsonl",
+            '{"t": "a"}\n{"t": {"u": 1}}\n',
+            'row 2: key "t.u" is not in the first row (t)',
+            f"give every row the same keys; {SKIP}",
+        ),
+        ("d.csv", "t,l\na,1\nt,l\nb,2\n", "row 3: the row repeats the header (t, l)", f"remove the row; {SKIP}"),
+        ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', OBJECT),
+        ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', OBJECT),
+        ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", OBJECT),
         ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" is a list of lists', "use text, a number or a list"),
         (
             "d.jsonl",
@@ -240,7 +254,10 @@ def test_invalid_utf8_is_named_with_its_line_and_byte(name, before, bad, write, 
         before = "".join(json.dumps({"t": line}, ensure_ascii=False) + "\n" for line in before.split("\n"))
     start = before.encode() + "ü".encode()
     line, offset = start.count(b"\n") + 1, len(start)
-    with refused(f"{name}, line {line:,}: byte {offset:,} is not UTF-8", "save the file as UTF-8 (for example with iconv)"):
+    row = line - before.count('"a')
+    where = f"line {line:,}" if name == "d.jsonl" else f"row {row:,}"
+    fixes = "set the encoding of the file, for example --encoding cp1252 (Windows) or --encoding latin-1"
+    with refused(f"{name}, {where}: byte 0x{bad[0]:02x} at position {offset:,} is not UTF-8", f"{fixes}; {SKIP}"):
         rows_of(write(name, start + bad))
 
 
@@ -296,18 +313,19 @@ def test_rows_from_python_may_hold_tuples_and_nan(refused):
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
 def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, chunks_of):
     chunks_of(chunk_rows)
-    skipped: list[int] = []
-    tables = read_delimited(write("d.tsv", "t\tl\nx\na\t1\ny\nz\nb\t2\n\t\t\n"), "\t", quoted=False, skipped=skipped)
-    assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
-    assert skipped == [2, 4, 5, 7]
+    bad, path = BadRows(skip=True), write("d.tsv", "t\tl\nx\na\t1\ny\nb\t2\n\t\t\nc\t3\n")
+    tables = read_delimited(path, "\t", quoted=False, bad=bad)
+    assert [row["t"] for table in tables for row in table.to_pylist()] == ["a", "b", "c"]
+    assert [*bad.rows[path]] == [2, 4, 6]
 
 
 def test_names_stand_in_for_a_header(write, refused):
     path = write("d.tsv", "a\t1\nb\t2\nc\n")
-    tables = read_delimited(path, "\t", quoted=False, names=["t", "l"], skipped=[])
+    settings = DataSettings(columns="t,l")
+    tables = read_delimited(path, "\t", quoted=False, settings=settings, bad=BadRows(skip=True))
     assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
-    with refused("d.tsv, row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED_REMEDY):
-        list(read_delimited(path, "\t", quoted=False, names=["t", "l"]))
+    with refused("d.tsv, row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED):
+        list(read_delimited(path, "\t", quoted=False, settings=settings))
 
 
 @pytest.mark.parametrize(("content", "rows"), [("t,l\na,1\n", 1), ("t,l\na\n", None), ('t,l\n"a,1\n', None)])
