@@ -69,7 +69,7 @@ def settle_header(
             "if row 1 holds the names, use --header",
         )
     columns = [cell.strip() or f"column_{place}" for place, cell in enumerate(first, 1)]
-    refuse_names(name, columns)
+    refuse_names(name, columns, "rename one of them, or replace all names: --header --columns NAME,NAME")
     return columns, True
 
 
@@ -115,7 +115,7 @@ def suggested_names(head: list[list[str]]) -> str:
     return ",".join(roles.get(place, f"column_{place + 1}") for place in range(len(columns)))
 
 
-def refuse_names(name: str, columns: list[str]) -> None:
+def refuse_names(name: str, columns: list[str], remedy: str = "rename one of them") -> None:
     """Raise if there are too many columns, or if a name is there twice or cannot be a name."""
     if len(columns) > MOST_COLUMNS:
         raise DataError(
@@ -123,7 +123,7 @@ def refuse_names(name: str, columns: list[str]) -> None:
             "keep only the columns with texts and labels, or check the delimiter",
         )
     if twice := repeated(columns):
-        raise DataError(f"{name}: column {visible(twice[0])} occurs twice: {listed(columns)}", "rename one of them")
+        raise DataError(f"{name}: column {visible(twice[0])} occurs twice: {listed(columns)}", remedy)
     for column in columns:
         if problem := name_problem(column) if isinstance(column, str) else f"the name {column!r} is not text":
             raise DataError(f"{name}: {problem}", "rename the column")

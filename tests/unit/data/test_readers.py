@@ -20,6 +20,7 @@ from glassloop.data.readers import first_row_number, read_file
 from glassloop.settings import DataSettings
 
 RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+TWICE = "rename one of them, or replace all names: --header --columns NAME,NAME"
 RAGGED_REMEDY = f"{RAGGED}; {SKIP}"
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
 ONE_A_LINE, ARRAY = f"write one object per line; {SKIP}", "write one object per line, or one array of objects"
@@ -206,8 +207,8 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
         ("d.tsv", "\ufeff", "the file is empty", "check the path; a header and at least one row are needed"),
         ("d.json", "", "the file is empty", "check the path; at least one row is needed"),
         ("d.jsonl", " \n\n", "the file is empty", "check the path; at least one row is needed"),
-        ("d.csv", "t,l,t\n", 'column "t" occurs twice: t, l, t', "rename one of them"),
-        ("d.csv", "t, t\n", 'column "t" occurs twice: t, t', "rename one of them"),
+        ("d.csv", "t,l,t\n", 'column "t" occurs twice: t, l, t', TWICE),
+        ("d.csv", "t, t\n", 'column "t" occurs twice: t, t', TWICE),
         ("d.csv", '"t\nu",l\n', 'the name "t\\nu" contains a line break or another control character', "rename the column"),
         (
             "d.csv",

@@ -632,9 +632,7 @@ def test_skipped_rows_are_counted_and_listed(write):
     note = found.notes[0]
     assert note.startswith("skipped 1 row that cannot be read; ")
     listing = Path(note.removeprefix("skipped 1 row that cannot be read; ").removesuffix(" lists them"))
-    assert listing.read_text() == (
-        'file,row,problem\na.csv,22,"the row has 1 fields, but the header has 2 (text, label)"\n'
-    )
+    assert listing.read_text() == ('file,row,problem\na.csv,22,"the row has 1 fields, but the header has 2 (text, label)"\n')
 
 
 def test_a_row_after_skipped_ones_is_named_by_its_number_in_the_file(write, refused):
