@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.interfaces import RawSplit
@@ -25,20 +24,21 @@ def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
     for name in texts:
         parts = columns_of_text(name, table.column_names)
         if len(parts) > 1:
-            cells = [filled(table[part], part, source) for part in parts]
-            table = table.append_column(name, pc.binary_join_element_wise(*cells, JOIN, null_handling="skip"))
+            rows = zip(*(text_cells(table[part], part, source) for part in parts), strict=True)
+            texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
+            table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
     return table
 
 
-def filled(column: pa.ChunkedArray, name: str, source: str) -> pa.Array:
-    """Return the cells of a text column with null for empty ones."""
+def text_cells(column: pa.ChunkedArray, name: str, source: str) -> list[str | None]:
+    """Return the cells of a text column. Raise `DataError` if it is another column."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise DataError(
             f"{source}: column {visible(name)} has the type {column.type}, which is not text",
             "join only columns with text: --text",
         )
-    cells = column.combine_chunks().cast(pa.string())
-    return pc.if_else(pc.equal(pc.utf8_trim_whitespace(cells), ""), pa.scalar(None, pa.string()), cells)
+    cells: list[str | None] = column.to_pylist()
+    return cells
 
 
 class JoinedSplit:
