@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from glassloop.arguments import TrainingArguments
-from glassloop.options import given_for, number_or_text, options_of, with_resume_value
+from glassloop.options import given_for, number_or_text, options_of, with_resume_value, with_settings
 from glassloop.settings import DataSettings
 
 
@@ -17,7 +19,7 @@ def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
 
 def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
     names = [option.name for option in options_of(DataSettings, taken=["name", "text"])]
-    assert names[:3] == ["data_dir", "text_pair", "label"]
+    assert names[:4] == ["data_dir", "validation", "test", "text_pair"]
     assert all(option.default is None for option in options_of(DataSettings, taken=[]))
 
 
@@ -39,3 +41,10 @@ def test_text_that_is_not_a_number_stays_text() -> None:
 )
 def test_resume_without_a_value_means_the_newest(arguments: list[str], explicit: list[str]) -> None:
     assert with_resume_value(arguments) == explicit
+
+
+def test_a_command_may_take_only_some_settings() -> None:
+    @with_settings(DataSettings, only=("encoding", "header"))
+    def command(**options: object) -> None: ...
+
+    assert [*inspect.signature(command).parameters] == ["header", "encoding"]

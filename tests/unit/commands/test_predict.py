@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from pathlib import Path
 
 import pytest
@@ -80,18 +81,18 @@ def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, ca
 
 def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     target = tmp_path / "in-predictions.csv"
     assert capsys.readouterr().out == f"12 rows → {target}\n"
     with target.open(newline="") as opened:
         assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
-    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, ",", "cpu")
+    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, "cpu", {"delimiter": ","})
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
 
 
 def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
-    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "tab", "cpu")
+    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "cpu", {"delimiter": "tab"})
     assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
 
 
@@ -99,7 +100,7 @@ def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_p
     loop = tmp_path / "loop.csv"
     loop.symlink_to("loop.csv")
     with says(f"{loop}: there is no such data file", kind=DataError):
-        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, "cpu")
 
 
 @pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
@@ -109,7 +110,7 @@ def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path
     source = write_rows(tmp_path / "in.csv", OTHERS)
     before = source.read_bytes()
     with says("the predictions would overwrite the data file", "choose another file with --out"):
-        predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
+        predict_file(str(text_run), "in.csv", out, None, None, "cpu")
     assert source.read_bytes() == before
 
 
@@ -118,7 +119,7 @@ def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
     with says(f"{tmp_path / 'out.csv'} is a folder", f"choose a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
-        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, "cpu")
 
 
 def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
@@ -127,28 +128,28 @@ def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicte
     monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     with pytest.raises(ResourceError, match="choose a folder that can be written to"):
-        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, "cpu")
 
 
 @pytest.mark.parametrize("source", [".", "..", "/"])
 def test_a_folder_is_no_data_file(source: str, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, "cpu")
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, None, None, None, None, "cpu")
+        predict_file(str(text_run), source, None, None, None, "cpu")
 
 
 def test_an_empty_name_is_not_a_name_left_out(says, text_run: Path, tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
     for given in ((str(source), ""), ("", str(tmp_path / "out.csv"))):
         with says('"": the path is empty', "use another path"):
-            predict_file(str(text_run), *given, None, None, None, "cpu")
+            predict_file(str(text_run), *given, None, None, "cpu")
 
 
 def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
+    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, "cpu")
     assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
 
 
@@ -158,7 +159,7 @@ NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer r
 def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
     source = write_rows(tmp_path / "in.csv", rows)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     assert capsys.readouterr().err == NOTE.format("2 rows contain")
     predict_text(str(text_run), "good [SEP]", None, "cpu")
     assert capsys.readouterr().err == NOTE.format("1 row contains")
@@ -166,3 +167,14 @@ def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, ca
     assert capsys.readouterr().err == ""
     evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
     assert NOTE.format("2 rows contain") in capsys.readouterr().err
+
+
+def test_skipped_rows_are_counted_and_listed_beside_the_predictions(text_run, tmp_path, capsys):
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(b"text,n\ngood,1\nbad\n"))
+    predict_file(str(text_run), str(source), None, None, None, "cpu", {"bad_rows": "skip"})
+    listing = tmp_path / "in-predictions-skipped-rows.csv"
+    said = capsys.readouterr()
+    assert f"skipped 1 row that cannot be read; {listing} lists them" in said.err
+    assert said.out == f"1 row → {tmp_path / 'in-predictions.csv'}\n"
+    assert listing.read_text() == 'file,row,problem\nin.csv.gz,3,"the row has 1 fields, but the header has 2 (text, n)"\n'
