@@ -86,10 +86,14 @@ def tables_of_cells(
     if not head[0][1]:
         raise DataError(f"{path.name}, row 1: the row is blank", "remove the blank line: the header comes first")
     columns, has_header = settle_header(path.name, [row for _, row in head], settings, delimiter)
-    header, num_read = head[0][1] if has_header else None, 0
+    header, width, num_read = head[0][1] if has_header else None, len(columns), 0
     rest = chain(head[1:] if has_header else head, rows)
     while chunk := [*islice(rest, CHUNK_ROWS)]:
-        whole = [row for number, row in chunk if is_whole(path, number, row, columns, header, bad)]
+        whole = [
+            row
+            for number, row in chunk
+            if (len(row) == width and row != header and not bad.skip) or is_whole(path, number, row, columns, header, bad)
+        ]
         num_read += len(whole)
         if whole:
             yield pa.table([pa.array(cells, pa.string()) for cells in zip(*whole, strict=True)], names=columns)
