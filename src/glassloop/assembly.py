@@ -19,7 +19,7 @@ from glassloop.engine.interfaces import Backend
 from glassloop.engine.trackers import refuse_missing
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
-from glassloop.files import absolute_name, user_path
+from glassloop.files import absolute_name
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.inputs import encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
@@ -136,7 +136,7 @@ def data_record(source: str, settings: DataSettings, examples: Examples) -> Data
     """Return the record of the data of a run."""
     return DataRecord(
         source=source,
-        settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),
+        settings=settings.with_absolute_paths(),
         task=examples.task,
         columns=examples.columns,
         labels=examples.labels.names if examples.labels else None,

@@ -16,7 +16,7 @@ from glassloop.help_page import GroupedCommand
 from glassloop.options import choices_of, completed_runs, given_for, with_resume_value, with_settings
 from glassloop.processes import report
 from glassloop.report import Report, error_report, output_of, show_report
-from glassloop.settings import DataSettings, refuse_invalid_bytes
+from glassloop.settings import FILE_SETTINGS, DataSettings, refuse_invalid_bytes
 from glassloop.wrong_options import usage_error
 
 app = typer.Typer(
@@ -217,6 +217,7 @@ def evaluate_command(
 
 
 @app.command("predict", cls=GroupedCommand)
+@with_settings(DataSettings, only=FILE_SETTINGS)
 def predict_command(
     run: Run,
     text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
@@ -227,14 +228,14 @@ def predict_command(
         str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
     ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Column delimiter.")] = None,
     device: Device = "auto",
     as_json: Json = False,
+    **options: object,
 ) -> Report:
     """Predict one text, one pair of texts, or every row of a file."""
     from glassloop.commands.predict import predict
 
-    return predict(run, text, text_pair, file, out, text_column, pair_column, delimiter, device)
+    return predict(run, text, text_pair, file, out, text_column, pair_column, device, given_for(DataSettings, options))
 
 
 @app.command("init", cls=GroupedCommand)

@@ -31,17 +31,22 @@ ALIASES = {
 }
 
 
-def with_settings(*kinds: SettingsClass) -> Callable[[Callable[..., object]], Callable[..., object]]:
+def with_settings(*kinds: SettingsClass, only: Sequence[str] = ()) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Return a decorator that gives a command one option per field, with the field's name, type, default and help.
 
-    The command receives None for options that were not given, so that a settings file can supply them. It also gets
-    `--help-all`.
+    `only` limits the options to some fields. The command receives None for options that were not given, so that a settings
+    file can supply them. It also gets `--help-all`.
     """
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command, eval_str=True)
         own = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
-        own += [option for kind in kinds for option in options_of(kind, taken=[entry.name for entry in own])]
+        own += [
+            option
+            for kind in kinds
+            for option in options_of(kind, taken=[entry.name for entry in own])
+            if not only or option.name in only
+        ]
         own += [inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)]
         command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in own}

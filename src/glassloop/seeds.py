@@ -112,12 +112,11 @@ def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
 
 def absolute_settings(settings: RunSettings) -> RunSettings:
     """Return settings that mean the same from any working directory."""
-    data_dir = settings.data.data_dir
     return replace(
         settings,
         source=settings.source and absolute_name(settings.source),
         model=settings.model and absolute_name(settings.model),
-        data=replace(settings.data, data_dir=data_dir and str(Path(data_dir).absolute())),
+        data=settings.data.with_absolute_paths(),
     )
 
 

@@ -18,7 +18,7 @@ LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
     "backends": 1_300,
     "commands": 1_100,
-    "data": 3_600,
+    "data": 4_500,
     "engine": 2_100,  # the Protocols of a backend and the documented parameters of public functions
     "models": 900,
     "run_folder": 600,

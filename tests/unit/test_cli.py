@@ -20,14 +20,15 @@ from glassloop.arguments import TrainingArguments
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.options import ALIASES
 from glassloop.report import Report
-from glassloop.settings import DataSettings
+from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.settings_file import GivenSettings
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
 DATA_FLAGS = [
-    *("--name", "--data_dir", "--text", "--text_pair", "--label", "--labels", "--task", "--label_separator"),
-    *("--delimiter", "--empty", "--unknown_labels", "--validation_share", "--split_seed", "--rows"),
+    *("--name", "--data_dir", "--validation", "--test", "--text", "--text_pair", "--label", "--labels", "--task"),
+    *("--label_separator", "--delimiter", "--header", "--columns", "--encoding", "--sheet", "--bad_rows"),
+    *("--empty", "--unknown_labels", "--validation_share", "--split_seed", "--limit", "--rows"),
 ]
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
@@ -44,7 +45,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "predict": (
         ["run", "text", "text_pair"],
-        ["--file", "-o", "--out", "--text", "--text_pair", "--delimiter", "--device", "--json"],
+        ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
         (),
     ),
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
@@ -379,12 +380,15 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("glassloop.commands.data.load_examples", catch)
     values: dict[str, Any] = {
-        **{"name": "de", "data_dir": "glue", "text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
-        **{"task": "regression", "label_separator": "|", "delimiter": ";", "empty": "keep", "unknown_labels": "skip"},
-        **{"validation_share": 0.2, "split_seed": 7, "rows": 99},
+        **{"name": "de", "data_dir": "glue", "validation": "v.csv", "test": "t.csv"},
+        **{"text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
+        **{"task": "regression", "label_separator": "|", "delimiter": ";", "header": True, "columns": "d,e"},
+        **{"encoding": "cp1252", "sheet": "s", "bad_rows": "skip", "empty": "keep", "unknown_labels": "skip"},
+        **{"validation_share": 0.2, "split_seed": 7, "limit": 5, "rows": 99},
     }
     assert [f"--{name}" for name in values] == DATA_FLAGS
-    run("data", "file.csv", *(part for name, value in values.items() for part in (f"--{name}", str(value))))
+    typed = [[f"--{name}"] if value is True else [f"--{name}", str(value)] for name, value in values.items()]
+    run("data", "file.csv", *(part for parts in typed for part in parts))
     run("data")
     defaults = {entry.name: entry.default for entry in fields(DataSettings)}
     assert seen == [("file.csv", values), ("quickstart", defaults)]

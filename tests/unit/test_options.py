@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from glassloop.arguments import TrainingArguments
-from glassloop.options import choices_of, completed_runs, default_of, given_for, number_or_text, options_of, with_resume_value
+from glassloop.options import (
+    choices_of,
+    completed_runs,
+    default_of,
+    given_for,
+    number_or_text,
+    options_of,
+    with_resume_value,
+    with_settings,
+)
 from glassloop.settings import DataSettings
 
 
@@ -22,7 +32,7 @@ def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
 
 def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
     names = [option.name for option in options_of(DataSettings, taken=["name", "text"])]
-    assert names[:3] == ["data_dir", "text_pair", "label"]
+    assert names[:4] == ["data_dir", "validation", "test", "text_pair"]
     assert all(option.default is None for option in options_of(DataSettings, taken=[]))
 
 
@@ -83,3 +93,10 @@ def test_every_shell_gets_completions(shell: str) -> None:
     environment = {**os.environ, **words, "_GLASSLOOP_COMPLETE": f"complete_{shell}"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert "--eval_strategy" in found.stdout
+
+
+def test_a_command_may_take_only_some_settings() -> None:
+    @with_settings(DataSettings, only=("encoding", "header"))
+    def command(**options: object) -> None: ...
+
+    assert [*inspect.signature(command).parameters] == ["header", "encoding", "help_all"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from glassloop.data.facts import SHOWN_LABELS
+from glassloop.data.file_source import bare_name
 from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
 from glassloop.report import Report
+from glassloop.settings import data_settings
 
 
 def predict(
@@ -26,12 +29,12 @@ def predict(
     out: str | None,
     text_column: str | None,
     pair_column: str | None,
-    delimiter: str | None,
     device: str,
+    reading: Mapping[str, object],
 ) -> Report:
-    """Predict a file if one is given, else a text or pair of texts."""
+    """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        number, path = predict_file(run, file, out, text_column, pair_column, delimiter, device)
+        number, path = predict_file(run, file, out, text_column, pair_column, device, reading)
         return Report({"run": run, "file": file, "rows": number, "out": path})
     found = predict_text(run, text, text_pair, device)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
@@ -71,18 +74,28 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
 
 
 def predict_file(
-    run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
+    run: str,
+    source: str,
+    target: str | None,
+    text: str | None,
+    pair: str | None,
+    device: str,
+    reading: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[int, Path]:
     """Predict every row of a file and print where the predictions are. Return the number of rows and the file."""
     data = user_path(source)
-    path = user_path(target) if target is not None else data.parent / f"{data.stem}-predictions.csv"
+    path = user_path(target) if target is not None else data.parent / f"{bare_name(data)}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path)  # before the model is loaded
-    sign = "\t" if delimiter == "tab" else delimiter
+    data_settings(reading)
     predictor = predictor_of(run, device)
-    number = predictor.predict_file(data, path, text, pair, sign)
+    number = predictor.predict_file(data, path, text, pair, **reading)
     say_notes(predictor.notes)
+    if skipped := predictor.skipped.num_rows:
+        listing = path.with_name(f"{path.stem}-skipped-rows.csv")
+        predictor.skipped.write(listing)
+        say(f"skipped {counted(skipped, 'row', 'rows')} that cannot be read; {listing} lists them")
     show(f"{counted(number, 'row', 'rows')} → {path}")
     return number, path
 

@@ -82,7 +82,7 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     }
     then |= {**stored.training.to_dict(), **asdict(stored.data)}
     now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
-    now |= asdict(data_settings({**asdict(stored.data), **given.data}))
+    now |= asdict(data_settings({**asdict(stored.data), **given.data}).with_absolute_paths())
     for name in ("seed", "output_dir"):
         del then[name], now[name]
     if changed := differences(then, now):

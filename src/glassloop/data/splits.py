@@ -41,6 +41,18 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
     return replace(part, rows=rows)
 
 
+def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
+    """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
+    rows = np.flatnonzero(part.rows)
+    if settings.limit is None or len(rows) <= settings.limit:
+        return part
+    chosen = np.random.default_rng(settings.split_seed).choice(rows, settings.limit, replace=False)
+    kept = np.zeros(len(part.rows), dtype=bool)
+    kept[chosen] = True
+    notes.append(f"{name}: {settings.limit:,} of {len(rows):,} rows, drawn at random (limit, split_seed {settings.split_seed})")
+    return replace(part, rows=kept)
+
+
 def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
     """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
     train = parts["train"]
