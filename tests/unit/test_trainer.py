@@ -257,7 +257,7 @@ def test_the_options_of_their_collator_are_kept(trainer_of, tiny_tokenizer) -> N
             batch.inputs["input_ids"].shape[1] % 16 for batch in trainer._batches(trainer.train_dataset, training=True).epoch()
         }
     assert widths == [0, 0]
-    assert next(fixed.batches(fixed.train_dataset, training=True).epoch()).inputs["input_ids"].shape[1] == 64
+    assert next(fixed._batches(fixed.train_dataset, training=True).epoch()).inputs["input_ids"].shape[1] == 64
 
 
 def test_a_collator_of_ones_own_gets_rows_and_may_make_anything_of_them(trainer_of, few, tiny_tokenizer) -> None:

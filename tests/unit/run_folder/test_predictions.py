@@ -27,7 +27,7 @@ def test_a_split_without_predictions_names_those_there_are(tmp_path: Path) -> No
     with pytest.raises(SettingsError, match='no predictions for the split "test"\ntry:  train it to its end'):
         read_predictions(tmp_path, "test")
     write(tmp_path, "validation", "{}\n")
-    with pytest.raises(SettingsError, match='no predictions for the split "../x"\ntry:  use one of validation'):
+    with pytest.raises(SettingsError, match=r'no predictions for the split "\.\./x"\ntry:  use one of validation'):
         read_predictions(tmp_path, "../x")
 
 
