@@ -38,9 +38,9 @@ class SeedsPredictor(Predictor):
         super().__init__(first, device=device, batch_size=batch_size)
         self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
 
-    def forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
+    def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""
-        found = [super().forward(rows, loss_sum), *(other.forward(rows, loss_sum) for other in self.others)]
+        found = [super()._forward(rows, loss_sum), *(other._forward(rows, loss_sum) for other in self.others)]
         return replace(found[0], logits=averaged_logits([one.logits for one in found], self.task), loss=None)
 
 

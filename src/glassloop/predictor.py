@@ -62,6 +62,17 @@ class Predictor:
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
 
+    Attributes:
+        model: The model.
+        tokenizer: Its tokenizer.
+        model_dir: The folder the model was loaded from.
+        run: The record of the run, if `folder` is a run folder.
+        task: The task of the model.
+        names: The names of the model's outputs.
+        max_length: The number of tokens that longer texts are truncated to.
+        backend: How forward passes are run.
+        typed: The special tokens that occurred in the texts of the last prediction.
+
     Raises:
         ModelError: If there is no model, or if its files are damaged.
     """
@@ -78,7 +89,7 @@ class Predictor:
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
-        self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+        self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         self.skipped = BadRows()  # rows of the last file that cannot be read
 
@@ -120,7 +131,7 @@ class Predictor:
         self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         if not texts:
             return []
-        return self.described(self.logits(texts, pairs))
+        return self._described(self.logits(texts, pairs))
 
     def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """Return the model's logits, one row per text.
@@ -147,7 +158,7 @@ class Predictor:
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
             self.cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
-        return self.forward(rows).logits
+        return self._forward(rows).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -163,12 +174,12 @@ class Predictor:
         Raises:
             ModelError: If a logit is not finite.
         """
-        found = self.forward(rows, make_loss(self.task))
+        found = self._forward(rows, make_loss(self.task))
         return named_metrics(found, measures.scores(found.logits, found.labels, self.task, self.names), prefix)
 
-    def forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
+    def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
-        batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
+        batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
         with self.backend.evaluation_context(self.model):
             found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
@@ -177,16 +188,16 @@ class Predictor:
             raise ModelError(problem, "download the model again: its weights are damaged")
         return found
 
-    def described(self, logits: np.ndarray) -> list[Prediction]:
+    def _described(self, logits: np.ndarray) -> list[Prediction]:
         """Return rows of logits as labels and probabilities."""
         names = None if self.task == SCORE else tuple(self.names)
         labels = [label_of(choice, names) for choice in decide(logits, self.task).tolist()]
         return [
-            Prediction(label, self.probabilities(row), row.tolist())
+            Prediction(label, self._probabilities(row), row.tolist())
             for label, row in zip(labels, logits.astype(np.float64), strict=True)
         ]
 
-    def probabilities(self, logits: np.ndarray) -> dict[str, float]:
+    def _probabilities(self, logits: np.ndarray) -> dict[str, float]:
         """Return the probability of each label for one row of logits; empty if the model predicts a score."""
         if self.task == SCORE:
             return {}
@@ -220,38 +231,38 @@ class Predictor:
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
             self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-            for rows in self.checked(source, settings, text, pair):
-                columns = [*rows.table.column_names, *self.added_columns]
+            for rows in self._checked(source, settings, text, pair):
+                columns = [*rows.table.column_names, *self._added_columns]
                 if suffix == ".tsv":
-                    refuse_for_tsv(rows.table, rows.first, source.name, self.added_columns)
+                    refuse_for_tsv(rows.table, rows.first, source.name, self._added_columns)
             if not columns:
                 raise DataError(f"{source.name}: the file has no rows", "use a file with at least one row")
             write = row_writer(opened, suffix, columns)
-            for row in self.predicted_rows(self.checked(source, settings, text, pair)):
+            for row in self._predicted_rows(self._checked(source, settings, text, pair)):
                 write(row)
                 number += 1
         return number
 
     @property
-    def added_columns(self) -> list[str]:
+    def _added_columns(self) -> list[str]:
         """The columns with predictions in a written file."""
         return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
-    def predicted_rows(self, checked: Iterator[FileRows]) -> Iterator[Row]:
+    def _predicted_rows(self, checked: Iterator[FileRows]) -> Iterator[Row]:
         """Yield the rows of a file with their predictions."""
         for rows in checked:
             logits = self.logits(*rows.texts)
-            for row, answer in zip(rows.table.to_pylist(), self.described(logits), strict=True):
+            for row, answer in zip(rows.table.to_pylist(), self._described(logits), strict=True):
                 scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
                 yield {**row, "prediction": answer.label, **scores}
 
-    def checked(self, source: Path, settings: DataSettings, text: str | None, pair: str | None) -> Iterator[FileRows]:
+    def _checked(self, source: Path, settings: DataSettings, text: str | None, pair: str | None) -> Iterator[FileRows]:
         """Yield the checked rows of a file. The texts are in the columns given, or in those the model was trained on."""
         if self.run is not None and text is None:
             text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
         self.skipped = BadRows(skip=settings.bad_rows == "skip", offer=True)
         texts = [name for name in (text, pair) if name] if text else []
-        return checked_rows(source, settings, texts, self.added_columns, self.skipped)
+        return checked_rows(source, settings, texts, self._added_columns, self.skipped)
 
 
 def model_in(folder: Path) -> tuple[Path, RunRecord | None]:

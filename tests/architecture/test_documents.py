@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 WANTED = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/index.md", "docs/decisions.md", "docs/log.md"),
     *("docs/tutorial/first-run.md", "docs/how-to/index.md", "docs/explanation/one-loop.md", "docs/reference/settings.md"),
+    "docs/course.md",
 )
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -12,7 +14,7 @@ from families import tiny_model, weights_hash
 
 import glassloop
 from glassloop import TrainingArguments
-from glassloop.compatibility import INSTEAD
+from glassloop.compatibility import INSTEAD, Metrics, PredictionOutput, TrainOutput
 from glassloop.errors import SettingsError
 
 # Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
@@ -118,7 +120,7 @@ def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
     assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
 
 
-def test_other_overridden_methods_take_effect(parts, few, tmp_path) -> None:
+def test_the_other_methods_that_may_be_overridden_take_effect(parts, few, tmp_path) -> None:
     called: list[str] = []
 
     def watched(name: str) -> Any:
@@ -128,7 +130,7 @@ def test_other_overridden_methods_take_effect(parts, few, tmp_path) -> None:
 
         return method
 
-    names = ["batches", "metrics_of", "loss_sum", "make_plan", "class_weights", "write_model", "evaluation", "run"]
+    names = ["metrics_of", "write_model", "evaluation"]
     subclass = type("Mine", (glassloop.Trainer,), {name: watched(name) for name in names})
     parts["args"] = dataclasses.replace(parts["args"], eval_strategy="epoch", save_strategy="steps", save_steps=1, max_steps=8)
     subclass(**parts, eval_dataset=few["validation"]).train()
@@ -268,3 +270,21 @@ def test_measures_can_be_assigned(parts) -> None:
     before = trainer.measures
     trainer.measures = dataclasses.replace(before, keys=("accuracy",))
     assert trainer.measures.keys == ("accuracy",)
+
+
+# --- what notebooks show -------------------------------------------------------------------------------------------
+
+
+def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
+    metrics = {"eval_f1": 0.75, "eval_runtime": 2.0}
+    shown = [
+        Metrics(metrics)._repr_html_(),
+        PredictionOutput(np.zeros((3, 2)), None, metrics)._repr_html_(),
+        TrainOutput(1234, 0.5, metrics)._repr_html_(),
+    ]
+    assert all("0.7500" in html and "runtime" not in html for html in shown)
+    assert "(3, 2)" in shown[1]
+    assert "1,234" in shown[2]
+    assert Metrics(metrics) == metrics
+    assert repr(Metrics(metrics)) == repr(metrics)
+    assert json.loads(json.dumps(Metrics(metrics))) == metrics

@@ -317,3 +317,9 @@ def test_one_character_too_many() -> None:
 def test_repeated_names_are_found_in_their_order() -> None:
     assert repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
     assert repeated([f"name {number}" for number in range(100_000)]) == []
+
+
+def test_help_describes_every_setting() -> None:
+    for entry in fields(DataSettings):
+        assert f"    {entry.name}: {entry.metadata['help']}" in (DataSettings.__doc__ or "")
+    assert (DataSettings.__doc__ or "").startswith("How to read the data")

