@@ -37,8 +37,8 @@ class GlassloopError(Exception):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)  # both arguments, so that the error can be pickled between processes
-        self.problem = shortened(printable(problem), LONGEST)
-        self.remedy = shortened(printable(remedy), LONGEST)
+        self.problem = without_middle(printable(problem))
+        self.remedy = without_middle(printable(remedy))
 
     def __str__(self) -> str:
         return f"{self.area}: {self.problem}\ntry:  {self.remedy}"
@@ -132,6 +132,11 @@ def shortened(value: object, limit: int = 150) -> str:
     """Return `value` as text on one line, with control characters escaped and long text cut to `limit` characters."""
     text = value if isinstance(value, str) else str(value)
     return printable(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def without_middle(text: str) -> str:
+    """Return `text`, without its middle if it is very long: what is wrong often comes last, after the name of a file."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 600]} … {text[-597:]}"
 
 
 def printable(text: str) -> str:

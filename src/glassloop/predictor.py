@@ -71,7 +71,9 @@ class Predictor:
         names: The names of the model's outputs.
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
+        limit: The length that texts are cut to, and on which side.
         typed: The special tokens that occurred in the texts of the last prediction.
+        skipped: The rows of the last file that could not be read.
 
     Raises:
         ModelError: If there is no model, or if its files are damaged.
@@ -90,7 +92,7 @@ class Predictor:
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         self.skipped = BadRows()  # rows of the last file that cannot be read
 
     @property
@@ -105,7 +107,7 @@ class Predictor:
     @property
     def notes(self) -> list[str]:
         """What a person should know about the texts of the last prediction."""
-        return [note for note in (self.limit.note(self.cut, self.num_texts), self.typed.note) if note]
+        return [note for note in (self.limit.note(self._cut, self._num_texts), self.typed.note) if note]
 
     def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """Return a prediction for every text or pair of texts, in their order.
@@ -128,7 +130,7 @@ class Predictor:
             raise SettingsError(
                 f"there are {len(texts):,} texts, but {len(pairs):,} second texts", "pass one second text for each text"
             )
-        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         if not texts:
             return []
         return self._described(self.logits(texts, pairs))
@@ -152,12 +154,12 @@ class Predictor:
                 raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give strings")
             refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
-        self.num_texts, self.limit = self.num_texts + len(texts), replace(self.limit, pairs=pairs is not None)
+        self._num_texts, self.limit = self._num_texts + len(texts), replace(self.limit, pairs=pairs is not None)
         rows = []
         for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
-            self.cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
+            self._cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
         return self._forward(rows).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
@@ -230,7 +232,7 @@ class Predictor:
         suffix, number = target.suffix.lower(), 0
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
-            self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             for rows in self._checked(source, settings, text, pair):
                 columns = [*rows.table.column_names, *self._added_columns]
                 if suffix == ".tsv":

@@ -18,7 +18,7 @@ import glassloop
 from glassloop import cli
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
-from glassloop.options import ALIASES
+from glassloop.options import ALIASES, default_of
 from glassloop.report import Report
 from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.settings_file import GivenSettings
@@ -91,7 +91,7 @@ def test_the_flags_are_these(name: str) -> None:
     from_settings = dict.fromkeys(flag for name in names for flag in (ALIASES.get(name), f"--{name}") if flag)
     flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
     positive = [flag for flag in flags if not flag.startswith("--no-")]
-    rest = ["--help-all"] if kinds else []
+    rest = ["--help-all"] if kinds or name == "predict" else []
     assert positive == [*own, *(flag for flag in from_settings if flag not in own), *rest]
 
 
@@ -121,8 +121,7 @@ def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
     for entry in fields(kind):
         if f"--{entry.name}" not in own:
             param: Any = params[entry.name]
-            default = "" if entry.default is None or entry.default is False else f"  [default: {entry.default}]"
-            assert param.help == entry.metadata["help"] + default
+            assert param.help == entry.metadata["help"] + default_of(entry.name, entry.default)
             assert param.default is None, "a flag that was not given must not hide the setting of a file"
 
 

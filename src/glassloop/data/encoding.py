@@ -53,7 +53,11 @@ class Encoding:
     typed: TypedTokens = NONE_TYPED
 
     def notes(self, limit: LengthLimit) -> list[str]:
-        """Return what a person should know about the rows."""
+        """Return what a person should know about the rows.
+
+        Args:
+            limit: The number of tokens that the rows were cut to.
+        """
         return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
 
 

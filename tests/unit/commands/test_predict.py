@@ -165,7 +165,7 @@ def test_truncated_texts_are_reported_with_what_to_do(
     predict_text(str(text_run), long, None, "cpu")
     assert capsys.readouterr().err == note.format("1 row (100%)")
     source = write_rows(tmp_path / "in.csv", [(long, "neg"), ("bad", "neg"), ("good", "pos, really")])
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     assert capsys.readouterr().err == note.format("3 rows (33%)")
     evaluate(str(text_run), Wanted(str(source), device="cpu"))
     assert note.format("3 rows (33%)") in capsys.readouterr().err
