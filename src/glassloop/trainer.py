@@ -68,6 +68,9 @@ class Trainer(TrainerSetup):
         ModelError: If the tokenizer has tokens that the model has no vectors for.
     """
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of a {self.model.config.model_type} model at step {self.state.step:,}>"
+
     def _repr_html_(self) -> str:
         args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
         sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
