@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TextIO
 
+from glassloop.stages import clear
+
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LONGEST = 1900  # characters of a problem; messages of other libraries may quote whole files
 
@@ -152,6 +154,7 @@ def say(line: str) -> None:
 
 def show(line: str, stream: TextIO | None = None) -> None:
     """Print one line, by default on standard output, with control characters escaped."""
+    clear()
     print(printable(line), file=stream or sys.stdout, flush=True)
 
 

@@ -28,6 +28,7 @@ from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
 from glassloop.show.html import trainer_view
+from glassloop.stages import EVALUATING, stage
 from glassloop.training.failures import advice
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
@@ -192,7 +193,8 @@ class Trainer(TrainerSetup):
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
         self._prove(rows)
-        with self.backend.evaluation_context(model):
+        num_rows = None if rows is None else len(rows)
+        with stage(EVALUATING, num_rows), self.backend.evaluation_context(model):
             batches = self.backend.adapt_batches(self._batches(rows, training=False), rows)
             found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop)
         if found.loss is not None and not math.isfinite(found.loss):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from commands import without_stages
 
 import glassloop
 from glassloop import cli
@@ -57,7 +58,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    """Runs the command in this process; returns its exit code, output and error output."""
+    """Runs the command in this process; returns its exit code, output, and error output without the lines of stages."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
@@ -65,7 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
             cli.main()
         captured = capfd.readouterr()
         code = left.value.code
-        return (code if isinstance(code, int) else 0 if code is None else 1), captured.out, captured.err
+        return (code if isinstance(code, int) else 0 if code is None else 1), captured.out, without_stages(captured.err)
 
     return call
 
@@ -479,7 +480,7 @@ def test_short_names_reach_the_settings(command) -> None:
 def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("run.toml", "[training]\nload_best_model_at_end = true\nlearning_rate = -1\n")
     assert command("--config", str(path)) == (2,)
-    assert capsys.readouterr().err.startswith(
+    assert without_stages(capsys.readouterr().err).startswith(
         "settings: learning_rate is -1, not 0 or more; load_best_model_at_end needs evaluations, but eval_strategy is no\n"
     )
     _, _, training, _ = command("--config", str(path), "--eval_strategy", "epoch", "--learning_rate", "1e-3")

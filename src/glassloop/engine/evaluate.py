@@ -12,6 +12,7 @@ import torch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
 from glassloop.markup import scores
 from glassloop.run_folder.record import TIMINGS
+from glassloop.stages import advance
 
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
 
@@ -82,6 +83,7 @@ def run_over(
                     labels.append(batch.labels)
                 numbers.append(batch.numbers)
                 waiting.append(found)
+                advance(len(batch.numbers) * backend.processes.num_processes)
                 if len(waiting) == READ_BATCHES:
                     logits.append(torch.cat(waiting).cpu().numpy())
                     waiting.clear()
