@@ -16,6 +16,7 @@ MOST_POINTS = 200  # of a line; more would not be visible
 WIDTH, HEIGHT, MARGIN = 360, 120, 4
 # Colors that are readable on white and on black.
 COLORS = ("#7d8790", "#1c8fc4", "#c2711a", "#3d9a50")
+TABLE = "border-collapse:collapse;color:inherit;font:inherit"  # some pages give tables a color of their own
 CELL = "padding:2px 12px 2px 0;text-align:{side};border:0;background:none"
 QUIET = "opacity:.65;font-weight:normal"
 
@@ -31,6 +32,11 @@ def figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
+def paragraph(sentences: str) -> str:
+    """Return escaped sentences, which are not cut."""
+    return escape(printable(sentences))
+
+
 def view(title: str, *parts: str) -> str:
     """Return a titled block with all parts that are not empty. MathJax does not read its text as formulas."""
     head = f'<div style="font-weight:bold;padding-bottom:4px">{text(title)}</div>'
@@ -40,7 +46,7 @@ def view(title: str, *parts: str) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table with a line of column names; the first column is aligned to the left. Empty without rows."""
-    return f'<table style="border-collapse:collapse">{header(head)}{"".join(map(line, rows))}</table>' if rows else ""
+    return f'<table style="{TABLE}">{header(head)}{"".join(map(line, rows))}</table>' if rows else ""
 
 
 def scores(title: str, metrics: Mapping[str, float], named: Mapping[str, str] | None = None) -> str:
@@ -52,7 +58,7 @@ def scores(title: str, metrics: Mapping[str, float], named: Mapping[str, str] | 
 def facts(named: Mapping[str, str]) -> str:
     """Return a table of names and values, without column names."""
     rows = (f"<tr>{cell(name, 'left', QUIET)}{cell(value, 'left')}</tr>" for name, value in named.items())
-    return f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
+    return f'<table style="{TABLE}">{"".join(rows)}</table>'
 
 
 def header(names: Sequence[str]) -> str:

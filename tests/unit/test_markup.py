@@ -50,6 +50,10 @@ def test_long_text_is_cut() -> None:
     assert markup.text("a" * 10_000).endswith("…")
 
 
+def test_sentences_are_escaped_and_not_cut() -> None:
+    assert markup.paragraph("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
+
+
 def test_figures() -> None:
     assert (markup.figure(0.84314), markup.figure(None)) == ("0.8431", "-")
 
@@ -106,4 +110,5 @@ def test_colors_can_be_seen_on_white_and_on_black() -> None:
         assert 1.05 / (luminance(color) + 0.05) >= 3
         assert (luminance(color) + 0.05) / (luminance("#1e1e1e") + 0.05) >= 3
     html = markup.view("x", markup.table(("a", "b"), [("c", "d")]))
-    assert not re.search(r"#[0-9a-f]{3,6}|color:", html)
+    assert not re.search(r"#[0-9a-f]{3,6}|color:(?!inherit)", html)
+    assert "color:inherit" in html, "tables of a page without a doctype would stay black"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.errors import listed
 from glassloop.files import near_name
-from glassloop.markup import chart, facts, figure, table, view
+from glassloop.markup import chart, facts, figure, paragraph, table, view
 from glassloop.measures import Measures, short_metrics
 from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import ClassRecord, RunRecord
@@ -26,7 +26,8 @@ def run_view(title: str, status: str, record: RunRecord, history: Sequence[Entry
         "steps": f"{plan.max_steps:,}, learning rate {record.settings.learning_rate:g}, seed {record.settings.seed}",
         "device": f"{record.device}, {record.precision}, backend {record.backend}",
     }
-    return view(title, facts(shown), results_table(record), class_table(record.classes or {}), learning_curve(history))
+    tables = results_table(record), paragraph(record.verdict or ""), class_table(record.classes or {})
+    return view(title, facts(shown), *tables, learning_curve(history))
 
 
 def results_table(record: RunRecord) -> str:

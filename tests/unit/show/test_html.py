@@ -18,6 +18,7 @@ EVALUATED = replace(
     positive_label="b, c",
     evaluation={"eval_loss": 0.4, "eval_accuracy": 0.8, "eval_f1": 0.75, "eval_runtime": 1.25},
     baseline={"accuracy": 0.7},
+    verdict="Better than always answering <b>.",
     classes={"a": ClassRecord(0.9, 0.8, 0.85, 1200), "b, c": ClassRecord(None, 0.0, None, 3)},
 )
 HISTORY = [
@@ -41,6 +42,7 @@ def test_a_run_is_shown_with_results_baseline_classes_and_curve() -> None:
     assert ("f1 (b, c)", "0.7500", "-") in rows
     assert ("a", "0.9000", "0.8000", "0.8500", "1,200") in rows
     assert ("b, c", "-", "0.0000", "-", "3") in rows
+    assert "Better than always answering &lt;b&gt;." in view
     assert "runtime" not in view
     assert view.count("<polyline") == 2
     assert len(view) < 10_000
