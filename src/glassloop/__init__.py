@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassloop.arguments import TrainingArguments as TrainingArguments
+    from glassloop.trainer_arguments import TrainingArguments as TrainingArguments
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.compatibility import EvalPrediction as EvalPrediction
@@ -73,7 +73,7 @@ PUBLIC = {
     "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
     "Trainer": "trainer",
-    "TrainingArguments": "arguments",
+    "TrainingArguments": "trainer_arguments",
     "decide": "metrics",
     "encode": "data.encoding",
     "epoch_order": "data.order",

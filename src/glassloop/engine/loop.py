@@ -124,9 +124,24 @@ def fit(
             state.judge(metrics, plan)
             tell("on_evaluate", metrics=metrics)
 
+    def after_step(log_due: bool, evaluation_due: bool, save_due: bool) -> None:
+        """Log, evaluate and save, in this order, if it is due or if a callback has asked for it."""
+        if log_due or "log" in state.asked:
+            log()
+        if evaluate and (evaluation_due or "evaluate" in state.asked):
+            evaluate_now()
+        state.signal = agree(state.asked_to_stop)
+        if save and (state.signal or save_due or "save" in state.asked):
+            read_figures()
+            save()
+            tell("on_save")
+        state.asked.clear()
+
     def end_epoch() -> None:
         state.epoch, state.batch = state.epoch + 1, 0
         tell("on_epoch_end")
+        if state.asked:
+            after_step(False, False, False)
 
     tell("on_fit_start")
     if evaluate and (state.evaluation_due or (plan.eval_on_start and state.step == 0)):
@@ -138,16 +153,9 @@ def fit(
             state.step += 1
             state.batch += len(group)
             tell("on_step", batches=group)
-            last = state.step == plan.max_steps
-            if last or any(due(every, state.step) for every in (plan.log_every, plan.eval_every)):
-                log()
-            if evaluate and due(plan.eval_every, state.step):
-                evaluate_now()
-            state.signal = agree(state.asked_to_stop)
-            if save and (state.signal or due(plan.save_every, state.step)):
-                read_figures()
-                save()
-                tell("on_save")
+            last, evaluation_due = state.step == plan.max_steps, due(plan.eval_every, state.step)
+            log_due = last or evaluation_due or due(plan.log_every, state.step) or (plan.log_first and state.step == 1)
+            after_step(log_due, evaluation_due and state.step >= plan.eval_from, due(plan.save_every, state.step))
             if last or state.stop_reason or state.signal:
                 break
         else:
@@ -242,6 +250,10 @@ class RunPlan(Protocol):
     def save_every(self) -> int: ...
     @property
     def eval_on_start(self) -> bool: ...
+    @property
+    def eval_from(self) -> int: ...  # the first step that may be followed by an evaluation
+    @property
+    def log_first(self) -> bool: ...  # log the first step
 
 
 class RunState(Protocol):
@@ -253,6 +265,7 @@ class RunState(Protocol):
     stop_reason: str | None
     evaluation_due: bool
     unlogged: list[list[float]]
+    asked: set[str]  # what callbacks ask for after this step: "log", "evaluate", "save"
     asked_to_stop: int  # the signal this process received
     signal: int  # the signal all processes act on
 

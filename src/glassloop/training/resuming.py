@@ -27,7 +27,8 @@ from glassloop.training.parts import TrainingParts
 
 # Settings that do not change any weight: a run may be resumed with other values.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
-        "eval_strategy", "eval_steps", "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit",
+        "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
+        "logging_dir", "save_strategy", "save_steps", "save_total_limit",
         "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
 # Settings that do not change anything in the folder of a finished run.
 NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
