@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
 from glassloop.run_folder.record import TIMINGS
 
+# A model and a batch -> the sum of the rows' losses (None without labels), the logits, and the labels
+PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]]
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
 
 
@@ -44,6 +47,7 @@ def run_over(
     backend: EvaluationBackend,
     loss_sum: LossSum | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    predict: PredictBatch | None = None,
 ) -> Evaluation:
     """Run a model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
 
@@ -55,6 +59,7 @@ def run_over(
         backend: The device and precision to use, and the processes that share the batches.
         loss_sum: A function of logits and labels that returns the sum of the rows' losses.
         should_stop: Called after each batch; True ends the pass.
+        predict: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows, logits and labels.
 
     Returns:
         Logits, labels and loss, without metrics.
@@ -72,10 +77,13 @@ def run_over(
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
                 with backend.forward(model):
-                    found = model(**backend.move(batch.inputs)).logits.float()
-                if batch.labels is not None and loss_sum is not None:
-                    cost = cost + loss_sum(found, backend.move(batch.labels))
-                    labels.append(batch.labels)
+                    made = predict(model, batch) if predict else (None, model(**backend.move(batch.inputs)).logits, batch.labels)
+                loss, found, known = made[0], made[1].float(), made[2]
+                if predict is None and known is not None and loss_sum is not None:
+                    loss = loss_sum(found, backend.move(known))
+                if loss is not None:
+                    cost = cost + loss
+                    labels.append(known)
                 numbers.append(batch.numbers)
                 waiting.append(found)
                 if len(waiting) == READ_BATCHES:
@@ -92,10 +100,10 @@ def run_over(
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
     found_logits = np.concatenate([part for share in shares for part in share[1]])[places]
-    known = [part for share in shares for part in share[2]]
-    found_labels = np.concatenate(known)[places] if known else None
-    loss = sum(share[3] for share in shares) / len(order) if known else None
-    return Evaluation(found_logits, found_labels, loss, time.perf_counter() - began)
+    all_labels = [part for share in shares for part in share[2]]
+    found_labels = np.concatenate(all_labels)[places] if all_labels else None
+    mean = sum(share[3] for share in shares) / len(order) if all_labels else None
+    return Evaluation(found_logits, found_labels, mean, time.perf_counter() - began)
 
 
 def named_metrics(found: Evaluation, scores: Mapping[str, float], prefix: str) -> Evaluation:

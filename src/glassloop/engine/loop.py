@@ -28,6 +28,7 @@ def train_step(
     backend: StepBackend,
     max_norm: float = 0.0,
     on_gradients: Callable[[torch.nn.Module], None] | None = None,
+    batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Update the weights once, and return the loss and the gradient norm as two numbers that stay on the device.
 
@@ -43,6 +44,7 @@ def train_step(
         backend: How each part of the step is executed.
         max_norm: Scale gradients down to this norm; 0 disables clipping.
         on_gradients: Called with the model before clipping.
+        batch_loss: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows.
 
     Returns:
         A tensor of two numbers: the loss, and the gradient norm before clipping.
@@ -51,9 +53,11 @@ def train_step(
     step_loss = torch.zeros((), device=backend.device)
     for batch in group:
         with backend.forward(model, is_last=batch is group[-1]):
-            logits = model(**backend.move(batch.inputs)).logits.float()
-            rows = len(batch.numbers)
-            loss = loss_sum(logits, backend.move(batch.labels)) if rows else logits.sum() * 0.0
+            if batch_loss is None:
+                logits = model(**backend.move(batch.inputs)).logits.float()
+                loss = loss_sum(logits, backend.move(batch.labels)) if len(batch.numbers) else logits.sum() * 0.0
+            else:
+                loss = batch_loss(model, batch)
             loss = loss / num_examples
         backend.backward(loss)
         step_loss = step_loss + loss.detach()
@@ -148,7 +152,9 @@ def fit(
         evaluate_now()
         state.signal = agree(state.asked_to_stop)
     while state.step < plan.max_steps and not (state.stop_reason or state.signal):
+        tell("on_epoch_start")
         for group in groups_of(plan.accumulate, batches.epoch(state.epoch, skip=state.batch)):
+            tell("on_step_start")
             unread.append(step(group))
             state.step += 1
             state.batch += len(group)
