@@ -59,7 +59,7 @@ def measure(job: Job, before: int, watched: int) -> dict[str, Any]:
         contender = Glassloop(job, parts, Clock(job, time.time()), folder)
         contender.prepare()
         contender.trainer.callbacks.append(Watch())
-        contender.trainer.quiet = True
+        contender.trainer._quiet = True
         contender.train()
     events = []
     for event in profiler.key_averages():

@@ -50,7 +50,7 @@ def measure(size: str, device: str, steps: int, batch_size: int) -> dict[str, An
     for _ in range(3):
         trainer.backend.differences.clear()
         began = time.perf_counter()
-        trainer.prove()
+        trainer._prove()
         seconds.append(time.perf_counter() - began)
     proof = known_difference(trainer.backend, model)
     began = time.perf_counter()

@@ -29,9 +29,9 @@ def main() -> None:
         model = load_model(given.model, labels=examples.labels, seed=1)
         args = TrainingArguments(folder, max_steps=3, precision="fp32", save_strategy="no", save_total_limit=2)
         trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
-        trainer.quiet = True
+        trainer._quiet = True
         trainer.train()
-        training = StartedTraining(trainer.parts())
+        training = StartedTraining(trainer._parts())
         for parameter in model.parameters():  # a step's worth of optimizer state
             parameter.grad = parameter.detach().clone() * 1e-3
         training.optimizer.step()

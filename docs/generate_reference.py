@@ -25,10 +25,11 @@ PACKING = {
 GROUPS = {
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
+    "Read a run": "Run",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
     "Batches": "Batches Batch PaddingCollator epoch_order padding_waste",
-    "Models": "load_model load_tokenizer",
+    "Models": "load_model load_tokenizer quickstart_model",
     "Metrics": "load_metric metrics_for",
     "The loop": "fit train_step Plan State make_loss run_over Evaluation AdamW make_optimizer make_scheduler seed_all",
     "Backends": "PlainBackend AccelerateBackend",

@@ -68,13 +68,13 @@ def packaged() -> Path:
     """The folder of the packaged model. Only its absence is a reason to skip: one that is damaged is an error."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from glassloop.models.files import PACKAGED, PACKAGED_INSTALL, packaged_model
+    from glassloop.models.files import PACKAGED, PACKAGED_INSTALL, quickstart_model
 
     try:
         version(PACKAGED)
     except PackageNotFoundError:
         pytest.skip(f"the packaged model is not installed: {PACKAGED_INSTALL}")
-    return packaged_model()
+    return quickstart_model()
 
 
 @pytest.fixture(scope="session")

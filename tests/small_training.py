@@ -37,6 +37,6 @@ def trained(
     trainer = Trainer(
         tiny_model(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, callbacks=callbacks
     )
-    trainer.quiet = True
+    trainer._quiet = True
     trainer.train(resume_from_checkpoint=resume, restart=restart)
     return trainer

@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
-        *("hub", "lock", "claim", "records", "run_folder."),
+        *("hub", "lock", "claim", "records", "markup", "run_folder."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
@@ -37,6 +37,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "compatibility",
         "trainer",
         "predictor",
+        "run",
         "assembly",
         "processes",
         "gpu_memory",

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassloop.trainer_arguments import TrainingArguments as TrainingArguments
+    from glassloop.drop_in.arguments import TrainingArguments as TrainingArguments
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.compatibility import EvalPrediction as EvalPrediction
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from glassloop.metrics import decide as decide
     from glassloop.metrics import load_metric as load_metric
     from glassloop.metrics import metrics_for as metrics_for
+    from glassloop.models.files import quickstart_model as quickstart_model
     from glassloop.models.loading import load_model as load_model
     from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.predictor import Predictor as Predictor
+    from glassloop.run import Run as Run
     from glassloop.run_folder.record import Plan as Plan
     from glassloop.run_folder.seeds_json import SeedRecord as SeedRecord
     from glassloop.run_folder.seeds_json import SeedsRecord as SeedsRecord
@@ -68,12 +70,13 @@ PUBLIC = {
     "PlainBackend": "backends.plain",
     "Plan": "run_folder.record",
     "Predictor": "predictor",
+    "Run": "run",
     "RunSettings": "settings_file",
     "SeedRecord": "run_folder.seeds_json",
     "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
     "Trainer": "trainer",
-    "TrainingArguments": "trainer_arguments",
+    "TrainingArguments": "drop_in.arguments",
     "decide": "metrics",
     "encode": "data.encoding",
     "epoch_order": "data.order",
@@ -88,6 +91,7 @@ PUBLIC = {
     "make_scheduler": "engine.optimizer",
     "metrics_for": "metrics",
     "padding_waste": "data.order",
+    "quickstart_model": "models.files",
     "resume_seeds": "seeds",
     "run_over": "engine.evaluate",
     "seed_all": "seeding",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
-from glassloop.settings import Problem, name_problem, refuse, setting, wrong, wrong_choice
-from glassloop.transformers_settings import REFUSED, RENAMED, SETTINGS, UNNEEDED
+from glassloop.settings import Problem, described, name_problem, refuse, setting, wrong, wrong_choice
+from glassloop.drop_in.settings import REFUSED, RENAMED, SETTINGS, UNNEEDED
 
 SCHEDULES = (
     "linear",
@@ -43,12 +43,12 @@ KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite nu
 Setting = str | int | float | bool | None
 
 
+@described
 @dataclass(unsafe_hash=True)  # not frozen: our own __setattr__ says what to do instead
 class TrainingArguments:
     """The settings of a training run. They are checked when created and cannot be changed afterwards.
 
-    Each field is described by its `help` metadata, from which the command's help is generated. Earlier names of transformers
-    are accepted with a message.
+    The command's help is generated from the same sentences. Earlier names of transformers are accepted with a message.
 
     Args:
         output_dir: Folder for everything the run writes.

@@ -78,8 +78,8 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         measures=examples.measures,
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
-    trainer.in_run = True
-    parts = trainer.parts()
+    trainer._in_run = True
+    parts = trainer._parts()
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -87,7 +87,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), given.new_head),
         settings=args,
         max_length=max_length,
-        class_weights=None if (weights := trainer.class_weights()) is None else tuple(weights),
+        class_weights=None if (weights := trainer._class_weights()) is None else tuple(weights),
         plan=parts.plan,
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         device=str(backend.device),

@@ -8,31 +8,62 @@ import numpy as np
 
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import SettingsError, listed, visible
+from glassloop.markup import scores
 
 ModelT = TypeVar("ModelT")
 
 
 class EvalPrediction(NamedTuple):
-    """What `compute_metrics` gets: logits and labels of all rows, in their order."""
+    """What `compute_metrics` gets: logits and labels of all rows, in their order.
+
+    Attributes:
+        predictions: The logits of each row.
+        label_ids: The labels of each row.
+    """
 
     predictions: np.ndarray
     label_ids: np.ndarray | None
 
 
+class Metrics(dict[str, float]):
+    """What `evaluate` returns: metrics by name. A dict, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return scores("Evaluation", self)
+
+
 class PredictionOutput(NamedTuple):
-    """What `predict` returns: logits and labels of all rows, in their order, and metrics."""
+    """What `predict` returns: logits and labels of all rows, in their order, and metrics.
+
+    Attributes:
+        predictions: The logits of each row.
+        label_ids: The labels of each row; None if there are none.
+        metrics: The metrics by name.
+    """
 
     predictions: np.ndarray
     label_ids: np.ndarray | None
     metrics: dict[str, float]
 
+    def _repr_html_(self) -> str:
+        return scores("Predictions", self.metrics, {"shape of the logits": str(np.shape(self.predictions))})
+
 
 class TrainOutput(NamedTuple):
-    """What `train` returns: the number of steps, the mean loss, and metrics."""
+    """What `train` returns: the number of steps, the mean loss, and metrics.
+
+    Attributes:
+        global_step: The number of steps.
+        training_loss: The mean loss of all steps.
+        metrics: Speed and loss by name.
+    """
 
     global_step: int
     training_loss: float
     metrics: dict[str, float]
+
+    def _repr_html_(self) -> str:
+        return scores("Training", self.metrics, {"steps": f"{self.global_step:,}"})
 
 
 # Arguments of transformers' Trainer, and what to do instead.

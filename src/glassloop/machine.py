@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from glassloop.errors import GlassloopError, counted
 from glassloop.files import cache_dir, path_problem, user_path
 from glassloop.hub import hub_unreachable
-from glassloop.models.files import packaged_model
+from glassloop.models.files import quickstart_model
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
 LEAST_FREE_BYTES = 5 * 1024**3
@@ -143,7 +143,7 @@ def bf16_found() -> Finding:
 def model_found() -> Finding:
     """Return whether the packaged model is installed and intact."""
     try:
-        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({packaged_model().name}/)")
+        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({quickstart_model().name}/)")
     except GlassloopError as error:
         return Finding("packaged model", FAIR, error.problem, error.remedy)
 

@@ -61,6 +61,17 @@ class Predictor:
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
 
+    Attributes:
+        model: The model.
+        tokenizer: Its tokenizer.
+        model_dir: The folder the model was loaded from.
+        run: The record of the run, if `folder` is a run folder.
+        task: The task of the model.
+        names: The names of the model's outputs.
+        max_length: The number of tokens that longer texts are truncated to.
+        backend: How forward passes are run.
+        typed: The special tokens that occurred in the texts of the last prediction.
+
     Raises:
         ModelError: If there is no model, or if its files are damaged.
     """
@@ -75,7 +86,7 @@ class Predictor:
         config = self.model.config
         self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
         self.task, self.names = task_of(config), [*label_names(config)]
-        self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+        self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.typed = NONE_TYPED  # special tokens in the texts of the last prediction
 
     @property
@@ -111,7 +122,7 @@ class Predictor:
         self.typed = NONE_TYPED
         if not texts:
             return []
-        return self.described(self.logits(texts, pairs))
+        return self._described(self.logits(texts, pairs))
 
     def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """Return the model's logits, one row per text.
@@ -136,7 +147,7 @@ class Predictor:
         for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
-        return self.forward(rows).logits
+        return self._forward(rows).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -152,12 +163,12 @@ class Predictor:
         Raises:
             ModelError: If a logit is not finite.
         """
-        found = self.forward(rows, make_loss(self.task))
+        found = self._forward(rows, make_loss(self.task))
         return named_metrics(found, measures.scores(found.logits, found.labels, self.task, self.names), prefix)
 
-    def forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
+    def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
-        batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
+        batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
         with self.backend.evaluation_context(self.model):
             found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
@@ -166,24 +177,21 @@ class Predictor:
             raise ModelError(problem, "download the model again: its weights are damaged")
         return found
 
-    def described(self, logits: np.ndarray) -> list[Prediction]:
+    def _described(self, logits: np.ndarray) -> list[Prediction]:
         """Return rows of logits as labels and probabilities."""
         names = None if self.task == SCORE else tuple(self.names)
         labels = [label_of(choice, names) for choice in decide(logits, self.task).tolist()]
         return [
-            Prediction(label, self.probabilities(row), row.tolist())
+            Prediction(label, self._probabilities(row), row.tolist())
             for label, row in zip(labels, logits.astype(np.float64), strict=True)
         ]
 
-    def probabilities(self, logits: np.ndarray) -> dict[str, float]:
+    def _probabilities(self, logits: np.ndarray) -> dict[str, float]:
         """Return the probability of each label for one row of logits; empty if the model predicts a score."""
         if self.task == SCORE:
             return {}
-        if self.task == SEVERAL:
-            scores = 1 / (1 + np.exp(-logits))
-        else:
-            shifted = np.exp(logits - logits.max())
-            scores = shifted / shifted.sum()
+        shifted = np.exp(logits - logits.max())
+        scores = 1 / (1 + np.exp(-logits)) if self.task == SEVERAL else shifted / shifted.sum()
         return dict(zip(self.names, scores.tolist(), strict=True))
 
     def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
@@ -210,40 +218,40 @@ class Predictor:
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
             self.typed = NONE_TYPED
-            for first, table in self.checked_tables(source, text, pair, delimiter):
-                columns = [*table.column_names, *self.added_columns]
+            for first, table in self._checked_tables(source, text, pair, delimiter):
+                columns = [*table.column_names, *self._added_columns]
                 if suffix == ".tsv":
-                    refuse_for_tsv(table, first, source.name, self.added_columns)
+                    refuse_for_tsv(table, first, source.name, self._added_columns)
             if not columns:
                 raise DataError(f"{source.name}: the file has no rows", "use a file with at least one row")
             write = row_writer(opened, suffix, columns)
-            for row in self.predicted_rows(source, text, pair, delimiter):
+            for row in self._predicted_rows(source, text, pair, delimiter):
                 write(row)
                 number += 1
         return number
 
     @property
-    def added_columns(self) -> list[str]:
+    def _added_columns(self) -> list[str]:
         """The columns with predictions in a written file."""
         return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
-    def predicted_rows(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[Row]:
+    def _predicted_rows(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[Row]:
         """Yield the rows of a file with their predictions."""
-        text, pair = self.text_columns(text, pair)
-        for _, table in self.checked_tables(source, text, pair, delimiter):
+        text, pair = self._text_columns(text, pair)
+        for _, table in self._checked_tables(source, text, pair, delimiter):
             rows = table.to_pylist()
             logits = self.logits([row[text] for row in rows], [row[pair] for row in rows] if pair else None)
-            for row, answer in zip(rows, self.described(logits), strict=True):
+            for row, answer in zip(rows, self._described(logits), strict=True):
                 scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
                 yield {**row, "prediction": answer.label, **scores}
 
-    def text_columns(self, text: str | None, pair: str | None) -> tuple[str | None, str | None]:
+    def _text_columns(self, text: str | None, pair: str | None) -> tuple[str | None, str | None]:
         """Return the columns of the texts: those given, or those the model was trained on."""
         if self.run is not None and text is None:
             return self.run.data.columns.text, pair or self.run.data.columns.text_pair
         return text, pair
 
-    def checked_tables(
+    def _checked_tables(
         self, source: Path, text: str | None, pair: str | None, delimiter: str | None
     ) -> Iterator[tuple[int, pa.Table]]:
         """Yield the rows of a file as tables, each with the number of its first row.
@@ -254,7 +262,7 @@ class Predictor:
             refuse_special(source)
         if source.suffix.lower() not in SUFFIXES or not source.is_file():
             raise DataError(f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}")
-        text, pair = self.text_columns(text, pair)
+        text, pair = self._text_columns(text, pair)
         row_number = first_row_number(source)
         for table in read_file(source, delimiter):
             found = listed(table.column_names)
@@ -265,7 +273,7 @@ class Predictor:
                     there = f"found {found}{did_you_mean(name, table.column_names)}"
                     remedy = "name the columns with --text and --text_pair"
                     raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
-            for name in self.added_columns:
+            for name in self._added_columns:
                 if name in table.column_names:
                     raise DataError(
                         f"{source.name}: there is already a column {visible(name)}",

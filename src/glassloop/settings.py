@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from inspect import cleandoc
 from pathlib import Path
 from typing import TypeVar
 
 from glassloop.errors import SettingsError, alternatives, closest, did_you_mean, listed, visible
 from glassloop.files import path_problem, user_path
+from glassloop.records import Dataclass
 
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 TASKS = ("auto", CLASSES, SEVERAL, SCORE)
@@ -17,12 +19,20 @@ MAX_NAME_LENGTH = 200
 MOST_SHOWN = 80  # characters of a wrong value
 MOST_ROWS = 100_000_000  # that many generated rows take 25 GB
 Default = TypeVar("Default")
+Kind = TypeVar("Kind", bound=Dataclass)
 
 
 def setting(default: Default, help_text: str) -> Default:
     """Return a dataclass field with its default and its sentence of help."""
     found: Default = field(default=default, metadata={"help": help_text})
     return found
+
+
+def described(kind: type[Kind]) -> type[Kind]:
+    """Add the help sentence of each setting to the docstring of a settings class, for `help()` and editors."""
+    lines = [f"    {entry.name}: {entry.metadata['help']}" for entry in fields(kind)]
+    kind.__doc__ = "\n".join([cleandoc(kind.__doc__ or ""), "", "Attributes:", *lines])
+    return kind
 
 
 @dataclass(frozen=True)
@@ -54,11 +64,12 @@ def refuse(problems: Sequence[Problem]) -> None:
         raise SettingsError("; ".join(texts), "; ".join(remedies))
 
 
+@described
 @dataclass(frozen=True)
 class DataSettings:
     """How to read the data: which columns hold texts and labels, and what to do with unusual rows.
 
-    Each field is described by its `help` metadata, from which the command's help is generated. In Python, `label` and `labels`
+    The command's help is generated from the same sentences. In Python, `label` and `labels`
     may also be tuples of names, which may contain commas.
 
     Raises:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glassloop.compatibility import (
     EvalPrediction,
+    Metrics,
     PredictionOutput,
     TrainOutput,
     refuse_hooks,
@@ -26,6 +27,7 @@ from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
+from glassloop.show.html import trainer_view
 from glassloop.training.failures import advice
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
@@ -34,9 +36,10 @@ from glassloop.transformers_types import Model
 
 
 class Trainer(TrainerSetup):
-    """Trains and evaluates one model.
+    """Trains and evaluates one model. A notebook shows a Trainer with its evaluations and its learning curve.
 
-    Attributes that are assigned after construction take effect; assignments that would not are refused.
+    Every argument but `tokenizer` and `accelerator` is also an attribute. Attributes that are assigned after construction
+    take effect; assignments that would not are refused. Names that begin with an underscore are internal.
 
     Args:
         model: The model to train, in place.
@@ -54,51 +57,68 @@ class Trainer(TrainerSetup):
         accelerator: The `accelerate.Accelerator` to train with.
         backend: How steps are run. Default: chosen from the settings and the machine.
         measures: Which of Glassloop's metrics to compute, such as those of `Examples.measures`.
-        unsupported: Arguments of transformers' Trainer that raise `SettingsError` unless they are None.
+        **unsupported: Arguments of transformers' Trainer that raise `SettingsError` unless they are None.
+
+    Attributes:
+        state: Where the training stands: step, epoch, best score and history.
+        task: The task of the model, from its config.
 
     Raises:
         SettingsError: If an argument is missing, unknown or not supported.
         ModelError: If the tokenizer has tokens that the model has no vectors for.
     """
 
-    def parts(self) -> TrainingParts:
+    def _repr_html_(self) -> str:
+        args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
+        sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
+        named = {
+            "model": f"{self.model.config.model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
+            "rows": ", ".join(f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None) or "none",
+            "learning rate": f"{args.learning_rate:g}",
+            "batch": f"{args.per_device_train_batch_size} rows",
+            "backend": f"{self.backend.name} on {self.backend.device}",
+            "step": f"{self.state.step:,}",
+        }
+        return trainer_view(named, self.state.history)
+
+    def _parts(self) -> TrainingParts:
         """Check everything a training needs, choose its backend, and return its parts."""
         refuse_hooks(type(self))
         refuse_unmergeable(self.model)
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
-        self.choose_usable()  # the user may have frozen weights or assigned parts
-        self.prove()
+        self._choose_usable()  # the user may have frozen weights or assigned parts
+        self._prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
         rows = refuse_unreadable(self.train_dataset, "train_dataset")
-        batches = self.batches(rows, training=True)
+        batches = self._batches(rows, training=True)
         measures = self.measures if self.compute_metrics is None else None
         self.state = State()
         return TrainingParts(
             model=self.model,
             args=self.args,
             backend=self.backend,
-            use=self.training_use(),
-            plan=self.make_plan(batches),
+            use=self._training_use(),
+            plan=self._make_plan(batches),
             state=self.state,
-            folder=self.folder,
-            in_run=self.in_run,
+            folder=self._folder,
+            in_run=self._in_run,
             batches=batches,
             train_rows=rows,
             eval_rows=self.eval_dataset,
-            eval_batches=lambda: self.batches(self.eval_dataset, training=False),
+            eval_batches=lambda: self._batches(self.eval_dataset, training=False),
             task=self.task,
-            loss_sum=self.loss_sum(),
+            loss_sum=self._loss_sum(),
             custom_loss=self.loss,
             optimizers=self.optimizers,
             on_gradients=self.on_gradients,
-            evaluate=self.evaluate_between_steps,
+            evaluate=self._evaluate_between_steps,
             metrics=", ".join(map(measures.title, measures.keys)) if measures else identified(self.compute_metrics),
             metric_title=measures.title if measures else str,
             write_model=self.write_model,
             callbacks=self.callbacks,
-            say=self.say,
-            say_once=self.say_once,
-            quiet=self.quiet,
+            say=self._say,
+            say_once=self._say_once,
+            quiet=self._quiet,
         )
 
     def train(self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False) -> TrainOutput:
@@ -114,11 +134,11 @@ class Trainer(TrainerSetup):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        with self.training(resume_from_checkpoint, restart=restart) as output:
+        with self._training(resume_from_checkpoint, restart=restart) as output:
             return output
 
     @contextmanager
-    def training(
+    def _training(
         self, resume: bool | str | Path | None = None, *, restart: bool = False, parts: TrainingParts | None = None
     ) -> Iterator[TrainOutput]:
         """Train as `train` does; until the block ends, a signal is only noted, in `state.asked_to_stop`.
@@ -132,7 +152,7 @@ class Trainer(TrainerSetup):
             The number of steps, the mean loss and the metrics.
         """
         resume = user_path(resume) if isinstance(resume, str) else resume
-        with trained(parts or self.parts(), resume, restart=restart) as metrics:
+        with trained(parts or self._parts(), resume, restart=restart) as metrics:
             yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
     def evaluate(
@@ -146,24 +166,32 @@ class Trainer(TrainerSetup):
             metric_key_prefix: What the name of each metric begins with.
 
         Returns:
-            The metrics by name, such as `eval_loss`.
+            The metrics by name, such as `eval_loss`: a dict, which notebooks show as a table.
 
         Raises:
             DivergedError: If the loss is not finite.
         """
         refuse_keys(ignore_keys)
-        return self.evaluation(eval_dataset, metric_key_prefix).metrics
+        return Metrics(self.evaluation(eval_dataset, metric_key_prefix).metrics)
 
     def evaluation(self, rows: Rows | None = None, prefix: str = "eval") -> Evaluation:
-        """Return logits, labels and metrics of all rows, by default those of `eval_dataset`."""
-        return self.run(self.model, self.eval_dataset if rows is None else rows, prefix)
+        """Return logits, labels and metrics of one pass over a split.
 
-    def run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
+        Args:
+            rows: The rows. Default: the `eval_dataset` of the Trainer.
+            prefix: What the name of each metric begins with.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        return self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
+
+    def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
-        self.prove(rows)
+        self._prove(rows)
         with self.backend.evaluation_context(model):
-            batches = self.backend.adapt_batches(self.batches(rows, training=False), rows)
-            found = run_over(model, batches, self.backend, self.loss_sum(), self.should_stop)
+            batches = self.backend.adapt_batches(self._batches(rows, training=False), rows)
+            found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop)
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
@@ -172,7 +200,11 @@ class Trainer(TrainerSetup):
         return named_metrics(found, scores, prefix)
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
-        """Return the metrics of the user, or those of the task."""
+        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
+
+        Args:
+            found: Logits and labels of all rows.
+        """
         if self.compute_metrics is not None:
             return checked_numbers(self.compute_metrics(found))
         return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(self.model.config))
@@ -192,25 +224,25 @@ class Trainer(TrainerSetup):
             DivergedError: If the loss is not finite.
         """
         refuse_keys(ignore_keys)
-        found = self.run(self.model, test_dataset, metric_key_prefix)
+        found = self._run(self.model, test_dataset, metric_key_prefix)
         return PredictionOutput(found.logits, found.labels, found.metrics)
 
-    def evaluate_between_steps(self) -> dict[str, float] | None:
+    def _evaluate_between_steps(self) -> dict[str, float] | None:
         """Return the metrics of an evaluation during training; None if a signal interrupts it."""
         try:
-            with self.interruptible():
+            with self._interruptible():
                 return self.evaluate()
         except Interrupted:
             return None
 
     @contextmanager
-    def interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> Iterator[None]:
         """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
-        self.should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.processes.num_processes == 1
+        self._should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.processes.num_processes == 1
         try:
             yield
         finally:
-            self.should_stop = lambda: False
+            self._should_stop = lambda: False
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """Save the model, its config and its tokenizer as transformers does, in safetensors format.
@@ -219,11 +251,16 @@ class Trainer(TrainerSetup):
             output_dir: The folder. Default: `output_dir` of the settings.
         """
         if self.backend.processes.is_main:
-            self.write_model(user_path(output_dir) if output_dir else self.folder)
+            self.write_model(user_path(output_dir) if output_dir else self._folder)
         self.backend.processes.wait()
 
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
-        """Write the model, with other `weights` if given, its config and its tokenizer."""
+        """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this.
+
+        Args:
+            folder: The folder to write to.
+            weights: Weights to write instead of those of the model.
+        """
         with quiet_transformers():
             save_whole(self.backend.unwrap(self.model), folder, weights)
             if self.processing_class is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 
+import pytest
 from house import tree_of
 
+import glassloop
 from glassloop import PUBLIC
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -80,3 +83,67 @@ class Good:
 '''
     found = [fault for node in ast.parse(code).body for fault in faults_of(node, node.name)]
     assert found == ["bad does not document a", "Good.silent has no docstring"]
+
+
+# --- what a class shows --------------------------------------------------------------------------------------------
+
+
+def own_classes(kind: type) -> list[type]:
+    """Return a class and those of its parents that are part of Glassloop."""
+    return [parent for parent in kind.__mro__ if parent.__module__.startswith("glassloop.")]
+
+
+def class_node(kind: type) -> ast.ClassDef:
+    module = tree_of(kind.__module__.removeprefix("glassloop."))
+    return next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """Return the public names that a class assigns to itself or declares as fields; `self.a, self.b = ...` are two."""
+    found = {entry.target.id for entry in node.body if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name)}
+    for entry in ast.walk(node):
+        if isinstance(entry, ast.Attribute) and isinstance(entry.ctx, ast.Store) and ast.unparse(entry.value) == "self":
+            found.add(entry.attr)
+    return {name for name in found if not name.startswith("_")}
+
+
+def undescribed(kind: type) -> Iterator[str]:
+    """Yield every public attribute, method and parameter of a class that its docstrings do not describe."""
+    nodes = [class_node(parent) for parent in own_classes(kind)]
+    described = "\n".join(inspect.getdoc(parent) or "" for parent in own_classes(kind))
+    methods = {method.name: method for node in reversed(nodes) for method in node.body if isinstance(method, Function)}
+    fields = {name for node in nodes for name in attributes_of(node)} - {*methods}
+    yield from (f"{kind.__name__}.{name}" for name in undocumented(described, sorted(fields)))
+    for name, method in methods.items():
+        if needs_docstring(method):
+            doc = inspect.getdoc(getattr(kind, name)) or ""
+            missing = [given for given in undocumented(doc, parameters_of(method)) if f"`{given}`" not in doc]
+            yield from (f"{kind.__name__}.{name}({given})" for given in missing)
+
+
+CLASSES = sorted(name for name in PUBLIC if inspect.isclass(getattr(glassloop, name)))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_public_classes_describe_what_they_show(name: str) -> None:
+    assert not [*undescribed(getattr(glassloop, name))]
+
+
+def test_names_without_a_description_are_found() -> None:
+    node = ast.parse("class A:\n a: int\n def f(self): self.b, self._c = 1, 2\n").body[0]
+    assert attributes_of(node) == {"a", "b"}
+    assert undocumented("a: The first.", ["a", "b"]) == ["b"]
+
+
+SHOWN_BY_A_TRAINER = {
+    *("args", "backend", "callbacks", "compute_metrics", "data_collator", "eval_dataset", "loss", "measures", "model"),
+    *("on_gradients", "optimizers", "processing_class", "state", "task", "train_dataset"),
+    *("evaluate", "evaluation", "metrics_of", "predict", "save_model", "train", "write_model"),
+}
+
+
+def test_a_trainer_shows_only_what_users_need() -> None:
+    attributes = {name for parent in own_classes(glassloop.Trainer) for name in attributes_of(class_node(parent))}
+    assert attributes | {name for name in dir(glassloop.Trainer) if not name.startswith("_")} == SHOWN_BY_A_TRAINER
+    text = inspect.getdoc(glassloop.Trainer) or ""
+    assert not undocumented(text, [*inspect.signature(glassloop.Trainer).parameters])

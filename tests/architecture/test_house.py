@@ -21,11 +21,11 @@ LINE_BUDGETS = {
     "data": 3_600,
     "engine": 2_100,  # the Protocols of a backend and the documented parameters of public functions
     "models": 900,
-    "run_folder": 600,
+    "run_folder": 650,
     "show": 700,
     "speed": 3_200,
     "training": 1_100,
-    "top level": 4_500,
+    "top level": 4_700,  # with the HTML views of notebooks
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -176,8 +176,8 @@ def test_the_check_changes_nothing(trainer_of) -> None:
     def losses(checked: bool) -> list[float]:
         trainer = trainer_of(tiny_model("bert", dropout=0.1))
         if checked:
-            trainer.prove()
-            trainer.prove(trainer.eval_dataset)
+            trainer._prove()
+            trainer._prove(trainer.eval_dataset)
         trainer.train()
         return [entry["loss"] for entry in trainer.state.history]
 

@@ -47,7 +47,7 @@ def trained(encoded, tiny_tokenizer, tmp_path: Path):
             processing_class=tiny_tokenizer,
             **splits | parts,
         )
-        trainer.quiet = True
+        trainer._quiet = True
         trainer.train(resume_from_checkpoint=resume)
         assert trainer.backend.name == backend
         return trainer
@@ -212,7 +212,7 @@ def test_minilm(packaged: Path, tmp_path: Path) -> None:
             precision="fp32", save_strategy="no", disable_tqdm=True, backend=backend,
         )  # fmt: skip
         trainer = Trainer(model, args, train_dataset=rows, processing_class=load_tokenizer(folder))
-        trainer.quiet = True
+        trainer._quiet = True
         trainer.train()
         assert trainer.backend.name == backend
         found.append(trainer)

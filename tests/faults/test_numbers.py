@@ -126,7 +126,7 @@ def test_21_every_row_is_counted_once(rows408: Any, tiny_tokenizer: Any, tmp_pat
         backend = PlainBackend()
         backend.processes = Share()
         backend.processes.rank = rank
-        found = run_over(trainer.model, trainer.batches(rows, training=False), backend, trainer.loss_sum())
+        found = run_over(trainer.model, trainer._batches(rows, training=False), backend, trainer._loss_sum())
     numbers = np.concatenate([part for share in shares for part in share[0]])
     assert sorted(numbers.tolist()) == list(range(408))
     assert np.array_equal(found.logits, whole.logits)
@@ -182,7 +182,7 @@ def test_24_accumulated_batches_have_the_gradient_of_one(rows408: Any, tiny_toke
         args = TrainingArguments(tmp_path, per_device_train_batch_size=size, device="cpu", precision="fp32")
         rows = rows408["train"].rows.select(range(24))
         trainer = Trainer(tiny_model(dropout=0.0), args, train_dataset=rows, processing_class=tiny_tokenizer)
-        batches = trainer.batches(rows, training=True)
+        batches = trainer._batches(rows, training=True)
         (group,) = groups_of(3, batches.epoch(0))
         gradients: dict[str, torch.Tensor] = {}
 
@@ -191,7 +191,7 @@ def test_24_accumulated_batches_have_the_gradient_of_one(rows408: Any, tiny_toke
 
         optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.0)
         scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
-        figures = train_step(trainer.model, group, trainer.loss_sum(), optimizer, scheduler,
+        figures = train_step(trainer.model, group, trainer._loss_sum(), optimizer, scheduler,
                              backend=PlainBackend(), on_gradients=keep)  # fmt: skip
         found[size] = (figures, gradients)
     for size in (8, 9):

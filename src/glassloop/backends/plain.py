@@ -35,6 +35,11 @@ class PlainBackend:
     Args:
         device: The device to train on, such as "cpu" or "cuda".
         precision: "fp32", "bf16" or "fp16"; the last two use autocast.
+
+    Attributes:
+        processes: The processes that train together.
+        autocast_dtype: The type that autocast uses; None in fp32.
+        scaler: Scales the loss in fp16.
     """
 
     name = "plain"

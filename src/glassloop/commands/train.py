@@ -102,7 +102,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         run = assemble(given, args, backend)
         if backend.processes.is_main:
-            held.enter_context(locked(folder, run.trainer.say))
+            held.enter_context(locked(folder, run.parts.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
                 held.enter_context(cleared_unless_started(folder, lambda: run.parts.state.step > 0))
@@ -141,12 +141,12 @@ def find_resumed(
 def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool, began: float) -> None:
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
     trainer, examples, record = run.trainer, run.examples, run.record
-    backend, folder = trainer.backend, trainer.folder
+    backend, folder = trainer.backend, run.parts.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
     console.print(banner(record, examples, folder))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
-    with trainer.training(checkpoint, restart=restart, parts=run.parts) as trained:
+    with trainer._training(checkpoint, restart=restart, parts=run.parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
         outcomes = evaluate_unless_stopped(run)
         if outcomes:
@@ -156,7 +156,7 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
             if backend.processes.is_main:
                 with resume_named(folder):
                     write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
-        stop_if_asked(trainer.state, backend.processes, trainer.say)
+        stop_if_asked(trainer.state, backend.processes, run.parts.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.processes.is_main:
             with resume_named(folder):
@@ -170,10 +170,10 @@ def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
     """Evaluate the trained model. A signal ends the process instead: the model is saved, and a resumed run evaluates it."""
     trainer = run.trainer
     try:
-        with trainer.interruptible():
+        with trainer._interruptible():
             return evaluate_splits(run)
     except Interrupted:
-        stop_if_asked(trainer.state, trainer.backend.processes, trainer.say)
+        stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise
 
 

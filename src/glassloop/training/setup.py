@@ -63,9 +63,9 @@ class TrainerSetup:
         refuse_hooks(type(self))
         self.args = args if args is not None else TrainingArguments()
         self.processing_class = processing_class if processing_class is not None else tokenizer
-        self.reported: set[str] = set()  # lines that are shown once
-        self.quiet = False  # no lines and no progress bar
-        self.should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
+        self._reported: set[str] = set()  # lines that are shown once
+        self._quiet = False  # no lines and no progress bar
+        self._should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
         self.model = refuse_no_model(model)
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
         self.model = self.model  # moved to the device of the backend
@@ -74,40 +74,40 @@ class TrainerSetup:
         refuse_config(self.model.config)
         self.optimizers, self.callbacks = optimizers, callbacks
         self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
-        self.compute_metrics, self.given_measures, self.loss = compute_metrics, measures, loss
-        self.choose_usable()
-        self.folder = Path(self.args.output_dir or DEFAULT_DIR)
-        self.in_run = False  # a run holds the lock of the folder, and gets the final model
-        self.counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
+        self.compute_metrics, self._given_measures, self.loss = compute_metrics, measures, loss
+        self._choose_usable()
+        self._folder = Path(self.args.output_dir or DEFAULT_DIR)
+        self._in_run = False  # a run holds the lock of the folder, and gets the final model
+        self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
         self.state = State()
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
-        name = "given_measures" if name == "measures" else name
+        name = "_given_measures" if name == "measures" else name
         refuse_assignment(self, name, value)
         if isinstance(value, torch.nn.Module) and name == "model" and "backend" in vars(self):
             value = value.to(self.backend.device)
         super().__setattr__(name, value)
-        if name == "collate" and "state" in vars(self):
-            self.choose_usable()
+        if name == "_collate" and "state" in vars(self):
+            self._choose_usable()
 
     @property
     def data_collator(self) -> Collator:
         """The function that makes a batch of rows."""
-        return self.collate
+        return self._collate
 
     @data_collator.setter
     def data_collator(self, given: Collator | None) -> None:
-        self.collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
+        self._collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
 
     @property
     def callbacks(self) -> list[Callback]:
         """The callbacks of the user."""
-        return self.checked_callbacks
+        return self._checked_callbacks
 
     @callbacks.setter
     def callbacks(self, given: Sequence[Callback | type[Callback]] | None) -> None:
-        self.checked_callbacks = checked_callbacks(given)
+        self._checked_callbacks = checked_callbacks(given)
 
     @property
     def task(self) -> str:
@@ -117,31 +117,31 @@ class TrainerSetup:
     @property
     def measures(self) -> Measures:
         """The metrics of an evaluation, unless `compute_metrics` is given."""
-        return chosen_measures(self.given_measures, self.task, label_names(self.model.config), self.args.positive_label)
+        return chosen_measures(self._given_measures, self.task, label_names(self.model.config), self.args.positive_label)
 
-    def choose_usable(self) -> None:
+    def _choose_usable(self) -> None:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
-        reason = None if isinstance(self.collate, PaddingCollator) else "the data collator is custom"
+        reason = None if isinstance(self._collate, PaddingCollator) else "the data collator is custom"
         reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
         if self.on_gradients is not None and self.args.backend == "auto":
             reason = reason or "on_gradients may change gradients"
-        self.backend = supported_backend(self.backend, self.model, self.say_once, reason)
+        self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
 
-    def prove(self, rows: Rows | None = None) -> None:
+    def _prove(self, rows: Rows | None = None) -> None:
         """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
 
         Args:
             rows: The rows of an evaluation. None: check a training, with its gradients.
         """
-        use, by_name = self.training_use() if rows is None else None, self.args.backend != "auto"
-        sample = partial(self.batches, self.train_dataset if rows is None else rows, training=rows is None)
-        self.backend = verified_backend(self.backend, self.model, sample, self.say_once, use, by_name=by_name)
+        use, by_name = self._training_use() if rows is None else None, self.args.backend != "auto"
+        sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
+        self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
 
-    def batches(self, rows: Rows | None, *, training: bool) -> Batches:
+    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
-        return make_batches(rows, self.collate, self.args, self.backend, self.model, self.say_once, training=training)
+        return make_batches(rows, self._collate, self.args, self.backend, self.model, self._say_once, training=training)
 
-    def training_use(self) -> TrainingUse:
+    def _training_use(self) -> TrainingUse:
         """Return how the model will be trained, as far as a backend has to know it."""
         return TrainingUse(
             [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
@@ -151,28 +151,28 @@ class TrainerSetup:
             reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
         )
 
-    def loss_sum(self) -> LossSum:
+    def _loss_sum(self) -> LossSum:
         """Return the function that computes the sum of the rows' losses."""
-        return loss_of(self.args, self.task, self.class_weights(), self.loss, self.backend.device)
+        return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
 
-    def class_weights(self) -> list[float] | None:
+    def _class_weights(self) -> list[float] | None:
         """Return the weight of each class, None if all count the same. Rows are counted once."""
         wanted = (self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
-        if self.counted is None or any(now is not then for now, then in zip(wanted, self.counted[0], strict=True)):
-            self.counted = (wanted, class_weights_of(*wanted))
-        return self.counted[1]
+        if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
+            self._counted = (wanted, class_weights_of(*wanted))
+        return self._counted[1]
 
-    def make_plan(self, batches: Batches) -> Plan:
+    def _make_plan(self, batches: Batches) -> Plan:
         """Return all intervals and lengths of a training as plain numbers."""
         return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
 
-    def say(self, line: str) -> None:
+    def _say(self, line: str) -> None:
         """Show a line to the user, from the main process only."""
-        if self.backend.processes.is_main and not self.quiet:
+        if self.backend.processes.is_main and not self._quiet:
             say(line)
 
-    def say_once(self, line: str) -> None:
+    def _say_once(self, line: str) -> None:
         """Show a line to the user unless it was shown before."""
-        if line not in self.reported:
-            self.reported.add(line)
-            self.say(line)
+        if line not in self._reported:
+            self._reported.add(line)
+            self._say(line)

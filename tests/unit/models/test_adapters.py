@@ -57,7 +57,7 @@ def logits_of(trainer: Trainer) -> np.ndarray:
 def test_pairs_keep_their_token_types(trainer_of, capsys: pytest.CaptureFixture[str]) -> None:
     """`PeftModel.forward` takes anything: what the model takes is said by the model inside."""
     trainer = trainer_of(adapted())
-    batch = next(trainer.batches(trainer.train_dataset, training=True).epoch())
+    batch = next(trainer._batches(trainer.train_dataset, training=True).epoch())
     assert "token_type_ids" in batch.inputs
     assert "token_type_ids" not in capsys.readouterr().err
     assert base_of(trainer.model) is trainer.model.base_model.model

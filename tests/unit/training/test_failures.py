@@ -29,7 +29,7 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
 ) -> None:
     args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
     trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    trainer.quiet, trainer.in_run = True, True
+    trainer._quiet, trainer._in_run = True, True
     found: list[int] = []
     trainer.on_gradients = lambda model: found.append((tmp_path / ".model.reserved").stat().st_size)
     trainer.train()
@@ -54,7 +54,7 @@ def test_before_the_first_update_the_learning_rate_is_not_blamed(
         tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True, backend="plain", **more
     )
     trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tiny_tokenizer)
-    trainer.quiet = True
+    trainer._quiet = True
     with pytest.raises(DivergedError) as caught:
         trainer.train()
     assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")

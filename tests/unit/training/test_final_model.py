@@ -33,7 +33,7 @@ def in_run(
     chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
     folder.mkdir(exist_ok=True)
     trainer = Trainer(make(), TrainingArguments(folder, **chosen), train_dataset=rows, processing_class=tokenizer)
-    trainer.quiet = trainer.in_run = True
+    trainer._quiet = trainer._in_run = True
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 

@@ -23,7 +23,7 @@ def trainer(tiny_tokenizer: Any, tmp_path: Path) -> Trainer:
 
 
 def test_the_parts_are_those_of_the_trainer(trainer: Trainer, tmp_path: Path) -> None:
-    parts = trainer.parts()
+    parts = trainer._parts()
     assert isinstance(parts, TrainingParts)
     assert parts.model is trainer.model
     assert parts.state is trainer.state
@@ -34,13 +34,13 @@ def test_the_parts_are_those_of_the_trainer(trainer: Trainer, tmp_path: Path) ->
 
 def test_metrics_of_the_user_are_named_by_their_function(trainer: Trainer) -> None:
     trainer.compute_metrics = lambda found: {"skill": 1.0}
-    parts = trainer.parts()
+    parts = trainer._parts()
     assert parts.metrics != "accuracy, f1 (LABEL_1)"
     assert parts.metric_title("skill") == "skill"
 
 
 def test_parts_that_were_built_before_are_trained(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = trainer.parts()
-    monkeypatch.setattr(Trainer, "parts", lambda self: pytest.fail("built twice"))
-    with trainer.training(parts=parts) as output:
+    parts = trainer._parts()
+    monkeypatch.setattr(Trainer, "_parts", lambda self: pytest.fail("built twice"))
+    with trainer._training(parts=parts) as output:
         assert output.global_step == parts.state.step == 2

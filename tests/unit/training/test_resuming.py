@@ -62,7 +62,7 @@ class Attempt:
             processing_class=self.tokenizer, callbacks=[StopAt(3)] if resume is False else None,
             optimizers=optimizer(model) if optimizer else (None, None), **parts,
         )  # fmt: skip
-        trainer.quiet = True
+        trainer._quiet = True
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 

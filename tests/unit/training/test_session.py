@@ -93,8 +93,8 @@ def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
 def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     args = TrainingArguments(tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True)
     trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    trainer.quiet = True
-    with trainer.training() as output:
+    trainer._quiet = True
+    with trainer._training() as output:
         signal.raise_signal(signal.SIGHUP)
         assert trainer.state.asked_to_stop == signal.SIGHUP
     assert output.global_step == 2

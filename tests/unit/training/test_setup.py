@@ -22,10 +22,10 @@ def trainer(tiny_tokenizer: Any, tmp_path: Path) -> Trainer:
 
 def test_a_line_is_shown_once(trainer: Trainer, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        trainer.say_once("once")
+        trainer._say_once("once")
     assert capsys.readouterr().err.count("once") == 1
-    trainer.quiet = True
-    trainer.say("never")
+    trainer._quiet = True
+    trainer._say("never")
     assert capsys.readouterr().err == ""
 
 
@@ -37,18 +37,18 @@ def test_callbacks_are_made_and_checked_when_they_are_assigned(trainer: Trainer)
 
 
 def test_classes_are_counted_once_for_each_data_set(trainer: Trainer) -> None:
-    first = trainer.class_weights()
+    first = trainer._class_weights()
     assert first == [2.0, pytest.approx(2 / 3)]
-    assert trainer.class_weights() is first
+    assert trainer._class_weights() is first
     trainer.train_dataset = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 2, "labels": [0, 1]})
-    assert trainer.class_weights() == [1.0, 1.0]
+    assert trainer._class_weights() == [1.0, 1.0]
 
 
 def test_the_use_of_a_training_names_what_a_backend_has_to_know(trainer: Trainer) -> None:
-    use = trainer.training_use()
+    use = trainer._training_use()
     assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)
     trainer.on_gradients, trainer.callbacks = lambda model: None, [Callback]
-    use = trainer.training_use()
+    use = trainer._training_use()
     assert (use.reads_gradients, use.reads_weights, len(use.data_sets)) == (True, True, 1)
 
 

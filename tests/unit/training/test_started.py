@@ -52,6 +52,6 @@ def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_leng
     """Each process would read other lengths, and so train on another order."""
     args = TrainingArguments(tmp_path, group_by_length=True, device="cpu", precision="fp32", backend="plain")
     trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
-    parts = replace(trainer.parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
+    parts = replace(trainer._parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
     with says("group_by_length orders rows by lengths that differ in each process"):
         StartedTraining.report_random_rows(SimpleNamespace(parts=parts, fixed={}))

@@ -17,7 +17,7 @@ from glassloop.arguments import HALVES, Setting, translated
 from glassloop.arguments import TrainingArguments as Settings
 from glassloop.errors import SettingsError, did_you_mean, visible
 from glassloop.settings import refuse
-from glassloop.transformers_settings import KEPT, RENAMED, SETTINGS
+from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
 
