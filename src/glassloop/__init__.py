@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from glassloop.seeds import train_seeds as train_seeds
     from glassloop.settings import DataSettings as DataSettings
     from glassloop.settings_file import RunSettings as RunSettings
-    from glassloop.trainer import Trainer as Trainer
+    from glassloop.drop_in.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
 
@@ -75,7 +75,7 @@ PUBLIC = {
     "SeedRecord": "run_folder.seeds_json",
     "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
-    "Trainer": "trainer",
+    "Trainer": "drop_in.trainer",
     "TrainingArguments": "drop_in.arguments",
     "decide": "metrics",
     "encode": "data.encoding",

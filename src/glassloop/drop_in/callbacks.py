@@ -140,9 +140,10 @@ class TrainerCallbacks(Callback):
         self.tell("on_epoch_end", state)
 
     def on_fit_end(self, state: State) -> None:
-        """Call on_train_end."""
+        """Call on_epoch_end if a training stops within an epoch. The Trainer calls on_train_end, after the last log."""
         self.update(state)
-        self.tell("on_train_end", None)
+        if state.batch:
+            self.tell("on_epoch_end", None)
 
 
 def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:

@@ -117,14 +117,26 @@ class LoaderBatches:
         loader: Yields dicts of tensors.
         rank: The number of this process, from 0; it gets its share of the rows of each batch.
         num_processes: The number of processes.
+        num_batches: The number of batches of an epoch, if the loader does not know it.
     """
 
-    def __init__(self, loader: Iterable[Mapping[str, torch.Tensor]], rank: int = 0, num_processes: int = 1) -> None:
-        self.loader, self.rank, self.num_processes = loader, rank, num_processes
+    def __init__(
+        self,
+        loader: Iterable[Mapping[str, torch.Tensor]],
+        rank: int = 0,
+        num_processes: int = 1,
+        num_batches: int = 0,
+    ) -> None:
+        self.loader, self.rank, self.num_processes, self.num_batches = loader, rank, num_processes, num_batches
         self.batch_size = getattr(loader, "batch_size", None) or 1
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]  # a DataLoader over rows with a length
+        try:
+            return len(self.loader)  # type: ignore[arg-type]  # a DataLoader over rows with a length
+        except TypeError:
+            if self.num_batches < 1:
+                raise SettingsError("the training data has no length", "set max_steps") from None
+            return self.num_batches
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, without the first `skip`."""

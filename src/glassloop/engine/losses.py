@@ -85,14 +85,20 @@ def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, back
 
 
 def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> None:
-    """Raise `SettingsError` if the model's forward computes another loss than Glassloop, which would not be used.
+    """Raise `SettingsError` if the model's forward computes another loss than Glassloop, which would not be used."""
+    if problem := other_loss(model, batch, task, backend, say):
+        raise SettingsError(problem, OTHER_LOSS_REMEDY)
+
+
+def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> str | None:
+    """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none.
 
     Both losses use the logits of one forward pass. So dropout stays on, and a loss with a term for training is noticed too.
     """
     accepted = inspect.signature(model.forward).parameters
     has_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     if batch.labels is None or not ("labels" in accepted or has_kwargs) or out_of_range(model, batch.inputs.get("input_ids")):
-        return
+        return None
     labels = batch.labels if task == "single_label_classification" else batch.labels.float()
     was_training, kind = model.training, getattr(model.config, "problem_type", None)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -107,19 +113,20 @@ def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBacken
         if no_memory(error):
             raise
         say(f"the model's own loss could not be compared with Glassloop's ({type(error).__name__}: {error})")
-        return
+        return None
     finally:
         model.train(was_training)
         model.config.problem_type = kind  # transformers' heads write the type they infer into it
         for buffer, before in buffers:
             buffer.copy_(before)
     if not isinstance(theirs, torch.Tensor):
-        return
+        return None
     rounding = 1e-5 if theirs.dtype == logits.dtype == torch.float32 else 2e-2
     theirs = theirs.float().mean()  # some return one loss per row
     if not torch.isclose(theirs, ours, rtol=rounding, atol=rounding / 10, equal_nan=True):
         problem = f"the model's forward computes its own loss: {theirs.item():.6g} for the first batch, while Glassloop's is"
-        raise SettingsError(f"{problem} {ours.item():.6g}", OTHER_LOSS_REMEDY)
+        return f"{problem} {ours.item():.6g}"
+    return None
 
 
 def out_of_range(model: Model, ids: torch.Tensor | None) -> bool:

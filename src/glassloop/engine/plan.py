@@ -38,6 +38,7 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         save_every=steps_between(args.save_strategy, args.save_steps, per_epoch, max_steps),
         eval_on_start=args.eval_on_start,
         best_metric=best,
+        needs_best=bool(args.metric_for_best_model or args.load_best_model_at_end or args.early_stopping_patience),
         greater_is_better=greater,
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,

@@ -95,6 +95,8 @@ class State:
         Raises:
             SettingsError: The evaluation did not compute the plan's metric.
         """
+        if plan.best_metric not in metrics and not plan.needs_best:
+            return
         if plan.best_metric not in metrics:
             raise SettingsError(
                 f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}",

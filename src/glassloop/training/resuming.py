@@ -95,7 +95,7 @@ def identity_of(parts: TrainingParts) -> Identity:
         "parts without weights": weightless_parts(model),
         "frozen": frozen_names(model),
         "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
-        "loss": parts.task if parts.custom_loss is None else identified(parts.custom_loss),
+        "loss": parts.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
         # Evaluations matter if they decide which weights a training ends with.

@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import torch
 
+from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, collator_repeats, content_of, rows_repeat
 from glassloop.engine.callbacks import Callback
@@ -40,13 +41,13 @@ class StartedTraining:
 
     def __init__(self, parts: TrainingParts) -> None:
         self.parts, backend, plan = parts, parts.backend, parts.plan
-        if parts.custom_loss is None:
+        if parts.custom_loss is None and parts.batch_loss is None:
             refuse_other_loss(parts.model, next(parts.batches.epoch()), parts.task, backend, parts.say_once)
         self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
         self.report_random_rows()
         make_optimizer = backend.start_training(parts.model, parts.use)
         self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
-        if parts.custom_loss is not None:
+        if parts.custom_loss is not None and parts.batch_loss is None:
             check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
         optimizer, scheduler = make_optimizers(parts.args, parts.model, plan, parts.optimizers, make_optimizer)
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
@@ -59,6 +60,9 @@ class StartedTraining:
     def report_random_rows(self) -> None:
         """Report which rows differ each time they are read, and what that means for a resumed run."""
         parts, batches, say = self.parts, self.parts.batches, self.parts.say_once
+        if not isinstance(batches, Batches):
+            say("the batches are those of a DataLoader: a resumed run skips those it has seen, but may draw different ones")
+            return
         if batches.repeats is not Repeats.SAME:
             say(f"the training rows differ between reads: {batches.repeats.value}")
         if not isinstance(batches.collate, PaddingCollator):
