@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
 from glassloop.settings import Problem, described, name_problem, refuse, setting, wrong, wrong_choice
-from glassloop.drop_in.settings import REFUSED, RENAMED, SETTINGS, UNNEEDED
+from glassloop.drop_in.settings import RENAMED, SETTINGS, UNNEEDED
 
 SCHEDULES = (
     "linear",
@@ -39,6 +40,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 TRACKERS = ("none", "tensorboard", "wandb", "trackio")
 HALVES = ("fp16", "bf16")
+# Values of transformers that are written differently here.
+TODAY = {
+    "optim": {"adamw_hf": "adamw_torch"},
+    "report_to": {"None": "none", "all": ",".join(name for name in TRACKERS if find_spec(name)) or "none"},
+}
 KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 Setting = str | int | float | bool | None
 
@@ -178,6 +184,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
     for name, value in without_half_precision_off(given).items():
         theirs = SETTINGS.get(name)
         value = value.value if isinstance(value, Enum) else value  # transformers' strategies
+        value = TODAY.get(name, {}).get(str(value), value)
         if name in known and theirs is None:
             value = json.dumps(value, default=str) if isinstance(value, dict) else value
             settings[name] = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
@@ -192,7 +199,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             if value is not False:
                 say(f"{name} {theirs.text}")
             renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
-        elif theirs.outcome == REFUSED and not theirs.asks_for_nothing(value):
+        elif theirs.refuses(value):
             problems.append(Problem(f"{name} is not supported", f"{name}: {theirs.text}"))
         elif theirs.outcome == UNNEEDED:
             unneeded.append(name)
@@ -279,6 +286,8 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
             problems.append(Problem(text, "name a supported tracker, or none"))
     if args.run_name and (found := name_problem(args.run_name)):
         problems.append(Problem(found, "choose another run_name"))
+    if args.run_name in (".", ".."):
+        problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
         is_object = isinstance(json.loads(args.lr_scheduler_kwargs or "{}"), dict)
     except ValueError:

@@ -129,7 +129,7 @@ def refuse_keys(ignore_keys: object) -> None:
 
 def unused_names(kind: type) -> dict[str, str]:
     """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
-    used = getattr(kind, "_used_names", frozenset())
+    used: frozenset[str] = getattr(kind, "_used_names", frozenset())
     return {name: remedy for name, remedy in (INSTEAD | ONLY_CALLED_BY_USERS).items() if name not in used}
 
 
@@ -166,7 +166,7 @@ def refuse_assignment(trainer: object, name: str, value: object) -> None:
     changed = [name] if name in FIXED_PARTS else []
     if name == "args":
         before = vars(trainer)[name]
-        changed = [setting for setting in READ_ONCE if getattr(before, setting) != getattr(value, setting)]
+        changed = [setting for setting in READ_ONCE if vars(before)[setting] != vars(value)[setting]]
     if changed:
         problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
         raise SettingsError(problem, "construct a new Trainer")

@@ -20,7 +20,6 @@ from glassloop.data.interfaces import Rows
 from glassloop.engine.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
 from glassloop.engine.identity import identified
 from glassloop.engine.interfaces import Tensors
-from glassloop.engine.state import State
 from glassloop.errors import DivergedError
 from glassloop.files import share_files, user_path
 from glassloop.measures import checked_numbers

@@ -7,6 +7,7 @@ are checked again when training starts.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from glassloop.arguments import HALVES, Setting, translated
 from glassloop.arguments import TrainingArguments as Settings
+from glassloop.drop_in.setters import Setters
+from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 from glassloop.errors import SettingsError, did_you_mean, visible
 from glassloop.settings import refuse
-from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
 
@@ -32,7 +34,7 @@ def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[Trainin
 
 
 @with_settings_of_transformers
-class TrainingArguments(Settings):
+class TrainingArguments(Settings, Setters):
     """The settings of a training run, under the names of transformers' `TrainingArguments`.
 
     A setting may be assigned after construction; all are checked again when training starts.
@@ -128,8 +130,7 @@ class TrainingArguments(Settings):
         Args:
             num_training_steps: The number of steps of the training.
         """
-        warmup = self.warmup_steps
-        return -int(-warmup * num_training_steps // 1) if warmup < 1 else int(warmup)
+        return math.ceil(self.warmup_steps * num_training_steps) if self.warmup_steps < 1 else int(self.warmup_steps)
 
     def get_process_log_level(self) -> int:
         """Return the level for Python's logging in this process: warnings."""
@@ -147,179 +148,3 @@ class TrainingArguments(Settings):
 
         with PartialState().main_process_first():
             yield
-
-    def set_training(
-        self,
-        learning_rate: float = 5e-5,
-        batch_size: int = 8,
-        weight_decay: float = 0,
-        num_epochs: float = 3,
-        max_steps: int = -1,
-        gradient_accumulation_steps: int = 1,
-        seed: int = 42,
-        **others: object,
-    ) -> TrainingArguments:
-        """Set how to train, and return the settings.
-
-        Args:
-            learning_rate: Peak learning rate.
-            batch_size: Training batch size per device.
-            weight_decay: Weight decay.
-            num_epochs: Number of epochs.
-            max_steps: Number of steps; overrides `num_epochs`.
-            gradient_accumulation_steps: Number of batches of a step.
-            seed: Random seed.
-            **others: Other settings by name.
-        """
-        return self._with(
-            learning_rate=learning_rate,
-            per_device_train_batch_size=batch_size,
-            weight_decay=weight_decay,
-            num_train_epochs=num_epochs,
-            max_steps=max_steps,
-            gradient_accumulation_steps=gradient_accumulation_steps,
-            seed=seed,
-            **others,
-        )
-
-    def set_evaluate(
-        self, strategy: str = "no", steps: int = 500, batch_size: int = 8, delay: float | None = None, **others: object
-    ) -> TrainingArguments:
-        """Set when to evaluate, and return the settings.
-
-        Args:
-            strategy: no, steps or epoch.
-            steps: Number of steps between evaluations.
-            batch_size: Evaluation batch size per device.
-            delay: Steps or epochs before the first evaluation.
-            **others: Other settings by name.
-        """
-        return self._with(
-            eval_strategy=strategy,
-            eval_steps=steps,
-            per_device_eval_batch_size=batch_size,
-            eval_delay=delay or 0.0,
-            **others,
-        )
-
-    def set_testing(self, batch_size: int = 8, **others: object) -> TrainingArguments:
-        """Set the batch size of predictions, and return the settings.
-
-        Args:
-            batch_size: Evaluation batch size per device.
-            **others: Other settings by name.
-        """
-        return self._with(per_device_eval_batch_size=batch_size, **others)
-
-    def set_save(
-        self, strategy: str = "steps", steps: int = 500, total_limit: int | None = None, **others: object
-    ) -> TrainingArguments:
-        """Set when to save checkpoints, and return the settings.
-
-        Args:
-            strategy: no, steps or epoch.
-            steps: Number of steps between checkpoints.
-            total_limit: Number of checkpoints to keep.
-            **others: Other settings by name.
-        """
-        return self._with(save_strategy=strategy, save_steps=steps, save_total_limit=total_limit, **others)
-
-    def set_logging(
-        self, strategy: str = "steps", steps: int = 500, report_to: str | list[str] = "none", **others: object
-    ) -> TrainingArguments:
-        """Set when and where to log, and return the settings.
-
-        Args:
-            strategy: no, steps or epoch.
-            steps: Number of steps between log entries.
-            report_to: Experiment trackers.
-            **others: logging_first_step and other settings by name; `first_step` is accepted for the former.
-        """
-        if "first_step" in others:
-            others["logging_first_step"] = others.pop("first_step")
-        for name in ("level", "nan_inf_filter", "on_each_node", "replica_level"):
-            others.pop(name, None)
-        return self._with(logging_strategy=strategy, logging_steps=steps, report_to=report_to, **others)
-
-    def set_optimizer(
-        self,
-        name: str = "adamw_torch",
-        learning_rate: float = 5e-5,
-        weight_decay: float = 0,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        args: str | None = None,
-    ) -> TrainingArguments:
-        """Set the optimizer, and return the settings.
-
-        Args:
-            name: Name of the optimizer.
-            learning_rate: Peak learning rate.
-            weight_decay: Weight decay.
-            beta1: Beta 1 of AdamW.
-            beta2: Beta 2 of AdamW.
-            epsilon: Epsilon of AdamW.
-            args: Extra settings of the optimizer.
-        """
-        return self._with(
-            optim=name,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            adam_beta1=beta1,
-            adam_beta2=beta2,
-            adam_epsilon=epsilon,
-            optim_args=args,
-        )
-
-    def set_lr_scheduler(
-        self,
-        name: str = "linear",
-        num_epochs: float = 3.0,
-        max_steps: int = -1,
-        warmup_steps: float = 0,
-        warmup_ratio: float | None = None,
-    ) -> TrainingArguments:
-        """Set the learning rate schedule, and return the settings.
-
-        Args:
-            name: Name of the schedule.
-            num_epochs: Number of epochs.
-            max_steps: Number of steps; overrides `num_epochs`.
-            warmup_steps: Number of warm-up steps, or a fraction of all steps.
-            warmup_ratio: Fraction of all steps; an earlier name.
-        """
-        return self._with(
-            lr_scheduler_type=name,
-            num_train_epochs=num_epochs,
-            max_steps=max_steps,
-            warmup_steps=warmup_ratio or warmup_steps,
-        )
-
-    def set_dataloader(
-        self, train_batch_size: int = 8, eval_batch_size: int = 8, drop_last: bool = False, **others: object
-    ) -> TrainingArguments:
-        """Set how batches are made, and return the settings.
-
-        Args:
-            train_batch_size: Training batch size per device.
-            eval_batch_size: Evaluation batch size per device.
-            drop_last: Drop the last incomplete batch of each epoch.
-            **others: num_workers and other settings of transformers, which have no effect.
-        """
-        named = {"num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "auto_find_batch_size", "sampler_seed"}
-        unused = {name for name in others if name in named}
-        return self._with(
-            per_device_train_batch_size=train_batch_size,
-            per_device_eval_batch_size=eval_batch_size,
-            dataloader_drop_last=drop_last,
-            **{name: value for name, value in others.items() if name not in unused},
-        )
-
-    def _with(self, **given: object) -> TrainingArguments:
-        """Assign settings and return them."""
-        for name, value in given.items():
-            setattr(self, name, value)
-        return self
-
-

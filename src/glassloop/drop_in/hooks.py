@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,13 +21,8 @@ from glassloop.errors import SettingsError
 
 Inputs = dict[str, torch.Tensor]
 BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
+Prediction = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 COUNT = "num_items_in_batch"
-
-
-class HasLogits(Protocol):
-    """What a model returns."""
-
-    logits: torch.Tensor
 
 
 def overrides(trainer: object, base: type, name: str) -> bool:
@@ -39,60 +33,72 @@ def overrides(trainer: object, base: type, name: str) -> bool:
 
 def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> Inputs:
     """Return the inputs of a batch and its labels as a script gets them, on the device."""
-    inputs = {**batch.inputs, **({} if batch.labels is None else {"labels": batch.labels})}
-    return dict(backend.move(inputs))
+    inputs: dict[str, object] = {**batch.inputs, **({} if batch.labels is None else {"labels": batch.labels})}
+    return backend.move(inputs)  # type: ignore[return-value]  # batches consist of tensors
 
 
-def summed_loss(compute_loss: Callable[..., torch.Tensor], backend: StepBackend) -> BatchLoss:
+def count_for(compute_loss: Callable[..., object], rows: int) -> dict[str, int]:
+    """Return `num_items_in_batch` for a function that names it: with it, too, its result is the mean of the rows' losses."""
+    return {COUNT: max(rows, 1)} if COUNT in inspect.signature(compute_loss).parameters else {}
+
+
+def summed_loss(compute_loss: Callable[..., object], backend: StepBackend) -> BatchLoss:
     """Return the sum of the rows' losses for a `compute_loss` that returns their mean."""
-    needs_count = is_required(compute_loss, COUNT)
 
     def batch_loss(model: torch.nn.Module, batch: TrainingBatch) -> torch.Tensor:
         rows = len(batch.numbers)
-        count = {COUNT: max(rows, 1)} if needs_count else {}
-        loss = compute_loss(model, inputs_with_labels(batch, backend), **count)
-        if isinstance(loss, tuple):
-            loss = loss[0]
-        if not isinstance(loss, torch.Tensor):
-            raise SettingsError(f"compute_loss returned a {type(loss).__name__}, not a tensor", "return the loss")
-        return loss.float().mean() * rows
+        loss = compute_loss(model, inputs_with_labels(batch, backend), **count_for(compute_loss, rows))
+        return tensor_of(loss).float().mean() * rows
 
     return batch_loss
 
 
-def is_required(function: Callable[..., object], name: str) -> bool:
-    """Return whether a function cannot be called without an argument."""
-    parameter = inspect.signature(function).parameters.get(name)
-    return parameter is not None and parameter.default is inspect.Parameter.empty
+def tensor_of(loss: object) -> torch.Tensor:
+    """Return the loss that `compute_loss` returned, alone or with outputs. Raises `SettingsError` if it is no tensor."""
+    loss = loss[0] if isinstance(loss, tuple) else loss
+    if not isinstance(loss, torch.Tensor):
+        raise SettingsError(f"compute_loss returned a {type(loss).__name__}, not a tensor", "return the loss")
+    return loss
 
 
 def predicted_with_loss(compute_loss: Callable[..., object], backend: StepBackend) -> PredictBatch:
     """Return one prediction of a script's own loss, called with `return_outputs=True`."""
 
-    def predict(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
-        inputs = inputs_with_labels(batch, backend)
+    def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+        inputs, rows = inputs_with_labels(batch, backend), len(batch.numbers)
         if batch.labels is None:
-            return None, logits_of(model(**inputs)), None
-        found = compute_loss(model, dict(inputs), return_outputs=True)
+            return None, logits_of(model(**inputs)).float(), None
+        found = compute_loss(model, inputs, return_outputs=True, **count_for(compute_loss, rows))
         if not isinstance(found, tuple) or len(found) != 2:
             problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
             raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
-        loss, outputs = found
-        return loss.float().mean() * len(batch.numbers), logits_of(outputs), batch.labels
+        return tensor_of(found).float().mean() * rows, logits_of(found[1]).float(), batch.labels
 
     return predict
 
 
-def predicted_by_step(prediction_step: Callable[..., object], backend: StepBackend) -> PredictBatch:
+def predicted_by_step(prediction_step: Callable[..., tuple[object, ...]], backend: StepBackend) -> PredictBatch:
     """Return one prediction of a script's own `prediction_step`."""
 
-    def predict(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
-        loss, logits, labels = prediction_step(model, inputs_with_labels(batch, backend), False, None)  # type: ignore[misc]
-        total = None if loss is None else loss.float().mean() * len(batch.numbers)
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        return total, logits, labels.cpu() if isinstance(labels, torch.Tensor) else batch.labels
+    def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+        loss, logits, labels = prediction_step(model, inputs_with_labels(batch, backend), False, None)
+        if logits is None:
+            raise SettingsError("prediction_step returned no logits", "return (loss, logits, labels)")
+        total = None if loss is None else tensor_of(loss).float().mean() * len(batch.numbers)
+        return total, logits_of(logits), labels.cpu() if isinstance(labels, torch.Tensor) else batch.labels
 
     return predict
+
+
+def preprocessed(predict: PredictBatch, change: Callable[[torch.Tensor, torch.Tensor | None], object]) -> PredictBatch:
+    """Return a prediction whose logits `preprocess_logits_for_metrics` has changed."""
+
+    def changed(model: torch.nn.Module, batch: Batch) -> Prediction:
+        loss, logits, labels = predict(model, batch)
+        made = change(logits, None if labels is None else labels.to(logits.device))
+        return loss, logits_of(made), labels
+
+    return changed
 
 
 def logits_of(outputs: object) -> torch.Tensor:
@@ -140,10 +146,10 @@ class LoaderBatches:
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, without the first `skip`."""
-        sampler = getattr(self.loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-        first = 0
+        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        first = skip * self.batch_size
         for inputs in islice(self.loader, skip, None):
             yield self.share(inputs, self.rank, self.num_processes, first)
             first += rows_of(inputs)
@@ -164,6 +170,10 @@ class LoaderBatches:
         taken = {name: value[chosen] if num_processes > 1 else value for name, value in inputs.items()}
         labels = taken.pop("labels", None)
         return Batch(taken, labels, mine + first, rows)
+
+    def order(self, epoch: int = 0) -> list[np.ndarray]:
+        """Return the rows of each batch, numbered as the loader yields them in any epoch."""
+        return [np.arange(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(self))]
 
     def row_hashes(self) -> np.ndarray:
         """Return no hash: reading a loader may draw random numbers."""

@@ -31,7 +31,8 @@ def with_config(model: Model) -> Model:
     if isinstance(model, torch.nn.Module) and not hasattr(model, "config"):
         widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
         number = widths[-1] if widths else 2
-        model.config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
+        config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
+        object.__setattr__(model, "config", config)  # not a part of the module
     return model
 
 

@@ -23,6 +23,7 @@ class TransformersSetting:
         kind: The type of its values, from which transformers' `HfArgumentParser` makes an option.
         default: What a script reads if it was not given.
         translate: Returns the settings that a value stands for.
+        allowed: The only values, or members of a list, that are not refused; empty if all others are as the outcome says.
     """
 
     outcome: str
@@ -30,10 +31,14 @@ class TransformersSetting:
     kind: object = str | None
     default: object = None
     translate: Translate = lambda value: {}
+    allowed: tuple[str, ...] = ()
 
-    def asks_for_nothing(self, value: object) -> bool:
-        """Return whether a value of a refused setting is one that changes nothing."""
-        return value in (None, False, "", "no", "none", "None", [], {}, self.default)
+    def refuses(self, value: object) -> bool:
+        """Return whether a value is refused: it asks for something, and is not allowed."""
+        asks = value not in (None, False, "", "no", "none", "None", [], {}, self.default)
+        if self.allowed and asks:
+            return not {*(value if isinstance(value, list | tuple) else [value])} <= {*self.allowed}
+        return asks and self.outcome == REFUSED
 
 
 def renamed(text: str, translate: Translate, kind: object = bool | None) -> TransformersSetting:
@@ -93,7 +98,12 @@ SETTINGS: dict[str, TransformersSetting] = {
     "do_eval": kept("scripts read it to decide whether to evaluate", bool | None, False),
     "do_predict": kept("scripts read it to decide whether to predict", bool | None, False),
     "resume_from_checkpoint": kept("scripts read it and pass it to train()"),
-    "label_names": kept("labels are the column labels, label or label_ids", list[str] | None),
+    "label_names": TransformersSetting(
+        KEPT,
+        "call the column of the labels labels, label or label_ids",
+        list[str] | None,
+        allowed=("labels", "label", "label_ids"),
+    ),
     "prediction_loss_only": kept("an evaluation then returns the loss alone", bool | None, False),
     "auto_find_batch_size": kept("a batch that does not fit into memory is halved, and training starts again", bool | None, False),
     "local_rank": kept("the launcher decides it", int | None, -1),
@@ -169,7 +179,7 @@ SETTINGS: dict[str, TransformersSetting] = {
         save_safetensors=ON,
         save_only_model=FLAG,
     ),
-    **group(UNNEEDED, "activations are computed again without reentrant autograd", gradient_checkpointing_kwargs=TEXT),
+    **group(UNNEEDED, "activations are computed again without reentrant autograd", gradient_checkpointing_kwargs=TABLE),
     **group(
         UNNEEDED,
         "a loss that is not finite ends the run",

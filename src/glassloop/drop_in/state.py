@@ -20,11 +20,13 @@ class TrainerState(State):
     """The state of a training, with the names that scripts for transformers read.
 
     Attributes:
-        result: Loss and speed of a finished training, the last entry of `log_history`.
+        result: Loss and speed of a finished training, an entry of `log_history`.
+        result_at: The number of entries before it.
         max_steps: The number of steps of the training.
     """
 
     result: dict[str, float] = field(default_factory=dict)
+    result_at: int = 0
     max_steps: int = 0
 
     @property
@@ -35,7 +37,10 @@ class TrainerState(State):
     @property
     def log_history(self) -> list[dict[str, object]]:
         """Every logged step and evaluation, and loss and speed of a finished training."""
-        return [*log_history(self.history), *([{**self.result, "step": self.step}] if self.result else [])]
+        found = log_history(self.history)
+        if self.result:
+            found.insert(self.result_at, {**self.result, "step": self.step})
+        return found
 
     @property
     def best_metric(self) -> float | None:
@@ -54,7 +59,7 @@ class TrainerState(State):
 
     def to_dict(self) -> dict[str, object]:
         """Return everything that a checkpoint has to hold."""
-        return {name: value for name, value in super().to_dict().items() if name not in ("result", "max_steps")}
+        return {name: value for name, value in super().to_dict().items() if name not in ("result", "result_at", "max_steps")}
 
     def save_to_json(self, path: str | Path) -> None:
         """Write the state as transformers' trainer_state.json has it.

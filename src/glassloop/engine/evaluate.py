@@ -74,18 +74,18 @@ def run_over(
     began = time.perf_counter()
     was_training = model.training
     model.eval()
-    numbers, labels, cost = [], [], torch.zeros((), device=backend.device)
+    predict = predicted_with(backend, loss_sum) if predict is None else predict
+    numbers: list[np.ndarray] = []
+    labels: list[torch.Tensor] = []
+    cost = torch.zeros((), device=backend.device)
     logits: list[np.ndarray] = []
     waiting: list[torch.Tensor] = []  # logits on the device: copying them one by one would wait for each batch
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
                 with backend.forward(model):
-                    made = predict(model, batch) if predict else (None, model(**backend.move(batch.inputs)).logits, batch.labels)
-                loss, found, known = made[0], made[1].float(), made[2]
-                if predict is None and known is not None and loss_sum is not None:
-                    loss = loss_sum(found, backend.move(known))
-                if loss is not None:
+                    loss, found, known = predict(model, batch)
+                if loss is not None and known is not None:
                     cost = cost + loss
                     labels.append(known)
                 numbers.append(batch.numbers)
@@ -108,6 +108,18 @@ def run_over(
     found_labels = np.concatenate(all_labels)[places] if all_labels else None
     mean = sum(share[3] for share in shares) / len(order) if all_labels else None
     return Evaluation(found_logits, found_labels, mean, time.perf_counter() - began)
+
+
+def predicted_with(backend: EvaluationBackend, loss_sum: LossSum | None) -> PredictBatch:
+    """Return the usual forward pass: the logits of a model, and `loss_sum` of logits and labels if there are labels."""
+
+    def predict(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
+        logits = model(**backend.move(batch.inputs)).logits.float()
+        if batch.labels is None or loss_sum is None:
+            return None, logits, None
+        return loss_sum(logits, backend.move(batch.labels)), logits, batch.labels
+
+    return predict
 
 
 def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:

@@ -62,5 +62,6 @@ class TrainingParts:
     quiet: bool  # no progress bar
 
     batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
+    loss_compared: bool = False  # the loss of the model was compared with Glassloop's
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
     started: Callable[[Optimizer, LRScheduler], None] = lambda optimizer, scheduler: None  # called before the first step

@@ -108,7 +108,7 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         backend=backend,
         max_norm=args.max_grad_norm,
         on_gradients=parts.on_gradients,
-        **({} if parts.batch_loss is None else {"batch_loss": parts.batch_loss}),
+        batch_loss=parts.batch_loss,
     )
     parts.started(training.optimizer, training.scheduler)
     try:

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 DEFAULT_DIR = "trainer_output"
 
 
+def why_plain(args: TrainingArguments) -> str | None:
+    """Return why only the plain backend can train with these settings; None if any can."""
+    if args.gradient_checkpointing:
+        return "gradient_checkpointing computes activations again"
+    return None if args.optim.startswith("adamw") else f"the optimizer is {args.optim}"
+
+
 class TrainerSetup:
     """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
 
@@ -123,7 +130,7 @@ class TrainerSetup:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
         reason = None if isinstance(self._collate, PaddingCollator) else "the data collator is custom"
         reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
-        reason = reason or self._why_plain()
+        reason = reason or why_plain(self.args) or self._why_plain()
         if self.on_gradients is not None and self.args.backend == "auto":
             reason = reason or "on_gradients may change gradients"
         self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
