@@ -7,13 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 
+from glassloop.drop_in.settings import RENAMED, SETTINGS, TODAY, TRACKERS, UNNEEDED
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
 from glassloop.settings import Problem, described, name_problem, refuse, setting, wrong, wrong_choice
-from glassloop.drop_in.settings import RENAMED, SETTINGS, UNNEEDED
 
 SCHEDULES = (
     "linear",
@@ -38,13 +37,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": ("auto", "cpu", "cuda", "mps"),
     "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
 }
-TRACKERS = ("none", "tensorboard", "wandb", "trackio")
 HALVES = ("fp16", "bf16")
-# Values of transformers that are written differently here.
-TODAY = {
-    "optim": {"adamw_hf": "adamw_torch"},
-    "report_to": {"None": "none", "all": ",".join(name for name in TRACKERS if find_spec(name)) or "none"},
-}
 KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 Setting = str | int | float | bool | None
 
@@ -108,9 +101,7 @@ class TrainingArguments:
     eval_delay: float = setting(0.0, "Steps, or with eval_strategy epoch epochs, before the first evaluation.")
     eval_on_start: bool = setting(False, "Evaluate before the first step.")
     logging_strategy: str = setting("steps", "When to log the loss: no, steps, epoch.")
-    logging_steps: float | None = setting(
-        None, "Number of steps between log entries, or a fraction of all steps. Default: 10."
-    )
+    logging_steps: float | None = setting(None, "Number of steps between log entries, or a fraction of all steps. Default: 10.")
     logging_first_step: bool = setting(False, "Log the first step, too.")
     logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
     save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch.")

@@ -56,6 +56,8 @@ class TrainingArguments(Settings, Setters):
     def __getattribute__(self, name: str) -> object:
         if name in HALVES:  # scripts read them, whatever they were called when they were set
             return self.precision == name
+        if name == "device" and "_device" in vars(self):
+            return vars(self)["_device"]
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -66,6 +68,8 @@ class TrainingArguments(Settings, Setters):
             return
         settings, problems = translated({name: value}, Settings)
         refuse(problems)
+        if "device" in settings:
+            vars(self).pop("_device", None)
         kept = {} if name in SETTINGS and SETTINGS[name].outcome == RENAMED else {name: value}
         for today, meant in (kept | settings).items():
             object.__setattr__(self, today, meant)
@@ -73,9 +77,17 @@ class TrainingArguments(Settings, Setters):
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
 
+    def set_device(self, device: str) -> None:
+        """Set what scripts read as `device`. A Trainer calls this with the device it has chosen.
+
+        Args:
+            device: The device, such as cuda:0.
+        """
+        object.__setattr__(self, "_device", device)
+
     def to_dict(self) -> dict[str, Setting]:
         """Return all settings of Glassloop by name, as plain values that JSON can hold."""
-        return {name: getattr(self, name) for name in OWN}
+        return {name: vars(self)[name] for name in OWN}
 
     def to_json_string(self) -> str:
         """Return all settings of Glassloop as JSON."""
@@ -109,10 +121,8 @@ class TrainingArguments(Settings, Setters):
 
     @property
     def n_gpu(self) -> int:
-        """The number of GPUs that this process uses."""
-        import torch
-
-        return int(self.device in ("auto", "cuda") and torch.cuda.is_available())
+        """The number of GPUs that this process uses, once there is a Trainer."""
+        return int(self.device.startswith("cuda"))
 
     @property
     def train_batch_size(self) -> int:

@@ -1,4 +1,4 @@
-"""Callbacks written for transformers' Trainer: called with its arguments at its events, and heard when they ask for something."""
+"""Callbacks written for transformers' Trainer: called with its arguments at its events; what they ask for is done."""
 
 from __future__ import annotations
 

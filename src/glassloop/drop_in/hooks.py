@@ -33,8 +33,8 @@ def overrides(trainer: object, base: type, name: str) -> bool:
 
 def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> Inputs:
     """Return the inputs of a batch and its labels as a script gets them, on the device."""
-    inputs: dict[str, object] = {**batch.inputs, **({} if batch.labels is None else {"labels": batch.labels})}
-    return backend.move(inputs)  # type: ignore[return-value]  # batches consist of tensors
+    inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors
+    return backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
 
 
 def count_for(compute_loss: Callable[..., object], rows: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The methods `set_training`, `set_logging` and so on of transformers' `TrainingArguments`, which set several settings at once."""
+"""Methods of transformers' `TrainingArguments` that set several settings at once, such as `set_training`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 RENAMED, KEPT, UNNEEDED, REFUSED = "renamed", "kept", "no effect", "refused"
+TRACKERS = ("none", "tensorboard", "wandb", "trackio")
+# Values of Glassloop's own settings that transformers writes differently.
+TODAY = {
+    "optim": {"adamw_hf": "adamw_torch"},
+    "report_to": {"None": "none", "all": ",".join(name for name in TRACKERS if find_spec(name)) or "none"},
+}
 Translate = Callable[[object], dict[str, object]]
 
 
@@ -105,7 +112,7 @@ SETTINGS: dict[str, TransformersSetting] = {
         allowed=("labels", "label", "label_ids"),
     ),
     "prediction_loss_only": kept("an evaluation then returns the loss alone", bool | None, False),
-    "auto_find_batch_size": kept("a batch that does not fit into memory is halved, and training starts again", bool | None, False),
+    "auto_find_batch_size": kept("training starts again with half the batch if memory is short", bool | None, False),
     "local_rank": kept("the launcher decides it", int | None, -1),
     **group(
         UNNEEDED,

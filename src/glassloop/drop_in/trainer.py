@@ -1,60 +1,34 @@
-"""`glassloop.Trainer`: the Trainer with the methods that scripts for transformers call and override."""
+"""`glassloop.Trainer`: the Trainer with everything that scripts for transformers call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler
 
 from glassloop.arguments import TrainingArguments as Settings
-from glassloop.compatibility import EvalPrediction, Metrics, TrainOutput
-from glassloop.data.batches import Batches
+from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, PredictionOutput, TrainOutput
 from glassloop.data.interfaces import Collator, Rows
 from glassloop.drop_in.arguments import TrainingArguments
-from glassloop.drop_in.callbacks import TrainerCallbacks, is_for_transformers
-from glassloop.drop_in.hooks import (
-    LoaderBatches,
-    inputs_with_labels,
-    logits_of,
-    overrides,
-    predicted_by_step,
-    predicted_with_loss,
-    summed_loss,
-)
-from glassloop.drop_in.modules import is_bare, save_bare, with_config
+from glassloop.drop_in.modules import with_config
+from glassloop.drop_in.own_parts import OwnParts
 from glassloop.drop_in.rows import stacked
+from glassloop.drop_in.sharing import upload, write_card
 from glassloop.drop_in.state import STATE_NAME, TrainerState, show_metrics, write_metrics
-from glassloop.engine.callbacks import Callback, checked_callbacks
-from glassloop.engine.evaluate import PredictBatch
-from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors
-from glassloop.engine.losses import other_loss
-from glassloop.engine.optimizer import make_optimizers, make_scheduler
-from glassloop.engine.state import State
-from glassloop.errors import SettingsError
-from glassloop.seeding import seed_all
-from glassloop.trainer import Trainer as OwnTrainer
-from glassloop.training.parts import BatchLoss, Optimizers, TrainingParts
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.interfaces import Optimizer
+from glassloop.errors import SettingsError, TooLargeError
+from glassloop.training.parts import Optimizers
 from glassloop.transformers_types import Model, Tokenizer
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-Inputs = dict[str, torch.Tensor]
-LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
-OPTIMIZERS = ("create_optimizer", "create_scheduler", "create_optimizer_and_scheduler")
-USED_NAMES = frozenset(
-    (
-        *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples", "optimizer"),
-        *("lr_scheduler", "tokenizer", "preprocess_logits_for_metrics", *LOADERS, *OPTIMIZERS),
-    )
-)
 
-
-class Trainer(OwnTrainer):
+class Trainer(OwnParts):
     """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
 
     Args:
@@ -80,8 +54,6 @@ class Trainer(OwnTrainer):
         ModelError: If the tokenizer has tokens that the model has no vectors for.
     """
 
-    _used_names = USED_NAMES
-
     def __init__(
         self,
         model: Model | None = None,
@@ -96,7 +68,7 @@ class Trainer(OwnTrainer):
         callbacks: Sequence[Callback | TrainerCallback | type] | None = None,
         optimizers: Optimizers = (None, None),
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None,
-        preprocess_logits_for_metrics: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None,
         *,
         tokenizer: Tokenizer | None = None,
         **own: object,
@@ -104,12 +76,8 @@ class Trainer(OwnTrainer):
         args = TrainingArguments() if args is None else args
         self.model_init, self.compute_loss_func = model_init, compute_loss_func
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self._optimizer_class = optimizer_cls_and_kwargs
-        self.optimizer: Optimizer | None = None
-        self.lr_scheduler: LRScheduler | None = None
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self._eval_sets = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
-        self._model_loss: str | None = None
-        self._adapted: TrainerCallbacks | None = None
         tokenizer = processing_class if processing_class is not None else tokenizer
         model = self._initialized(args.seed) if model is None and model_init is not None else model
         super().__init__(
@@ -120,125 +88,32 @@ class Trainer(OwnTrainer):
             next(iter(self._eval_sets.values())) if self._eval_sets else eval_dataset,  # type: ignore[arg-type]
             tokenizer,
             compute_metrics,
-            callbacks,  # type: ignore[arg-type]
+            callbacks,
             optimizers,
             **own,  # type: ignore[arg-type]
         )
+        self._refuse_own_saving()
+        self.optimizer, self.lr_scheduler = self._made = optimizers
+        self._read_once = {name: vars(args)[name] for name in READ_ONCE if name != "output_dir"}
+        if isinstance(args, TrainingArguments):
+            args.set_device(str(self.backend.device))
         self._tell("on_init_end")
 
-    # --- parts of a training
-
-    _is_logging = False
-
-    def _initialized(self, seed: int) -> Model:
-        """Return a new model of `model_init`, with random weights that depend on the seed only."""
-        seed_all(seed)
-        assert self.model_init is not None
-        return self.model_init()
-
-    def _overrides(self, *names: str) -> list[str]:
-        """Return which of these methods are not those of Glassloop."""
-        return [name for name in names if overrides(self, Trainer, name)]
-
-    def _why_plain(self) -> str | None:
-        found = self._overrides("compute_loss", "prediction_step", *LOADERS, *OPTIMIZERS)
-        if found:
-            return f"{found[0]} is overridden"
-        if self.compute_loss_func is not None:
-            return "compute_loss_func is given"
-        if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
-            return "the training data has no length"
-        return "the loss is that of the model" if self._model_loss else None
-
-    def _new_state(self) -> State:
-        return TrainerState()
-
-    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
-        name = "get_train_dataloader" if training else "get_eval_dataloader"
-        if self._overrides(name) or (training and not hasattr(rows, "__len__")):
-            made = self.get_train_dataloader() if training else self.get_eval_dataloader(rows)
-            processes = self.backend.processes
-            known = self.args.max_steps * self.args.gradient_accumulation_steps
-            return LoaderBatches(made, processes.rank, processes.num_processes, known)  # type: ignore[return-value]
-        return super()._batches(rows, training=training)
-
-    def _readable(self, rows: Rows | None) -> Rows:
-        if rows is not None and (self._overrides("get_train_dataloader") or not hasattr(rows, "__len__")):
-            return rows
-        return super()._readable(rows)
-
-    def _parts(self) -> TrainingParts:
-        if self.model_init is not None:
-            self.model = self._initialized(self.args.seed)
-        self._adapt()
-        self._find_loss()
-        parts = super()._parts()
-        self._plan = parts.plan
-        if isinstance(self.state, TrainerState):
-            self.state.max_steps = parts.plan.max_steps
-        batch_loss = self._batch_loss()
-        name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
-        if self._overrides("log"):
-            parts = replace(parts, callbacks=[*parts.callbacks, Logged(self)])
-        if self._overrides(*OPTIMIZERS) or self._optimizer_class is not None:
-            self.optimizer = self.lr_scheduler = None
-            self.create_optimizer_and_scheduler(parts.plan.max_steps)
-            parts = replace(parts, optimizers=(self.optimizer, self.lr_scheduler))
-        return replace(parts, batch_loss=batch_loss, loss_name=name, started=self._started)
-
-    def _find_loss(self) -> None:
-        """Find out whether the model computes another loss than Glassloop; then the model's own is used."""
-        if self._overrides("compute_loss") or self.compute_loss_func is not None or self._has_own_loss():
-            return
-        if self.train_dataset is None:
-            return
-        if is_bare(self.model):
-            self._model_loss = "the model is a plain torch module"
-            return
-        batch = next(self._batches(self.train_dataset, training=True).epoch())
-        found = other_loss(self.model, batch, self.task, self.backend, self._say_once)
-        if found is not None:
-            self._model_loss = found
-            self._say_once(f"{found}; training uses the model's own")
-
-    def _batch_loss(self) -> BatchLoss | None:
-        """Return the loss of a script, or of the model, if Glassloop does not compute it itself."""
-        if self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss:
-            return summed_loss(self.compute_loss, self.backend)
-        return None
-
-    def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
-        """Write the model and its tokenizer; of a plain torch module, its weights.
-
-        Args:
-            folder: The folder to write to.
-            weights: Weights to write instead of those of the model.
-        """
-        if not is_bare(self.model):
-            super().write_model(folder, weights)
-            return
-        save_bare(self.backend.unwrap(self.model), folder, weights)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
-
-    def _predict_batch(self) -> PredictBatch | None:
-        if self._overrides("prediction_step"):
-            return predicted_by_step(self.prediction_step, self.backend)
-        if self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss:
-            return predicted_with_loss(self.compute_loss, self.backend)
-        return None
-
-    def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-        """Take over the optimizer and the schedule of a training that begins."""
-        self.optimizer, self.lr_scheduler = optimizer, scheduler
-
-    # --- what scripts call
+    @contextmanager
+    def _within(self, **facts: object) -> Iterator[None]:
+        """Set internal attributes while a block runs."""
+        before = {name: getattr(self, name) for name in facts}
+        vars(self).update(facts)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def train(
         self,
         resume_from_checkpoint: bool | str | Path | None = None,
         trial: None = None,
-        ignore_keys_for_eval: None = None,
+        ignore_keys_for_eval: list[str] | None = None,
         *,
         restart: bool = False,
     ) -> TrainOutput:
@@ -247,7 +122,7 @@ class Trainer(OwnTrainer):
         Args:
             resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
             trial: Must be None.
-            ignore_keys_for_eval: Must be None: only the logits of a model are read.
+            ignore_keys_for_eval: Accepted for compatibility: only the logits of a model are read.
             restart: Start again from step 0, and move existing checkpoints aside.
 
         Returns:
@@ -256,34 +131,44 @@ class Trainer(OwnTrainer):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        output = super().train(resume_from_checkpoint, restart=restart)
+        with self._within(_is_training=True):
+            output = self._train_in_memory(resume_from_checkpoint, restart=restart)
         if isinstance(self.state, TrainerState):
-            self.state.result = output.metrics
+            self.state.result, self.state.result_at = output.metrics, len(self.state.history)
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
         self._tell("on_train_end")
         return output
 
-    def _report(self, logs: dict[str, float]) -> None:
-        """Call an overridden `log` with an entry that the history has already."""
-        if self._overrides("log"):
-            self._is_logging = True
+    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool) -> TrainOutput:
+        """Train; with `auto_find_batch_size`, halve a batch that does not fit into memory, and start again."""
+        args = self.args
+        if not getattr(args, "auto_find_batch_size", False) or resume or tuple(self.optimizers) != (None, None):
+            return super().train(resume, restart=restart)
+        initial = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        while True:
             try:
-                self.log(logs)
-            finally:
-                self._is_logging = False
+                return super().train(restart=restart)
+            except TooLargeError:
+                size = args.per_device_train_batch_size
+                if size == 1 or self.state.evaluation_due:
+                    raise
+                self._say(f"a batch of {size} rows does not fit into memory: training starts again with {size // 2} rows")
+                object.__setattr__(args, "per_device_train_batch_size", size // 2)
+                self.model.load_state_dict(initial)
+                restart = True  # what was trained with larger batches is moved aside
 
     def evaluate(
         self,
-        eval_dataset: Rows | Mapping[str, Rows] | None = None,
-        ignore_keys: None = None,
+        eval_dataset: Rows | Mapping[str, Rows] | str | None = None,
+        ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Return loss and metrics over all rows of one or several data sets. A training calls this method, too.
 
         Args:
-            eval_dataset: The rows, or several data sets by name. Default: the `eval_dataset` of the Trainer.
-            ignore_keys: Must be None: only the logits of a model are read.
+            eval_dataset: The rows, several data sets by name, or the name of one. Default: the `eval_dataset` of the Trainer.
+            ignore_keys: Accepted for compatibility: only the logits of a model are read.
             metric_key_prefix: What the name of each metric begins with; the name of a data set follows.
 
         Returns:
@@ -292,12 +177,38 @@ class Trainer(OwnTrainer):
         Raises:
             DivergedError: If the loss is not finite.
         """
+        if isinstance(eval_dataset, str):
+            eval_dataset = {eval_dataset: self._eval_sets[eval_dataset]}
         several = self._eval_sets if eval_dataset is None else eval_dataset if isinstance(eval_dataset, dict) else {}
-        if not several:
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)  # type: ignore[arg-type]
+        sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         found = Metrics()
-        for name, rows in several.items():
-            found |= super().evaluate(rows, ignore_keys, f"{metric_key_prefix}_{name}")
+        for prefix, rows in sets.items():
+            scores = super().evaluate(rows, None, prefix)  # type: ignore[arg-type]  # a dict is one of rows
+            found |= scores
+            if not self._is_training:  # else the loop logs and reports it
+                self.log(scores)
+                self._tell("on_evaluate", metrics=scores)
+        return found
+
+    def predict(
+        self, test_dataset: Rows, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Return logits, labels and metrics of all rows, in their order.
+
+        Args:
+            test_dataset: The rows, with or without labels.
+            ignore_keys: Accepted for compatibility: only the logits of a model are read.
+            metric_key_prefix: What the name of each metric begins with.
+
+        Returns:
+            The logits as `predictions`, the labels as `label_ids`, and the metrics.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        with self._within(_eval_loader="get_test_dataloader"):
+            found = super().predict(test_dataset, None, metric_key_prefix)
+        self._tell("on_predict", metrics=found.metrics)
         return found
 
     def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
@@ -343,31 +254,39 @@ class Trainer(OwnTrainer):
         """
         super().save_model(output_dir)
 
+    def create_model_card(self, **facts: str | list[str] | None) -> None:
+        """Write README.md to `output_dir`: a model card with the settings and the latest metrics.
+
+        Args:
+            **facts: Entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
+        """
+        if self.is_world_process_zero():
+            write_card(self._folder, self.args, self.state.history, facts)
+
+    def push_to_hub(self, commit_message: str = "End of training", blocking: bool = True, **facts: str | None) -> str:
+        """Save the model and upload `output_dir` to the model hub. Return the address.
+
+        Args:
+            commit_message: The message of the commit.
+            blocking: Accepted for compatibility: this method always waits for the upload.
+            **facts: Entries of the model card; `token` and `revision` are those of the hub.
+
+        Raises:
+            ResourceError: If the hub cannot be reached.
+        """
+        token, revision = facts.pop("token", None), facts.pop("revision", None)
+        self.save_model()
+        self.create_model_card(**facts)
+        name = getattr(self.args, "hub_model_id", None) or self._folder.name
+        token = token or getattr(self.args, "hub_token", None)
+        return upload(self._folder, name, commit_message, token=token, revision=revision)
+
     def hyperparameter_search(self, *given: object, **named: object) -> None:
-        """Refuse: train with other settings instead."""
+        """Refuse: train one run per setting instead.
+
+        Args:
+            *given: Not used.
+            **named: Not used.
+        """
         problem = "hyperparameter_search is not supported"
-        raise SettingsError(problem, "train one run per setting: glassloop train --seeds, or a loop over TrainingArguments")
-
-
-class Logged(Callback):
-    """Calls an overridden `log` of a Trainer with every entry of its history."""
-
-    reads_weights = False
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-
-    def report(self, state: State) -> None:
-        """Call `log` with the latest entry."""
-        self.trainer._report({name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")})  # type: ignore[misc]
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        """Report a logged step."""
-        self.report(state)
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Report an evaluation."""
-        self.report(state)
-
-
-__all__ = ["Trainer", "inputs_with_labels"]
+        raise SettingsError(problem, "train one run per setting: a loop over TrainingArguments, or glassloop train --seeds")

@@ -77,13 +77,11 @@ class WithCallbacks(OwnTrainer):
         Args:
             callback: A callback, or the class of the one to remove.
         """
-        for held in (self._own_callbacks, self._foreign_callbacks):
-            for one in held:
-                if one is callback or (isinstance(callback, type) and type(one) is callback):
-                    held.remove(one)
-                    self._adapt()
-                    return one
-        return None
+        every: list[Callback | TrainerCallback] = [*self._own_callbacks, *self._foreign_callbacks]
+        found = next((one for one in every if callback in (one, type(one))), None)
+        if found is not None:
+            self.callbacks = [one for one in every if one is not found]
+        return found
 
     def remove_callback(self, callback: Callback | TrainerCallback | type) -> None:
         """Remove a callback, if the Trainer has it.

@@ -158,7 +158,9 @@ def named_optimizer(model: torch.nn.Module, args: TrainingArguments) -> Optimize
         "rmsprop": (torch.optim.RMSprop, {}),
     }
     kind, fixed = kinds[args.optim]
-    return optimizer_of(model, args.weight_decay, kind, {"lr": args.learning_rate, **fixed, **optimizer_options(args.optim_args)})
+    return optimizer_of(
+        model, args.weight_decay, kind, {"lr": args.learning_rate, **fixed, **optimizer_options(args.optim_args)}
+    )
 
 
 def optimizer_of(
