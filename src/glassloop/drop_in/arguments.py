@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -30,7 +31,10 @@ def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[Trainin
         kind.__annotations__[name] = theirs.kind
         text = f"{theirs.outcome}: {theirs.text}"
         setattr(kind, name, field(default=theirs.default, metadata={"help": text}, repr=False, compare=theirs.outcome == KEPT))
-    return dataclass(init=False, unsafe_hash=True)(kind)
+    made = dataclass(init=False, unsafe_hash=True)(kind)
+    # copies: HfArgumentParser changes the types of fields, and those of Glassloop's own class must stay
+    made.__dataclass_fields__ = {name: copy(entry) for name, entry in made.__dataclass_fields__.items()}
+    return made
 
 
 @with_settings_of_transformers

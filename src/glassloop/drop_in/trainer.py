@@ -183,7 +183,7 @@ class Trainer(OwnParts):
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         found = Metrics()
         for prefix, rows in sets.items():
-            scores = super().evaluate(rows, None, prefix)  # type: ignore[arg-type]  # a dict is one of rows
+            scores = super().evaluate(rows, None, prefix)
             found |= scores
             if not self._is_training:  # else the loop logs and reports it
                 self.log(scores)

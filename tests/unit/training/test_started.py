@@ -16,13 +16,14 @@ from torch.nn.functional import cross_entropy
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.errors import SettingsError
+from glassloop.trainer import Trainer as RunTrainer
 from glassloop.training.started import StartedTraining
 
 
 def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
 ) -> None:
-    """It was never used: the model trained on the usual loss instead."""
+    """It was never used: the model trained on the usual loss instead. Runs of the command do not use it."""
     model = tiny_model()
     usual = type(model).forward
 
@@ -35,8 +36,8 @@ def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
     args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
     parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
     with pytest.raises(SettingsError, match="the model's forward computes its own loss"):
-        Trainer(model, **parts).train()
-    Trainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
+        RunTrainer(model, **parts).train()
+    RunTrainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
 
 
 def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
