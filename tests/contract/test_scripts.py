@@ -1,13 +1,12 @@
 """Small scripts in the habits of transformers' users: run with transformers and with Glassloop, they give the same numbers.
 
-Each script gets the package, and returns what it found: losses, scores, steps or names. Rows come in a fixed order, and there is
-no dropout, so that losses can be compared.
+Each script gets the package, and returns what it found: losses, scores, steps or names. Rows come in a fixed order, and
+there is no dropout, so that losses can be compared.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -143,7 +142,7 @@ def no_clipping(lib: ModuleType, folder: Path) -> Found:
 
 @script
 def first_step_logged(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, logging_steps=4, logging_first_step=True))
+    return losses(trained(lib, folder, logging_steps=3, logging_first_step=True))
 
 
 @script
@@ -514,7 +513,7 @@ def own_log(lib: ModuleType, folder: Path) -> Found:
 
 @script
 def model_from_function(lib: ModuleType, folder: Path) -> Found:
-    trainer = in_order(lib)(model_init=calm_model, args=settings(lib, folder), train_dataset=padded_rows())
+    trainer = in_order(lib)(model_init=lambda trial: calm_model(), args=settings(lib, folder), train_dataset=padded_rows())
     trainer.train()
     first = losses(trainer)
     trainer.train()
@@ -533,7 +532,7 @@ def saved_files(lib: ModuleType, folder: Path) -> Found:
     stored = json.loads((place / "trainer_state.json").read_text(encoding="utf-8"))
     again = transformers.AutoModelForSequenceClassification.from_pretrained(place)
     assert torch.equal(again.classifier.weight, trainer.model.classifier.weight)
-    names = sorted(name for name in os.listdir(place) if name.endswith("results.json"))
+    names = sorted(path.name for path in place.glob("*results.json"))
     return [*names, str(stored["global_step"]), *(str("eval_loss" in entry) for entry in stored["log_history"])]
 
 

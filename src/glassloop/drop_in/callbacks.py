@@ -16,6 +16,7 @@ from glassloop.run_folder.record import Plan
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState
 
+ASKED_TO_STOP = "a callback asked to stop"
 ASKED = {"should_log": "log", "should_evaluate": "evaluate", "should_save": "save"}
 
 
@@ -61,7 +62,7 @@ class TrainerCallbacks(Callback):
             problem = "a callback set control.should_epoch_stop, but an epoch always runs to its end"
             raise SettingsError(problem, "set control.should_training_stop instead")
         if self.control.should_training_stop and not state.stop_reason:
-            state.stop_reason = "a callback asked to stop"
+            state.stop_reason = ASKED_TO_STOP
         for flag, wanted in ASKED.items():
             if getattr(self.control, flag):
                 setattr(self.control, flag, False)
@@ -81,6 +82,8 @@ class TrainerCallbacks(Callback):
         """Call on_train_begin. Early stopping of a resumed run counts the evaluations it has missed."""
         self.update(state)
         self.control.should_training_stop = False
+        if state.stop_reason == ASKED_TO_STOP:  # of the run that is resumed
+            state.stop_reason = None
         self.tell("on_train_begin", state)
         for entry in state.history:
             self.judge(entry, state.step, replayed=True)

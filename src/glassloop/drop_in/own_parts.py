@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ class OwnParts(Overridable):
         preprocess_logits_for_metrics: Changes logits, given labels, before metrics are computed.
     """
 
-    model_init: Callable[[], Model] | None = None
+    model_init: Callable[..., Model] | None = None
     preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
     _used_names = USED_NAMES
     _model_loss: str | None = None  # why the loss is that of the model
@@ -62,8 +63,11 @@ class OwnParts(Overridable):
     def _initialized(self, seed: int) -> Model:
         """Return a new model of `model_init`, with random weights that depend on the seed only."""
         seed_all(seed)
-        model = self.model if self.model_init is None else self.model_init()
-        return with_config(model)
+        make = self.model_init
+        if make is None:
+            return self.model
+        trial = [None] if inspect.signature(make).parameters else []  # of a search for hyperparameters, which there is not
+        return with_config(make(*trial))
 
     def _overrides(self, *names: str) -> list[str]:
         """Return which of these methods are not those of Glassloop."""

@@ -62,7 +62,7 @@ class Trainer(OwnParts):
         train_dataset: Rows | None = None,
         eval_dataset: Rows | Mapping[str, Rows] | None = None,
         processing_class: Tokenizer | None = None,
-        model_init: Callable[[], Model] | None = None,
+        model_init: Callable[..., Model] | None = None,
         compute_loss_func: Callable[..., torch.Tensor] | None = None,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         callbacks: Sequence[Callback | TrainerCallback | type] | None = None,

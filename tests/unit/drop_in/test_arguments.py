@@ -41,7 +41,7 @@ def test_settings_may_be_assigned_and_are_checked_again() -> None:
     with pytest.raises(SettingsError, match="deepspeed is not supported"):
         args.deepspeed = "config.json"
     args.learning_rate = -1.0
-    with pytest.raises(SettingsError, match="learning_rate is -1.0"):
+    with pytest.raises(SettingsError, match="learning_rate is -1"):
         args.check()
 
 

@@ -12,10 +12,10 @@ from glassloop.engine.callbacks import EVENTS, Callback, checked_callbacks
 
 
 def test_the_events_are_these() -> None:
-    assert EVENTS == (
+    assert (
         *("on_fit_start", "on_epoch_start", "on_step_start", "on_step", "on_log", "on_evaluate", "on_save"),
         *("on_epoch_end", "on_fit_end"),
-    )
+    ) == EVENTS
 
 
 def test_the_loop_calls_exactly_these_events() -> None:

@@ -464,7 +464,8 @@ scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
 loss_sum = lambda logits, labels: (logits.squeeze(-1) - labels).square().sum()
 step = lambda group: loop.train_step(model, group, loss_sum, optimizer, scheduler, backend=Backend(), max_norm=10.0)
 plan = SimpleNamespace(
-    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False
+    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False,
+    eval_from=0, log_first=False,
 )
 state = loop.fit(step, Batches(), plan, State())
 assert len(state.losses) == 40 and state.losses[-1] < state.losses[0] / 100, state.losses
