@@ -14,6 +14,7 @@ from glassloop.arguments import TrainingArguments
 from glassloop.cli import app
 from glassloop.drop_in.settings import SETTINGS as THEIR_SETTINGS
 from glassloop.models.families import FAMILIES
+from glassloop.options import ALIASES
 from glassloop.settings import DataSettings
 
 SETTINGS = {"TrainingArguments": TrainingArguments, "DataSettings": DataSettings}
@@ -53,7 +54,7 @@ def default_of(value: object) -> str:
 def settings(name: str) -> str:
     """Return a table of every field of a settings class: type, default and help."""
     rows = [
-        (f"`{entry.name}`", f"`{type_of(entry)}`", default_of(entry.default), with_code(entry.metadata["help"]))
+        (f"`{entry.name}`", f"`{type_of(entry)}`", default_of(entry.default), described(entry))
         for entry in dataclasses.fields(SETTINGS[name])
     ]
     return table(("Setting", "Type", "Default", "Description"), rows)
@@ -65,6 +66,12 @@ def settings_of_transformers() -> str:
     others = {name: (one.outcome, one.text) for name, one in THEIR_SETTINGS.items()}
     rows = [(f"`{name}`", outcome, with_code(text)) for name, (outcome, text) in sorted({**own, **others}.items())]
     return table(("Setting", "Outcome", "Description"), rows)
+
+
+def described(entry: dataclasses.Field[object]) -> str:
+    """Return the help of a setting, with its short option."""
+    short = f" Short option: `{ALIASES[entry.name]}`." if entry.name in ALIASES else ""
+    return with_code(entry.metadata["help"]) + short
 
 
 def with_code(text: str) -> str:
@@ -98,6 +105,17 @@ def commands() -> str:
             links = " and ".join(f"[{kind}](settings.md#{kind.lower()})" for kind in kinds)
             parts.append(f"`{verb}` also accepts every setting of {links} as an option with the same name.\n")
     return "\n".join(parts)
+
+
+def short_names() -> str:
+    """Return a table of the options that have a short name, and the commands that have them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for verb, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        for entry in command.params:
+            if len(entry.opts) > 1:
+                found.setdefault((entry.opts[0], entry.opts[-1]), []).append(verb)
+    rows = [(f"`{short}`", f"`{option}`", ", ".join(verbs)) for (short, option), verbs in found.items()]
+    return table(("Short", "Option", "Commands"), rows)
 
 
 def option_default(entry: object) -> str:
@@ -141,6 +159,7 @@ def directive(name: str) -> str:
 GENERATED: dict[str, Callable[..., str]] = {
     "settings": settings,
     "commands": commands,
+    "short_names": short_names,
     "families": families,
     "python": python_names,
 }

@@ -17,6 +17,7 @@ import pytest
 from sample_record import RECORD
 
 from glassloop import children, seeds
+from glassloop.commands import train_seeds
 
 CHILD = """
 import json, os, pathlib, signal, sys, time, tomllib
@@ -65,6 +66,7 @@ class FakeSeeds:
         (folder / "child.py").write_text(CHILD)
         patch.setattr(children, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
         patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[1]))  # -S skips what an editable install sets up
+        patch.setattr(train_seeds, "settled", lambda given: given.checked())  # there is no data to choose settings from
         patch.setattr(seeds, "check_run", lambda settings, seed: (1.0, 10))
         patch.setattr(seeds, "choose_device", lambda wanted: "cpu")
         patch.setattr(seeds, "POLL_SECONDS", 0.01)

@@ -16,6 +16,7 @@ class GivenSplit:
     source: str
     parts: list[pa.Table]
     notes: tuple[str, ...] = ()
+    bad: None = None
 
     def tables(self) -> Iterator[pa.Table]:
         return iter(self.parts)

@@ -24,12 +24,13 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
-        *("hub", "lock", "claim", "records", "markup", "run_folder.", "drop_in.settings", "drop_in.setters"),
+        *("hub", "lock", "claim", "defaults", "records", "report", "markup", "run_folder."),
+        *("drop_in.settings", "drop_in.setters"),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
     # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "show."),
+    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
     # Whole tasks, assembled from parts.
     "FLOOR 3": (
         "backends.",
@@ -38,6 +39,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "compatibility",
         "trainer",
         "predictor",
+        "ensemble",
+        "evaluation",
         "run",
         "assembly",
         "processes",
@@ -47,7 +50,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "options", "__main__", "__init__"),
+    "ROOF": ("cli", "options", "help_page", "wrong_options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -199,7 +199,7 @@ def damage_file(path: Path, chance: random.Random) -> str:
 def damage_place(path: Path, chance: random.Random) -> str:
     """Put something else in the place of a file or folder: nothing, a folder, a link, a pipe, an empty file."""
     what = chance.choice(["missing", "folder", "link loop", "dangling link", "link to a copy", "pipe", "empty", "device"])
-    aside = path.with_name(f"aside-{path.name}")
+    aside = path.with_name(f"aside-{len(list(path.parent.iterdir()))}-{path.name}")  # a place may be damaged twice
     path.rename(aside)
     if what == "folder":
         path.mkdir()
@@ -217,7 +217,7 @@ def damage_place(path: Path, chance: random.Random) -> str:
         path.write_bytes(b"")
     elif what == "device":
         path.symlink_to("/dev/zero")
-    shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+    shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
     return f"{path.name}: {what}"
 
 

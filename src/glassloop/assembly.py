@@ -13,13 +13,15 @@ from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
+from glassloop.defaults import Chosen, choose_settings, has_own_settings
 from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.interfaces import Backend
+from glassloop.engine.trackers import refuse_missing
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
-from glassloop.files import absolute_name, user_path
+from glassloop.files import absolute_name
 from glassloop.measures import refuse_unknown_metric
-from glassloop.models.inputs import longest_input
+from glassloop.models.inputs import encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels
 from glassloop.outcomes import validation_names
@@ -41,6 +43,7 @@ class AssembledRun:
     examples: Examples
     encoded: Mapping[str, Encoding]
     record: RunRecord
+    reason: str = ""  # from what the default rule chose settings
 
 
 def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) -> AssembledRun:
@@ -48,23 +51,25 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
 
     Args:
         given: The names of data and model, by default those of the quickstart, and how to read the data.
-        args: The training settings.
+        args: The training settings. The default rule replaces those that `given` does not have.
         backend: How steps are run.
 
     Raises:
         GlassloopError: If data, model and settings cannot be used together.
     """
+    refuse_missing(args.trackers)
     source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
     config = load_config(model)
     with backend.processes.main_first():
-        outputs = kept_labels(config, data_settings(given.data), given.new_head)
-        examples = load_examples(source, outputs=outputs, **given.data)
+        examples = examples_for(given, config)
         tokenizer = load_tokenizer(model)
-        max_length = args.max_length or longest_input(tokenizer, config)
-        encoded = encode(examples, tokenizer, max_length)
-        examples = replace(examples, notes=[*examples.notes, *notes_on(encoded)])
+        limit = length_limit(examples, tokenizer, config, args.max_length)
+        encoded = encode(examples, tokenizer, limit.max_length)
+        examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
+    chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes)
+    args = chosen.settings
     network = load_model(model, labels=examples.labels, task=examples.task, new_head=given.new_head, seed=args.seed)
     fingerprint = weights_fingerprint(network) if backend.processes.is_main else ""
     held_out = next(iter(validation_names(examples)), None)
@@ -86,7 +91,8 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         data=data_record(source, data_settings(given.data), examples),
         model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), given.new_head),
         settings=args,
-        max_length=max_length,
+        chosen=chosen.names,
+        max_length=limit.max_length,
         class_weights=None if (weights := trainer._class_weights()) is None else tuple(weights),
         plan=parts.plan,
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
@@ -101,7 +107,23 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         versions=versions(),
         identity=identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return AssembledRun(trainer, parts, examples, encoded, record)
+    return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)
+
+
+def chosen_settings(
+    given: GivenSettings, args: TrainingArguments, examples: Examples, config: Config, processes: int = 1
+) -> Chosen:
+    """Return the settings of a run with those that the default rule chooses from its data and its model."""
+    if has_own_settings(given.source) or "train" not in examples.facts:
+        return Chosen(args)
+    rows = examples.facts["train"].num_rows
+    return choose_settings(args, given.training, rows, examples.num_labels, encoder_weights(config), processes)
+
+
+def examples_for(given: GivenSettings, config: Config) -> Examples:
+    """Return the data of a run, with the labels of its model if that keeps its head."""
+    outputs = kept_labels(config, data_settings(given.data), given.new_head)
+    return load_examples(given.source or "quickstart", outputs=outputs, **given.data)
 
 
 def kept_labels(config: Config, settings: DataSettings, new_head: bool) -> LabelSet | None:
@@ -114,7 +136,7 @@ def data_record(source: str, settings: DataSettings, examples: Examples) -> Data
     """Return the record of the data of a run."""
     return DataRecord(
         source=source,
-        settings=replace(settings, data_dir=settings.data_dir and str(user_path(settings.data_dir).absolute())),
+        settings=settings.with_absolute_paths(),
         task=examples.task,
         columns=examples.columns,
         labels=examples.labels.names if examples.labels else None,

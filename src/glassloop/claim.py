@@ -51,7 +51,7 @@ def numbered_folder() -> Path:
         folder = RUNS_DIR / f"run-{number:03d}"
         try:
             RUNS_DIR.mkdir(exist_ok=True)
-            folder.mkdir()
+            folder.mkdir(parents=True)  # another run that failed may have removed runs/ just now
         except FileExistsError:
             if not RUNS_DIR.is_dir():
                 raise ResourceError(
@@ -108,10 +108,16 @@ def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Ite
         raise
 
 
-def remove_if_empty(folder: Path) -> None:
-    """Remove the folder of a run if it is empty."""
+def new_folders(folder: Path) -> list[Path]:
+    """Return the folder of a new run and those of its parents that exist only for it: missing ones, and runs/."""
+    return [folder, *(parent for parent in folder.parents if parent == RUNS_DIR or not parent.exists())]
+
+
+def remove_if_empty(*folders: Path) -> None:
+    """Remove folders in this order, up to the first that is not empty."""
     with suppress(OSError):
-        folder.rmdir()
+        for folder in folders:
+            folder.rmdir()
 
 
 def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Path]:

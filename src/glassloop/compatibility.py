@@ -16,7 +16,7 @@ ModelT = TypeVar("ModelT")
 class EvalPrediction(NamedTuple):
     """What `compute_metrics` gets: logits and labels of all rows, in their order.
 
-    Attributes:
+    Args:
         predictions: The logits of each row.
         label_ids: The labels of each row.
     """
@@ -35,7 +35,7 @@ class Metrics(dict[str, float]):
 class PredictionOutput(NamedTuple):
     """What `predict` returns: logits and labels of all rows, in their order, and metrics.
 
-    Attributes:
+    Args:
         predictions: The logits of each row.
         label_ids: The labels of each row; None if there are none.
         metrics: The metrics by name.
@@ -52,7 +52,7 @@ class PredictionOutput(NamedTuple):
 class TrainOutput(NamedTuple):
     """What `train` returns: the number of steps, the mean loss, and metrics.
 
-    Attributes:
+    Args:
         global_step: The number of steps.
         training_loss: The mean loss of all steps.
         metrics: Speed and loss by name.

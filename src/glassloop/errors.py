@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TextIO
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST = 1900  # characters of a problem; messages of other libraries may quote whole files
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # safetensors reports these as text only
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -36,8 +37,8 @@ class GlassloopError(Exception):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)  # both arguments, so that the error can be pickled between processes
-        self.problem = printable(problem)
-        self.remedy = printable(remedy)
+        self.problem = shortened(printable(problem), LONGEST)
+        self.remedy = shortened(printable(remedy), LONGEST)
 
     def __str__(self) -> str:
         return f"{self.area}: {self.problem}\ntry:  {self.remedy}"
@@ -124,10 +125,13 @@ def resource_error(error: BaseException) -> ResourceError | None:
 
 def visible(value: object, limit: int = 80) -> str:
     """Return `value` in double quotes on one line, with control characters escaped and long text shortened."""
+    return '"' + shortened(value, limit) + '"'
+
+
+def shortened(value: object, limit: int = 150) -> str:
+    """Return `value` as text on one line, with control characters escaped and long text cut to `limit` characters."""
     text = value if isinstance(value, str) else str(value)
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return '"' + printable(text) + '"'
+    return printable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def printable(text: str) -> str:
@@ -147,10 +151,10 @@ def show(line: str, stream: TextIO | None = None) -> None:
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:
-    """Return `a, b, c`, and how many more names there are beyond `limit`."""
-    every = [printable(str(name)) for name in names]
+    """Return `a, b, c` with long names shortened, and how many more names there are beyond `limit`."""
+    every = [*names]
     rest = len(every) - limit
-    return ", ".join(every[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+    return ", ".join(map(shortened, every[:limit])) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def counted(number: int, one: str, several: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassloop.errors import ModelError, SettingsError, did_you_mean, listed, visible
-from glassloop.metric_values import CORRELATIONS
+from glassloop.metric_values import AVERAGED, CORRELATIONS, one_of
 from glassloop.metrics import TASKS, Metric, decide, metrics_for
 from glassloop.run_folder.record import TIMINGS, is_timing
 from glassloop.settings import CLASSES, SCORE, SEVERAL
@@ -19,7 +19,7 @@ LOWER_IS_BETTER = (LOSS, "mse")
 # Names of two classes that only mean no and yes: F1 is that of the second.
 NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
 COMPUTED = {
-    CLASSES: ("accuracy", "f1", "f1_macro", "matthews_correlation"),
+    CLASSES: ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation"),
     SEVERAL: ("f1_micro", "f1_macro", "f1_samples", "exact_match"),
     SCORE: (*CORRELATIONS, "mse"),
 }
@@ -36,7 +36,7 @@ class Measures:
     def title(self, key: str) -> str:
         """Return a metric's name for a person: `f1 (equivalent)`, `f1 (macro)`, `accuracy, mismatched`."""
         split, name = self.parted(key)
-        shown = f"f1 ({self.positive})" if name == "f1" and self.positive else TITLES.get(name, name)
+        shown = f"{name} ({self.positive})" if name in AVERAGED and self.positive else TITLES.get(name, name)
         return f"{shown}, {split}" if split else shown
 
     def metric(self, task: str, names: Sequence[str]) -> Metric:
@@ -79,6 +79,21 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
     kept = [key for key in measures.keys if key != "f1" and (key != "f1_macro" or len(names) > 2)]
     place = kept.index("accuracy") + 1 if "accuracy" in kept else len(kept)
     return Measures((*kept[:place], "f1", *kept[place:]), positive)
+
+
+def only_measures(measures: Measures, wanted: Sequence[str], task: str) -> Measures:
+    """Return the metrics that a user names instead of `measures`, with the same class for F1, precision and recall.
+
+    Raises `SettingsError` if a metric does not fit the task, or if it needs a class and none is chosen.
+    """
+    for name in wanted:
+        one_of(name, COMPUTED[task], f"metric of {task}")
+    of_class = [name for name in wanted if name in AVERAGED]
+    if of_class and measures.positive is None:
+        raise SettingsError(
+            f"{of_class[0]} is the score of one class, but none is chosen", "add --positive_label CLASS, or use f1_macro"
+        )
+    return Measures(tuple(dict.fromkeys(wanted)), measures.positive if of_class else None) if wanted else measures
 
 
 def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, names: Sequence[str]) -> Measures:

@@ -175,7 +175,7 @@ def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = No
         task: single_label_classification, multi_label_classification or regression.
         num_labels: Number of outputs of the model.
         keys: The names of the metrics. By default, those that suit the task.
-        positive: The class whose F1 counts. By default, macro-F1 is used: the mean over all classes.
+        positive: The class whose F1, precision and recall count. By default, macro-F1 is used: the mean over all classes.
 
     Returns:
         A metric that computes all of them.
@@ -191,7 +191,7 @@ def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = No
         return Metric(task, None, kind, keys or usual)
     if task != CLASSES or not 0 <= positive < num_labels:
         raise SettingsError(f"positive={positive} is not a class of {task} with num_labels={num_labels}", "omit it")
-    chosen = {"f1": partial(averaged, average="macro", labels=[positive])}
+    chosen = dict.fromkeys(AVERAGED, partial(averaged, average="macro", labels=[positive]))
     return Metric(task, None, kind, keys or ("accuracy", "f1"), values=chosen)
 
 
@@ -227,6 +227,15 @@ def decide(logits: Numbers, task: str, threshold: float = 0.5) -> Array:
     from scipy.special import expit
 
     return np.asarray(expit(rows.astype(np.float64)) >= threshold, dtype=np.int64)
+
+
+def probabilities(logits: Array, task: str) -> Array:
+    """Return the probability of each label for rows of logits of a classifier."""
+    rows = np.asarray(logits, dtype=np.float64)
+    if task == SEVERAL:
+        return np.asarray(np.exp(-np.logaddexp(0, -rows)))
+    shifted = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
 
 def _fits(task: str, outputs: int) -> bool:

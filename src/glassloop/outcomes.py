@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from glassloop.data.examples import Examples
+from glassloop.data.writers import row_writer
 from glassloop.engine.evaluate import Evaluation
-from glassloop.files import write_text
+from glassloop.errors import SettingsError, listed, visible
+from glassloop.files import replacing, write_text
 from glassloop.measures import Measures, short_metrics
-from glassloop.metric_values import CORRELATIONS
-from glassloop.metrics import decide
+from glassloop.metric_values import AVERAGED, CORRELATIONS
+from glassloop.metrics import decide, probabilities
 from glassloop.run_folder.record import ClassRecord, RunRecord
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.verdict import Comparison, TrainingFacts, Verdict, verdict_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Outcome:
     baseline: dict[str, float] | None
     classes: dict[str, ClassRecord]
     measures: Measures
+    balanced: tuple[float, float] | None = None  # balanced accuracy of the model, and of always giving the same answer
+    verdict: Verdict | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -43,6 +48,7 @@ def outcome_of(
     measures: Measures,
     prefix: str = "eval",
     trained_on: Mapping[str, int] | None = None,
+    facts: TrainingFacts | None = None,
 ) -> Outcome:
     """Return an evaluation with the majority baseline and the scores of each class.
 
@@ -53,13 +59,47 @@ def outcome_of(
         measures: The metrics that were computed.
         prefix: What the names of the metrics begin with.
         trained_on: How many training rows each class had, if the training rows are not among the examples.
+        facts: What is known about the training, for advice on a result that is no better than the baseline.
     """
     compared = trained_on is not None or ("train" in examples.splits and split != "train")
     baseline = majority_baseline(examples, split, measures, trained_on) if compared else None
     classes = {}
-    if found.labels is not None and examples.labels and "f1_macro" in measures.keys:
+    if found.labels is not None and examples.labels:
         classes = class_scores(decide(found.logits, examples.task), found.labels, examples.labels.names)
-    return Outcome(split, prefix, found, baseline, classes, measures)
+    balanced = balanced_accuracy(classes) if examples.task == CLASSES else None
+    outcome = Outcome(split, prefix, found, baseline, classes, measures, balanced)
+    scores = comparison(outcome, examples, trained_on) if baseline is not None and found.labels is not None else None
+    return replace(outcome, verdict=verdict_of(scores, classes, facts)) if scores else outcome
+
+
+def comparison(outcome: Outcome, examples: Examples, trained_on: Mapping[str, int] | None) -> Comparison | None:
+    """Return accuracy, mean squared error or the first F1 of an outcome, next to that of always giving the same answer."""
+    guess, found, baseline = majority_answer(examples, trained_on), outcome.found, outcome.baseline or {}
+    decided, references = decide(found.logits, examples.task), np.asarray(found.labels)
+    always = np.broadcast_to(guess, references.shape)
+    if examples.task == SCORE:
+        error, baseline_error = (float(np.square(answers - references).mean()) for answers in (decided, always))
+        return Comparison("mse", error, baseline_error, f"the mean {float(guess):.4g}", lower_is_better=True)
+    names = examples.labels.names if examples.labels else ()
+    only = answer_name(decided[0].tolist(), names) if bool(np.all(decided == decided[:1])) else None
+    answer = answer_name(np.asarray(guess).tolist(), names)
+    if examples.task == CLASSES:
+        accuracy, usual = (float(np.mean(answers == references)) for answers in (decided, always))
+        return Comparison("accuracy", accuracy, usual, answer, balanced=outcome.balanced, only=only)
+    key = next((key for key in outcome.measures.keys if key in baseline and key in outcome.metrics), None)
+    return Comparison(outcome.measures.title(key), outcome.metrics[key], baseline[key], answer, only=only) if key else None
+
+
+def balanced_accuracy(classes: Mapping[str, ClassRecord]) -> tuple[float, float] | None:
+    """Return the mean recall of all classes that have rows, for the model and for always giving the same answer."""
+    recalls = [scores.recall for scores in classes.values() if scores.recall is not None]
+    return (sum(recalls) / len(recalls), 1 / len(recalls)) if recalls else None
+
+
+def answer_name(choice: float | list[float], names: tuple[str, ...]) -> str:
+    """Return a class in quotes, several labels, or `no label`."""
+    label = label_of(choice, names)
+    return (listed(map(visible, label)) or "no label") if isinstance(label, list) else visible(label)
 
 
 def validation_names(examples: Examples) -> list[str]:
@@ -76,7 +116,16 @@ def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
     """Return the record of a run with the results of its evaluations."""
     evaluation = {name: value for outcome in outcomes for name, value in outcome.found.metrics.items()}
     baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
-    return replace(record, evaluation=evaluation, baseline=short_metrics(baseline), classes=outcomes[0].classes or None)
+    first = outcomes[0]
+    return replace(
+        record,
+        evaluation=evaluation,
+        baseline=short_metrics(baseline),
+        classes=first.classes or None,
+        balanced_accuracy=first.balanced[0] if first.balanced else None,
+        verdict=first.verdict.sentence if first.verdict else None,
+        advice=first.verdict.advice if first.verdict else (),
+    )
 
 
 def majority_baseline(
@@ -89,20 +138,23 @@ def majority_baseline(
     references = labels_of(examples, split)
     names = examples.labels.names if examples.labels else ()
     undefined = ["matthews_correlation", *CORRELATIONS]
-    if examples.task == SCORE:
-        guess: float | np.ndarray = float(labels_of(examples, "train").mean())
-    elif examples.task == SEVERAL:
-        guess = (labels_of(examples, "train").mean(axis=0) >= 0.5).astype(int)
-    else:
-        counts = (
-            np.bincount(labels_of(examples, "train")) if trained_on is None else [trained_on.get(name, 0) for name in names]
-        )
-        guess = int(np.argmax(counts))
-        undefined += ["f1"] if names[guess] != measures.positive else []
+    guess = majority_answer(examples, trained_on)
+    if examples.task == CLASSES and names[int(guess)] != measures.positive:
+        undefined += AVERAGED
     predictions = np.broadcast_to(guess, np.shape(references))
     metric = measures.metric(examples.task, names or ["score"])
     values = metric.compute(predictions=predictions, references=references)
     return {key: value for key, value in values.items() if key not in undefined}
+
+
+def majority_answer(examples: Examples, trained_on: Mapping[str, int] | None = None) -> float | np.ndarray:
+    """Return the most frequent class of the training rows, the labels that half of them have, or their mean score."""
+    if examples.task == CLASSES and trained_on is not None:
+        return int(np.argmax([trained_on.get(name, 0) for name in (examples.labels.names if examples.labels else ())]))
+    labels = labels_of(examples, "train")
+    if examples.task == SCORE:
+        return float(labels.mean())
+    return (labels.mean(axis=0) >= 0.5).astype(int) if examples.task == SEVERAL else int(np.argmax(np.bincount(labels)))
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
@@ -118,10 +170,13 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
 
 def class_scores(predictions: np.ndarray, references: np.ndarray, names: tuple[str, ...]) -> dict[str, ClassRecord]:
     """Return precision, recall and F1 of each class; None if there is nothing to count."""
-    if predictions.ndim == 1:
-        predictions, references = (np.eye(len(names), dtype=bool)[rows.astype(np.int64)] for rows in (predictions, references))
-    given, wanted = predictions.astype(bool), references.astype(bool)
-    right, predicted, support = (rows.sum(axis=0).tolist() for rows in (given & wanted, given, wanted))
+    if predictions.ndim == 1:  # a number per row; a row of 0 and 1 for each of thousands of classes would need much memory
+        given, wanted = predictions.astype(np.int64), references.astype(np.int64)
+        chosen_rows = (given[given == wanted], given, wanted)
+        right, predicted, support = (np.bincount(rows, minlength=len(names)).tolist() for rows in chosen_rows)
+    else:
+        given, wanted = predictions.astype(bool), references.astype(bool)
+        right, predicted, support = (rows.sum(axis=0).tolist() for rows in (given & wanted, given, wanted))
     found = {}
     for number, name in enumerate(names):
         hits, chosen, true = right[number], predicted[number], support[number]
@@ -142,6 +197,38 @@ def write_predictions(path: Path, examples: Examples, split: str, found: Evaluat
         texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
         lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
+
+
+def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:
+    """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
+
+    Args:
+        path: The file to write; its ending chooses the format.
+        examples: The data.
+        found: The evaluation of each split.
+
+    Raises:
+        SettingsError: If a text column has the name of a column that is written.
+    """
+    names = examples.labels.names if examples.labels else None
+    scores = [f"score_{name}" for name in names or ()]
+    texts, own = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
+    if twice := [name for name in texts if name in own]:
+        raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
+    number = 0
+    with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
+        write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
+        for split, evaluation in found.items():
+            choices = decide(evaluation.logits, examples.task).tolist()
+            likely = probabilities(evaluation.logits, examples.task).tolist() if names else [[]] * len(choices)
+            labels = labels_of(examples, split).tolist()
+            for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
+                cells = {name: examples.splits[split][row][name] for name in texts}
+                answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
+                numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
+                write({"split": split, "row": row, **cells, **answer, **numbers})
+            number += len(choices)
+    return number
 
 
 def label_of(choice: float | list[float], names: tuple[str, ...] | None) -> str | float | list[str]:

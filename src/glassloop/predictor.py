@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
+from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
+from glassloop.data.file_rows import FileRows, checked_rows
 from glassloop.data.interfaces import Rows
 from glassloop.data.labels import LabelSet
-from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special
 from glassloop.data.soundness import refuse_half_character
 from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
 from glassloop.data.tokenizing import tokenized_groups
-from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer, written_table
+from glassloop.data.truncation import NOTHING_CUT, LengthLimit, cut_by_truncation
+from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
 from glassloop.engine.interfaces import LossSum
 from glassloop.engine.losses import make_loss
-from glassloop.errors import DataError, ModelError, SettingsError, did_you_mean, listed, say, visible
+from glassloop.errors import DataError, ModelError, SettingsError, say, visible
 from glassloop.files import replacing, user_path
 from glassloop.measures import Measures
-from glassloop.metrics import decide
+from glassloop.metrics import decide, probabilities
 from glassloop.models.inputs import longest_input, refuse_unknown_tokens
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels, label_names, task_of
@@ -35,7 +36,7 @@ from glassloop.outcomes import label_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import model_of_run
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.settings import SCORE, DataSettings, data_settings
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,13 @@ class Predictor:
         refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = supported_backend(self.backend, self.model)
         config = self.model.config
-        self.max_length = (self.run and self.run.settings.max_length) or longest_input(self.tokenizer, config)
+        most = longest_input(self.tokenizer, config)
+        self.max_length = (self.run and self.run.settings.max_length) or most
+        self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.typed = NONE_TYPED  # special tokens in the texts of the last prediction
+        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+        self.skipped = BadRows()  # rows of the last file that cannot be read
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -97,6 +101,11 @@ class Predictor:
         names = tuple(self.names)
         numbered = carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
         return LabelSet(names, names if numbered else self.run.data.label_order if self.run else None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the texts of the last prediction."""
+        return [note for note in (self.limit.note(self.cut, self.num_texts), self.typed.note) if note]
 
     def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """Return a prediction for every text or pair of texts, in their order.
@@ -119,7 +128,7 @@ class Predictor:
             raise SettingsError(
                 f"there are {len(texts):,} texts, but {len(pairs):,} second texts", "pass one second text for each text"
             )
-        self.typed = NONE_TYPED
+        self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
         if not texts:
             return []
         return self._described(self.logits(texts, pairs))
@@ -143,10 +152,12 @@ class Predictor:
                 raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give strings")
             refuse_half_character(text, f"text {row % len(texts) + 1:,}")
         columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
+        self.num_texts, self.limit = self.num_texts + len(texts), replace(self.limit, pairs=pairs is not None)
         rows = []
         for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
             rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
             self.typed += typed_tokens(read, self.tokenizer)
+            self.cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
         return self._forward(rows).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
@@ -190,11 +201,11 @@ class Predictor:
         """Return the probability of each label for one row of logits; empty if the model predicts a score."""
         if self.task == SCORE:
             return {}
-        shifted = np.exp(logits - logits.max())
-        scores = 1 / (1 + np.exp(-logits)) if self.task == SEVERAL else shifted / shifted.sum()
-        return dict(zip(self.names, scores.tolist(), strict=True))
+        return dict(zip(self.names, probabilities(logits, self.task).tolist(), strict=True))
 
-    def predict_file(self, source: Path, target: Path, text: str | None, pair: str | None, delimiter: str | None = None) -> int:
+    def predict_file(
+        self, source: Path, target: Path, text: str | None = None, pair: str | None = None, **reading: object
+    ) -> int:
         """Predict every row of a file, and write the rows with their predictions in the same order.
 
         The whole file is checked before the first row is predicted. Memory does not grow with the number of rows.
@@ -202,9 +213,10 @@ class Predictor:
         Args:
             source: The file to read.
             target: The file to write; its suffix chooses the format.
-            text: The column with the texts. Default: the column the model was trained on.
+            text: The column with the texts, or several separated by commas, which are joined. Default: as in training.
             pair: The column with the second texts.
-            delimiter: The column delimiter of `source`. Default: found in the file.
+            **reading: Settings of `DataSettings` that say how to read a file: `delimiter`, `header`, `columns`, `encoding`,
+                `sheet`, `bad_rows`. Skipped rows are in the attribute `skipped`.
 
         Returns:
             The number of rows.
@@ -214,18 +226,19 @@ class Predictor:
             SettingsError: If it is not clear which column holds the texts.
         """
         refuse_target(target)
+        settings = data_settings(reading)
         suffix, number = target.suffix.lower(), 0
         with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
             columns: list[str] = []
-            self.typed = NONE_TYPED
-            for first, table in self._checked_tables(source, text, pair, delimiter):
-                columns = [*table.column_names, *self._added_columns]
+            self.num_texts, self.cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+            for rows in self._checked(source, settings, text, pair):
+                columns = [*rows.table.column_names, *self._added_columns]
                 if suffix == ".tsv":
-                    refuse_for_tsv(table, first, source.name, self._added_columns)
+                    refuse_for_tsv(rows.table, rows.first, source.name, self._added_columns)
             if not columns:
                 raise DataError(f"{source.name}: the file has no rows", "use a file with at least one row")
             write = row_writer(opened, suffix, columns)
-            for row in self._predicted_rows(source, text, pair, delimiter):
+            for row in self._predicted_rows(self._checked(source, settings, text, pair)):
                 write(row)
                 number += 1
         return number
@@ -235,62 +248,21 @@ class Predictor:
         """The columns with predictions in a written file."""
         return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
-    def _predicted_rows(self, source: Path, text: str | None, pair: str | None, delimiter: str | None) -> Iterator[Row]:
+    def _predicted_rows(self, checked: Iterator[FileRows]) -> Iterator[Row]:
         """Yield the rows of a file with their predictions."""
-        text, pair = self._text_columns(text, pair)
-        for _, table in self._checked_tables(source, text, pair, delimiter):
-            rows = table.to_pylist()
-            logits = self.logits([row[text] for row in rows], [row[pair] for row in rows] if pair else None)
-            for row, answer in zip(rows, self._described(logits), strict=True):
+        for rows in checked:
+            logits = self.logits(*rows.texts)
+            for row, answer in zip(rows.table.to_pylist(), self._described(logits), strict=True):
                 scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
                 yield {**row, "prediction": answer.label, **scores}
 
-    def _text_columns(self, text: str | None, pair: str | None) -> tuple[str | None, str | None]:
-        """Return the columns of the texts: those given, or those the model was trained on."""
+    def _checked(self, source: Path, settings: DataSettings, text: str | None, pair: str | None) -> Iterator[FileRows]:
+        """Yield the checked rows of a file. The texts are in the columns given, or in those the model was trained on."""
         if self.run is not None and text is None:
-            return self.run.data.columns.text, pair or self.run.data.columns.text_pair
-        return text, pair
-
-    def _checked_tables(
-        self, source: Path, text: str | None, pair: str | None, delimiter: str | None
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows of a file as tables, each with the number of its first row.
-
-        Raises `DataError` or `SettingsError` for the first row that cannot be predicted.
-        """
-        if source.exists():
-            refuse_special(source)
-        if source.suffix.lower() not in SUFFIXES or not source.is_file():
-            raise DataError(f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}")
-        text, pair = self._text_columns(text, pair)
-        row_number = first_row_number(source)
-        for table in read_file(source, delimiter):
-            found = listed(table.column_names)
-            if text is None:
-                raise SettingsError(f"{source.name}: the text column is not known; found {found}", "name it with --text")
-            for name in filter(None, (text, pair)):
-                if name not in table.column_names:
-                    there = f"found {found}{did_you_mean(name, table.column_names)}"
-                    remedy = "name the columns with --text and --text_pair"
-                    raise DataError(f"{source.name}: there is no column {visible(name)}; {there}", remedy)
-            for name in self._added_columns:
-                if name in table.column_names:
-                    raise DataError(
-                        f"{source.name}: there is already a column {visible(name)}",
-                        "rename it: predictions are written to a column of that name",
-                    )
-            table = written_table(table, source.name)
-            for name in filter(None, (text, pair)):
-                for place, cell in enumerate(table[name].to_pylist()):
-                    where = f"{source.name}, row {row_number + place:,}"
-                    if cell is None or cell == "":
-                        raise DataError(f"{where}: the text is empty", "fill or remove the row")
-                    if not isinstance(cell, str):
-                        raise DataError(
-                            f"{where}: {visible(name)} is {visible(cell)}, not text", "name the text column with --text"
-                        )
-            yield row_number, table
-            row_number += table.num_rows
+            text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
+        self.skipped = BadRows(skip=settings.bad_rows == "skip", offer=True)
+        texts = [name for name in (text, pair) if name] if text else []
+        return checked_rows(source, settings, texts, self._added_columns, self.skipped)
 
 
 def model_in(folder: Path) -> tuple[Path, RunRecord | None]:

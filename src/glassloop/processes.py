@@ -23,6 +23,18 @@ POLL_SECONDS = 0.05
 TERM_SECONDS, KILL_SECONDS = 5.0, 30.0  # after the first process failed: until SIGTERM, and until SIGKILL
 
 
+class WorkerError(GlassloopError):
+    """The error of one of several processes, with its area and exit status.
+
+    Attributes:
+        followed: Whether it only followed from the end of another process.
+    """
+
+    def __init__(self, area: str, problem: str, remedy: str, exit_code: int, followed: bool) -> None:
+        super().__init__(problem, remedy)
+        self.area, self.exit_code, self.followed = area, exit_code, followed
+
+
 @dataclass(frozen=True)
 class WorkerFiles:
     """Where one process writes its error and its output."""
@@ -30,13 +42,12 @@ class WorkerFiles:
     error: Path
     log: Path | None  # None for the main process, whose output goes to the terminal
 
-    def read_error(self) -> tuple[str, bool]:
-        """Return the error of the process, and whether it only followed from the end of another one."""
+    def read_error(self) -> WorkerError | None:
+        """Return the error of the process, or None if it left none."""
         try:
-            found = json.loads(self.error.read_text(encoding="utf-8"))
-            return str(found["error"]), bool(found["followed"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "", False
+            return WorkerError(**json.loads(self.error.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
 
     def read_log(self) -> str:
         """Return the output of the process."""
@@ -44,13 +55,14 @@ class WorkerFiles:
 
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
-    """Run `glassloop` with `arguments` in several processes, and exit with the status of the one that failed first.
+    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first.
 
     Args:
         arguments: The arguments of the command that every process runs.
         num_processes: How many processes to start.
 
     Raises:
+        WorkerError: The error of the process that failed first.
         ResourceError: A signal that this process did not receive ended one of them.
     """
     with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
@@ -63,8 +75,11 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
             failed = supervise(children)
         if not failed:
             sys.exit(0)
-        cause = next((worker for worker in failed if not files[worker.number].read_error()[1]), failed[0])
-        if text := files[cause.number].read_error()[0] or files[cause.number].read_log():
+        errors = {worker.number: files[worker.number].read_error() for worker in failed}
+        cause = next((worker for worker in failed if not ((error := errors[worker.number]) and error.followed)), failed[0])
+        if (error := errors[cause.number]) and not received:
+            raise error
+        if text := error or files[cause.number].read_log():
             print(text, file=sys.stderr)
         code = cause.process.returncode
         if code < 0 and not received:
@@ -110,11 +125,13 @@ def supervise(children: Children) -> list[Child]:
     return failed
 
 
-def report(error: GlassloopError) -> None:
-    """Print an error on standard error. A process of `launch` leaves it for the launcher, which prints only one."""
+def report(error: GlassloopError) -> bool:
+    """Print an error on standard error and return True. A process of `launch` leaves it for the launcher: False."""
     path = os.environ.get(ERROR_FILE)
     if not path:
         print(error, file=sys.stderr)
-        return
+        return True
     followed = isinstance(error, LostProcessError)
-    Path(path).write_text(json.dumps({"error": str(error), "followed": followed}), encoding="utf-8")
+    content = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
+    Path(path).write_text(json.dumps({**content, "followed": followed}), encoding="utf-8")
+    return False

@@ -14,7 +14,7 @@ from glassloop.assembly import assemble
 from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.plain import PlainBackend
 from glassloop.children import Child, Children
-from glassloop.claim import free_folder, refuse_taken, remove_if_empty
+from glassloop.claim import free_folder, new_folders, refuse_taken, remove_if_empty
 from glassloop.engine.signals import leave, noted_signals
 from glassloop.engine.versions import versions
 from glassloop.errors import GlassloopError, SettingsError, counted, show
@@ -78,7 +78,7 @@ def train_seeds(
         return run_seeds(record, at_once, is_new=True)
     except GlassloopError:
         if not chosen:
-            remove_if_empty(folder)
+            remove_if_empty(*new_folders(folder))
         raise
 
 
@@ -112,12 +112,11 @@ def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
 
 def absolute_settings(settings: RunSettings) -> RunSettings:
     """Return settings that mean the same from any working directory."""
-    data_dir = settings.data.data_dir
     return replace(
         settings,
         source=settings.source and absolute_name(settings.source),
         model=settings.model and absolute_name(settings.model),
-        data=replace(settings.data, data_dir=data_dir and str(Path(data_dir).absolute())),
+        data=settings.data.with_absolute_paths(),
     )
 
 

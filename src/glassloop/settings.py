@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,8 @@ TASKS = ("auto", CLASSES, SEVERAL, SCORE)
 MAX_NAME_LENGTH = 200
 MOST_SHOWN = 80  # characters of a wrong value
 MOST_ROWS = 100_000_000  # that many generated rows take 25 GB
+PATHS = ("data_dir", "validation", "test")
+FILE_SETTINGS = ("delimiter", "header", "columns", "encoding", "sheet", "bad_rows")  # how one file is read
 Default = TypeVar("Default")
 Kind = TypeVar("Kind", bound=Dataclass)
 
@@ -69,8 +71,8 @@ def refuse(problems: Sequence[Problem]) -> None:
 class DataSettings:
     """How to read the data: which columns hold texts and labels, and what to do with unusual rows.
 
-    The command's help is generated from the same sentences. In Python, `label` and `labels`
-    may also be tuples of names, which may contain commas.
+    The command's help is generated from the same sentences. In Python, names separated by commas may also be tuples. The names
+    in `label`, `labels` and `columns` may then contain commas.
 
     Raises:
         SettingsError: A value is not allowed. All problems are reported together.
@@ -78,8 +80,12 @@ class DataSettings:
 
     name: str | None = setting(None, "Configuration of a hub data set, for example a language.")
     data_dir: str | None = setting(None, "Folder with the original GLUE files, or its parent folder.")
-    text: str | None = setting(None, "Column with the text, or with the first text of a pair.")
-    text_pair: str | None = setting(None, "Column with the second text of a pair.")
+    validation: str | None = setting(None, "File with the validation rows. Default: a part of the training rows is held out.")
+    test: str | None = setting(None, "File with the test rows.")
+    text: str | tuple[str, ...] | None = setting(
+        None, "Column with the text, or with the first text of a pair. Several columns, separated by commas, are joined."
+    )
+    text_pair: str | tuple[str, ...] | None = setting(None, "Column with the second text of a pair, or several to join.")
     label: str | tuple[str, ...] | None = setting(None, "Column with the label, or several 0/1 columns separated by commas.")
     labels: str | tuple[str, ...] | None = setting(None, "Label names in the order of their ids, separated by commas.")
     task: str = setting("auto", "Task to train for: " + ", ".join(TASKS) + ".")
@@ -87,6 +93,17 @@ class DataSettings:
         None, "Separator between several labels in one cell. Implies multi-label classification."
     )
     delimiter: str | None = setting(None, "Column delimiter. Default: comma for .csv files, tab for .tsv files.")
+    header: bool | None = setting(
+        None, "Whether the first row holds the column names. Without a header, columns are called column_1, column_2."
+    )
+    columns: str | tuple[str, ...] | None = setting(
+        None, "Column names of a file without a header, separated by commas. With --header, they replace its names."
+    )
+    encoding: str | None = setting(None, "Encoding of text files, for example cp1252. Default: UTF-8, or the byte order mark.")
+    sheet: str | None = setting(None, "Sheet of an Excel file. Default: the only sheet with cells.")
+    bad_rows: str = setting(
+        "refuse", "What to do with rows that cannot be read (wrong number of fields, invalid bytes): refuse or skip."
+    )
     empty: str = setting("refuse", "What to do with rows whose text is empty: refuse or keep.")
     unknown_labels: str = setting(
         "refuse", "What to do with evaluation rows whose label does not occur in the training rows: refuse or skip."
@@ -95,13 +112,35 @@ class DataSettings:
         0.1, "Fraction of the training rows to hold out if there is no validation split. 0 holds out none."
     )
     split_seed: int = setting(42, "Random seed for the held-out validation rows and for generated data. Independent of --seed.")
+    limit: int | None = setting(None, "Number of rows per split to use at most, drawn at random with --split_seed.")
     rows: int | None = setting(None, "Number of training pairs to generate (quickstart data only).")
 
     def __post_init__(self) -> None:
         refuse(data_problems(self))
         refuse(name_problems(self))
-        if self.data_dir is not None:
-            object.__setattr__(self, "data_dir", str(user_path(self.data_dir)))
+        for name in PATHS:
+            if (path := getattr(self, name)) is not None:
+                object.__setattr__(self, name, str(user_path(path)))
+
+    def with_absolute_paths(self) -> DataSettings:
+        """Return the settings with absolute paths, which hold in every working directory."""
+        paths = {name: str(user_path(path).absolute()) for name in PATHS if (path := getattr(self, name))}
+        return replace(self, **paths)  # type: ignore[arg-type]  # paths are texts
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Return the columns of the text that the user named."""
+        return split_names(self.text)
+
+    @property
+    def pair_columns(self) -> tuple[str, ...]:
+        """Return the columns of the second text that the user named."""
+        return split_names(self.text_pair)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names that the user gave to the columns of a file."""
+        return split_names(self.columns)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -122,13 +161,15 @@ class DataSettings:
 def data_problems(settings: DataSettings) -> list[Problem]:
     """Return what is wrong with the value of each setting."""
     problems = []
-    for choice, allowed in (("task", TASKS), ("empty", ("refuse", "keep")), ("unknown_labels", ("refuse", "skip"))):
+    skipping = ("refuse", "skip")
+    choices = {"task": TASKS, "empty": ("refuse", "keep"), "unknown_labels": skipping, "bad_rows": skipping}
+    for choice, allowed in choices.items():
         if (value := getattr(settings, choice)) not in allowed:
             problems.append(wrong_choice(choice, value, allowed))
     share = settings.validation_share
     if not (isinstance(share, int | float) and 0 <= share < 1):
         problems.append(wrong("validation_share", repr(share), "a fraction from 0 to less than 1"))
-    for whole, least in (("split_seed", 0), ("rows", 10)):
+    for whole, least in (("split_seed", 0), ("limit", 1), ("rows", 10)):
         value = getattr(settings, whole)
         is_given = value is not None or whole == "split_seed"
         if is_given and (not isinstance(value, int) or isinstance(value, bool) or value < least):
@@ -141,29 +182,48 @@ def data_problems(settings: DataSettings) -> list[Problem]:
     separator = settings.label_separator
     if separator is not None and (not isinstance(separator, str) or not separator):
         problems.append(wrong("label_separator", repr(separator), "one or more characters"))
-    folder = settings.data_dir
-    if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
-        problems.append(wrong("data_dir", repr(folder), "a folder"))
-    elif folder is not None and (found := path_problem(folder)):
-        problems.append(Problem(f"data_dir is {visible(folder)}: {found}", "set data_dir to an existing folder"))
-    for named in ("text", "text_pair", "label", "labels", "name"):
+    if settings.header is not None and not isinstance(settings.header, bool):
+        problems.append(wrong("header", repr(settings.header), "true or false"))
+    if settings.encoding is not None and not is_encoding(settings.encoding):
+        text = f"encoding is {visible(settings.encoding)}, which is not an encoding of text that Python knows"
+        problems.append(Problem(text, "use a name such as utf-8, latin-1, cp1252 or utf-16"))
+    for named in PATHS:
+        path, kind = getattr(settings, named), "folder" if named == "data_dir" else "file"
+        if path is not None and (not isinstance(path, str | Path) or not str(path)):
+            problems.append(wrong(named, repr(path), f"a {kind}"))
+        elif path is not None and (found := path_problem(path)):
+            problems.append(Problem(f"{named} is {visible(path)}: {found}", f"set {named} to an existing {kind}"))
+    for named in ("text", "text_pair", "label", "labels", "columns", "name", "sheet"):
         value = getattr(settings, named)
-        parts = split_names(value) if named in ("label", "labels") and isinstance(value, str | tuple) else (value,)
+        several = named not in ("name", "sheet") and isinstance(value, str | tuple)
+        parts = split_names(value) if several else (value,)
         if value is not None and not (parts and all(isinstance(part, str) and part for part in parts)):
             problems.append(wrong(named, repr(value), "a name"))
     return problems
 
 
+def is_encoding(name: object) -> bool:
+    """Return whether Python can decode text with the encoding of this name."""
+    try:
+        return isinstance(name, str) and "a".encode(name).decode(name) == "a"
+    except (LookupError, ValueError):
+        return False
+
+
 def name_problems(settings: DataSettings) -> list[Problem]:
     """Return what is wrong with the names of columns and labels, alone and together."""
-    columns = [column for column in (settings.text, settings.text_pair, *settings.label_columns) if column]
-    names = [*settings.label_columns, *(settings.label_names or ())]
-    names += [name for name in (settings.text, settings.text_pair, settings.name) if name]
+    columns = [*settings.text_columns, *settings.pair_columns, *settings.label_columns]
+    names = [*columns, *(settings.label_names or ()), *settings.column_names]
+    names += [name for name in (settings.name, settings.sheet) if name]
     problems = [Problem(found, "use a shorter or printable name") for name in names if (found := name_problem(name))]
     if settings.text_pair is not None and settings.text is None:
         problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
-    for name in repeated(columns):
+    for name in (*repeated(columns), *repeated(settings.column_names)):
         problems.append(Problem(f"column {visible(name)} is named twice", "name each column once"))
+    for given in (settings.text, settings.text_pair):
+        for name in given if isinstance(given, tuple) and len(given) > 1 else ():
+            if "," in name:
+                problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
     for name in repeated(settings.label_names or ()):
         problems.append(Problem(f"label {visible(name)} is named twice", "name each label once"))
     return problems
@@ -181,7 +241,7 @@ def data_settings(given: Mapping[str, object]) -> DataSettings:
     known = [entry.name for entry in fields(DataSettings)]
     unknown = [f"unknown setting {visible(name)}{did_you_mean(name, known)}" for name in given if name not in known]
     if unknown:
-        raise SettingsError("; ".join(unknown), f"use one of {listed(known, 20)}")
+        raise SettingsError("; ".join(unknown), f"use one of {listed(known, 30)}")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return DataSettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
 

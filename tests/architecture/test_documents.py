@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 WANTED = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/index.md", "docs/decisions.md", "docs/log.md"),
     *("docs/tutorial/first-run.md", "docs/how-to/index.md", "docs/explanation/one-loop.md", "docs/reference/settings.md"),
+    "docs/course.md",
 )
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -72,9 +73,8 @@ def anchors_of(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_relative_link_leads_to_a_file(path: Path) -> None:
-    lost = []
+def lost_links(path: Path) -> Iterator[str]:
+    """Yield the relative links of a document that lead nowhere."""
     for target in links_of(path.read_text(encoding="utf-8")):
         if re.match(r"[a-z][a-z0-9+.-]*:|//", target):
             continue
@@ -84,8 +84,12 @@ def test_every_relative_link_leads_to_a_file(path: Path) -> None:
         if there and anchor and where.suffix == ".md":
             there = unquote(anchor) in anchors_of(where.read_text(encoding="utf-8"))
         if not there:
-            lost.append(target)
-    assert not lost, f"{name_of(path)}: these links lead nowhere"
+            yield target
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    lost = [f"{name_of(path)}: {target}" for path in DOCUMENTS for target in lost_links(path)]
+    assert not lost, "these links lead nowhere"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------
@@ -152,10 +156,14 @@ def fault_in(words: list[str]) -> str | None:
     return f"glassloop {rest[0]} takes {most} arguments, not {arguments}" if arguments > most else None
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_command_that_is_shown_can_be_typed(path: Path) -> None:
-    faults = {" ".join(["glassloop", *words]): fault_in(words) for words in shown_commands(path.read_text(encoding="utf-8"))}
-    assert not {command: fault for command, fault in faults.items() if fault}
+def test_every_command_that_is_shown_can_be_typed() -> None:
+    faults = [
+        f"{name_of(path)}: glassloop {' '.join(words)}: {fault}"
+        for path in DOCUMENTS
+        for words in shown_commands(path.read_text(encoding="utf-8"))
+        if (fault := fault_in(words))
+    ]
+    assert not faults, "\n".join(faults)
 
 
 def test_the_readme_shows_commands() -> None:

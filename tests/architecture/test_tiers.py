@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,6 +67,15 @@ def test_a_test_that_is_checked_elsewhere_names_a_test() -> None:
     for name in tests:
         path, _, function = name.partition("::")
         assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_no_test_compares_a_duration() -> None:
+    """A busy machine must not make a test fail."""
+    clock = re.compile(r"(?:monotonic|perf_counter|time\.time)\(\) - \w+ <")
+    found = [
+        str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py") if clock.search(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "check what happened, not how long it took"
 
 
 def test_a_sample_covers_as_many_values_as_possible() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.commands.evaluate import evaluate_run
+from glassloop.commands.evaluate import evaluate
 from glassloop.commands.train import train_run
+from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.run_folder.run_json import read_run
 from glassloop.settings_file import GivenSettings
 
@@ -73,7 +74,8 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(
     )
     found = read_run(run)
     assert (found.metrics, {*(found.evaluation or {})}) == (TASKS[task][4], keys)
-    assert {*evaluate_run(str(run), None, None, "cpu", 8, {})} == keys
+    evaluate(str(run), Wanted(device="cpu", batch_size=8))
+    assert {*evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics} == keys
     told = capsys.readouterr()
     if task == "mrpc":
         assert "f1 (equivalent)" in told.err
@@ -93,9 +95,10 @@ def test_mnli_is_evaluated_on_both_validation_sets(
     assert {*(found.baseline or {})} == {"accuracy", "mismatched_accuracy"}
     for split, size in (("matched", 6), ("mismatched", 9)):
         assert len((run / f"validation_{split}-predictions.jsonl").read_text().splitlines()) == size
-    again = evaluate_run(str(run), None, None, "cpu", 8, {})
+    evaluate(str(run), Wanted(device="cpu", batch_size=8))
+    again = evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics
     assert {name: again[name] for name in wanted} == pytest.approx({name: (found.evaluation or {})[name] for name in wanted})
-    one = evaluate_run(str(run), None, "validation_mismatched", "cpu", 8, {})
+    one = evaluate_run(str(run), Wanted(split="validation_mismatched", device="cpu", batch_size=8)).metrics
     assert one["eval_accuracy"] == again["eval_mismatched_accuracy"]
     told = capsys.readouterr()
     for split in ("validation_matched", "validation_mismatched"):

@@ -1,4 +1,4 @@
-"""The code blocks of all five course notes run, changed by nothing but the two tables in docs/how-to/old-course-code.md.
+"""The code blocks of all five course notes run, changed by nothing but what docs/course.md says about them.
 
 A tiny model stands in for BERT, so that every training block runs in full: 1,377 steps on all of MRPC. What it learns is
 asked of the packaged MiniLM, in one short training.
@@ -15,15 +15,34 @@ import torch
 from families import tiny_model
 
 ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "course.md"
 NOTES = ROOT.parent / "shared" / "course-notes"
-PRINTED = "DatasetDict({"  # the one block that is output, not code
+HERE = pytest.mark.skipif(not NOTES.is_dir(), reason="the course notes are not here: they lie beside the project, not in it")
+OUTPUT, UNCHANGED = "output, not code", "nothing"
 
 
-def table_rows() -> list[tuple[str, str]]:
-    """The changed lines, read from the document that users read."""
-    lines = (ROOT / "docs" / "how-to" / "old-course-code.md").read_text(encoding="utf-8").splitlines()
-    found = [re.fullmatch(r"\| `(.+?)` \| `(.+?)` \|", line) for line in lines]
-    return [(match[1], match[2]) for match in found if match]
+def replacements() -> dict[int, tuple[str, str]]:
+    """The numbered lines to replace, read from the page that users read."""
+    found = re.findall(r"^\| (\d+) \| `(.+?)` \| `(.+?)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {int(number): (old, new) for number, old, new in found}
+
+
+def sections() -> list[str]:
+    """What the page says about each note."""
+    return re.split(r"^### Note \d: .+$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+
+
+def needs(section: str) -> list[str]:
+    """What each block of a note needs, according to its table; the blocks are numbered without a gap."""
+    found = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", section, re.MULTILINE)
+    assert [int(number) for number, _ in found] == [*range(1, len(found) + 1)]
+    return [need for _, need in found]
+
+
+def added(section: str) -> dict[int, str]:
+    """The code that a section adds, by the number of the block it stands before."""
+    found = re.findall(r"before block (\d+):\n\n```python\n(.*?)```", section, re.DOTALL)
+    return {int(block): code for block, code in found}
 
 
 def code_blocks(path: Path) -> list[str]:
@@ -33,10 +52,14 @@ def code_blocks(path: Path) -> list[str]:
     return [block.partition("\n---")[0] for block in blocks]
 
 
-def translated(block: str) -> str:
-    for old, new in table_rows():
-        block = block.replace(old, new)
-    return block
+def translated(block: str) -> tuple[str, list[int]]:
+    """Return a block with all lines replaced, and the numbers of the replacements that changed it."""
+    used = []
+    for number, (old, new) in replacements().items():
+        if old in block:
+            block = block.replace(old, new)
+            used.append(number)
+    return block, used
 
 
 @pytest.fixture(scope="module")
@@ -51,35 +74,47 @@ def local_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_table_changes_only_what_it_names() -> None:
-    assert translated("from transformers import AdamW\nx = 1") == "from glassloop import AdamW\nx = 1"
-    assert len(table_rows()) == 13
+def test_the_page_changes_only_the_lines_it_names() -> None:
+    assert translated("from transformers import AdamW\nx = 1") == ("from glassloop import AdamW\nx = 1", [2])
+    assert [*replacements()] == [*range(1, 14)]
+
+
+def test_the_page_has_a_table_for_each_note() -> None:
+    assert [len(needs(section)) for section in sections()] == [7, 11, 32, 10, 6]
+    assert [[*added(section)] for section in sections()] == [[4], [], [], [], []]
+    known = {str(number) for number in replacements()}
+    for need in {need for section in sections() for need in needs(section)} - {OUTPUT, UNCHANGED}:
+        assert {*need.removesuffix(", and the lines below").split(", ")} <= known
+
+
+@HERE
+@pytest.mark.parametrize("number", range(5))
+def test_the_page_says_what_every_block_needs(number: int) -> None:
+    """Every block of a note is in the table, with exactly the replacements that change it."""
+    section, blocks = sections()[number], code_blocks(sorted(NOTES.glob("*.txt"))[number])
+    assert len(needs(section)) == len(blocks)
+    for place, (need, block) in enumerate(zip(needs(section), blocks, strict=True), 1):
+        if need != OUTPUT:
+            used = ", ".join(map(str, translated(block)[1])) or UNCHANGED
+            assert need == used + (", and the lines below" if place in added(section) else ""), f"block {place}"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not NOTES.is_dir(), reason="the course notes are not here: they lie beside the project, not in it")
+@HERE
 @pytest.mark.parametrize("number", range(5))
 def test_the_blocks_of_a_note_run(
     number: int, local_model: Path, glue_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
+    """Every block that the page does not call output runs, with the changes of the page and nothing else."""
     monkeypatch.setenv("GLASSLOOP_DATA", str(glue_dir.parent))
     monkeypatch.chdir(tmp_path)
-    path = sorted(NOTES.glob("*.txt"))[number]
-    from transformers import AutoModelForSequenceClassification
-
-    # Two notes use `torch` and `model` without saying where they come from; one defines its function before its tokenizer.
-    model = AutoModelForSequenceClassification.from_pretrained(local_model, num_labels=2)
-    space: dict = {"LOCAL_MODEL": str(local_model), "torch": torch, "model": model}
-    ran = 0
-    for block in code_blocks(path):
-        if block.lstrip().startswith(PRINTED) or "torch.Size([8, 67]),\n" in block:
-            continue
-        source = translated(block)
-        exec(compile(source, f"{path.name}, block {ran}", "exec"), space)
-        ran += 1
-    out = capsys.readouterr().out
-    assert ran >= 6
-    check_note(number, space, out)
+    section, path = sections()[number], sorted(NOTES.glob("*.txt"))[number]
+    space: dict = {"LOCAL_MODEL": str(local_model)}
+    for place, (need, block) in enumerate(zip(needs(section), code_blocks(path), strict=True), 1):
+        if need != OUTPUT:
+            source = added(section).get(place, "") + translated(block)[0]
+            exec(compile(source, f"{path.name}, block {place}", "exec"), space)
+    check_note(number, space, capsys.readouterr().out)
 
 
 def check_note(number: int, space: dict, out: str) -> None:
@@ -111,6 +146,7 @@ def check_note(number: int, space: dict, out: str) -> None:
         assert [entry["step"] for entry in evaluations] == [459, 918, 1377]
         assert all("eval_f1" in entry for entry in evaluations)
     if number == 1:
+        assert space["optimizer"].param_groups[0]["lr"] == 5e-5, "the schedule belongs to the optimizer before"
         assert space["batch"]["input_ids"].shape[0] == 8
     if number == 2:
         assert space["inputs"]["input_ids"] == [

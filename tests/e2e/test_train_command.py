@@ -88,18 +88,19 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     described = description(place, "runs/run-001")
     saves, measured = ", ".join(described["savings"]), described["difference"]
     difference = f"by {measured['logits']:.1e}, gradients by {measured['gradients']:.1e} (4 rows)"
-    assert first.lines[:9] == [
+    assert first.lines[:10] == [
         "data           rows.csv: 45 train, 5 validation",
         "task           single label classification: neg, pos",
         "model          still (bert, 0.0 M parameters)",
         "steps          9 (6 per epoch), 4 rows × 2 batches per step, no padding",
-        "learning rate  5e-05, linear schedule, 2 warm-up steps",
+        "learning rate  0.0003, linear schedule, 2 warm-up steps",
+        "chosen         learning rate: from 45 training rows, 2 outputs, 0.0 M encoder weights",
         "device         cpu, fp32, backend packed",
         f"savings        {saves}",
         f"check          logits differ from the plain model {difference}",
         "folder         runs/run-001",
     ]
-    assert first.lines[9] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
+    assert first.lines[10] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
@@ -119,7 +120,7 @@ def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
 
 def test_the_result_stands_beside_the_majority(first: Ended, place: Path) -> None:
     found = description(place, "runs/run-001")
-    start = first.lines.index("validation  this run  majority baseline")
+    start = first.lines.index("validation         this run  majority baseline")
     evaluation, baseline = found["evaluation"], found["baseline"]
     assert [line.split() for line in first.lines[start + 1 : start + 4]] == [
         ["loss", f"{evaluation['eval_loss']:.4f}", "-"],
@@ -127,8 +128,10 @@ def test_the_result_stands_beside_the_majority(first: Ended, place: Path) -> Non
         ["f1", "(macro)", f"{evaluation['eval_f1_macro']:.4f}", f"{baseline['f1_macro']:.4f}"],
     ]
     assert re.fullmatch(r"✓ \d+ s, 9 steps → runs/run-001", first.lines[-1])
-    assert first.lines[start + 4].split() == ["class", "precision", "recall", "f1", "rows"]
-    assert [line.split()[0] for line in first.lines[start + 5 : start + 7]] == ["neg", "pos"]
+    assert first.lines[start + 4].split()[:3] == ["balanced", "accuracy", f"{found['balanced_accuracy']:.4f}"]
+    assert first.lines[start + 6].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[0] for line in first.lines[start + 7 : start + 9]] == ["neg", "pos"]
+    assert first.lines[start + 10] == f"• {found['verdict']}"
 
 
 # --- what it refuses, and settings from a file -------------------------------------------------------------------
@@ -143,7 +146,7 @@ COMMANDS: dict[str, list[str]] = {
     "no data": ["train", "xyz.csv", "--model", "still", *COMMON],
     "bad data": ["train", "broken.csv", "--model", "still", *COMMON],
     "no model": ["train", "rows.csv", "--model", "./gone", *COMMON],
-    "diverged": [*TRAIN, "--learning_rate", "1e25", "--output_dir", "diverged"],
+    "diverged": [*TRAIN, "--learning_rate", "1e25", "--warmup_steps", "0", "--output_dir", "diverged"],
     "files of somebody else": [*TRAIN, "--output_dir", "theirs"],
     "a run is there": [*TRAIN, "--output_dir", "runs/run-001"],
     "file": ["train", "--config", "run.toml", "--output_dir", "from-file"],
@@ -303,7 +306,7 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
 
 def test_two_processes_print_each_line_once(several: tuple[str, Ended]) -> None:
     run, said = several
-    for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation  this run", "✓ "):
+    for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation     ", "✓ "):
         assert sum(line.startswith(start) for line in said.lines) == 1, start
     assert any("4 rows × 2 processes per step" in line for line in said.lines)
     assert sum("12/12" in line for line in said.lines) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(folder / "run"), "learning_rate": 5e-3, "num_train_epochs": 4, "max_length": 24}
-        settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+        settings |= {"warmup_steps": 0, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
         return train_run(GivenSettings(str(folder), str(lively_dir), settings, {"labels": ["pos, really", "neg"]}))
 
 
@@ -86,3 +87,23 @@ def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
         settings = {"output_dir": str(tmp_path_factory.mktemp("pair-run") / "run"), "max_steps": 3, "learning_rate": 5e-3}
         settings |= {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
         return train_run(GivenSettings("quickstart", str(lively_dir), settings, {"rows": 29, "split_seed": 3}))
+
+
+@pytest.fixture(scope="session")
+def seeds_folder(text_run, lively_dir, session_cache, tmp_path_factory) -> Path:
+    """The folder of three seeds on single texts: 1 and 2 are finished, 3 is not."""
+    from glassloop.commands.train import train_run
+    from glassloop.run_folder.record import FINISHED
+    from glassloop.run_folder.run_json import read_run
+    from glassloop.run_folder.seeds_json import SeedRecord, SeedsRecord, write_seeds
+    from glassloop.settings_file import GivenSettings, RunSettings
+
+    folder, first = tmp_path_factory.mktemp("seeds"), read_run(text_run)
+    shutil.copytree(text_run, folder / "seed-1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLASSLOOP_CACHE", str(session_cache))
+        settings = {**first.settings.to_dict(), "seed": 2, "max_steps": 4, "output_dir": str(folder / "seed-2")}
+        train_run(GivenSettings(first.data.source, str(lively_dir), settings, first.data.given()))
+    entries = {1: SeedRecord(FINISHED), 2: SeedRecord(FINISHED), 3: SeedRecord()}
+    write_seeds(SeedsRecord(RunSettings(first.data.source), entries, folder))
+    return folder

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import CHOICES, OPTIMIZERS, SCHEDULES, TRACKERS, TrainingArguments
-from glassloop.drop_in.settings import REFUSED, RENAMED, SETTINGS
+from glassloop.arguments import CHOICES, OPTIMIZERS, SCHEDULES, TrainingArguments
+from glassloop.drop_in.settings import REFUSED, RENAMED, SETTINGS, TRACKERS
 from glassloop.errors import SettingsError
 
 
@@ -278,6 +278,7 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
         ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
         ({"nonsense": 1}, "glassloop train --help lists all settings"),
         ({"fsdp": 1}, f"fsdp: {SETTINGS['fsdp'].text}"),
+        ({"push_to_hub": True}, "push_to_hub: call trainer.push_to_hub() after training"),
         ({"fp16": True, "bf16": True}, "set precision once"),
     ],
 )

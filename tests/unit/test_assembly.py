@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glassloop import PlainBackend, TrainingArguments, load_examples
-from glassloop.assembly import AssembledRun, assemble
+from glassloop.assembly import AssembledRun, assemble, chosen_settings
+from glassloop.defaults import Chosen
 from glassloop.errors import DataError, SettingsError
+from glassloop.models.loading import load_config
 from glassloop.run_folder.record import RUNNING
 from glassloop.settings_file import GivenSettings
 
@@ -32,6 +35,30 @@ def test_trainer_parts_and_record_describe_the_same_run(write, lively_dir: Path)
     assert run.record.plan.max_steps == 3
     assert {*run.encoded} == {*run.examples.splits} == {*run.record.data.splits}
     assert run.record.identity["max_steps"] == 3
+
+
+def test_settings_that_are_not_given_are_chosen_from_data_and_model(write, lively_dir: Path) -> None:
+    data, args = str(write("data.csv", ROWS)), TrainingArguments(device="cpu", num_train_epochs=2)
+    given = GivenSettings(data, str(lively_dir), {"device": "cpu", "num_train_epochs": 2})
+    run = assemble(given, args, PlainBackend("cpu", "fp32"))
+    assert run.record.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    assert run.trainer.args == run.record.settings == run.parts.args
+    assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.1)
+    assert run.reason.startswith("batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
+
+
+def test_glue_keeps_the_settings_of_the_notes(lively_dir: Path) -> None:
+    given = GivenSettings("glue/mrpc", str(lively_dir))
+    args = TrainingArguments()
+    examples = load_examples([{"text": f"film {row}", "label": row % 2} for row in range(9)], validation_share=0)
+    assert chosen_settings(given, args, examples, load_config(lively_dir)) == Chosen(args)
+    assert chosen_settings(replace(given, source="rows.csv"), args, examples, load_config(lively_dir)).names
+
+
+def test_truncated_rows_are_among_the_notes_of_the_run(write, lively_dir: Path) -> None:
+    long = ROWS + "good film " * 40 + "good,pos\n"
+    notes = assembled(str(write("data.csv", long)), str(lively_dir), validation_share=0).record.data.notes
+    assert any(note.startswith("train: 1 of 31 rows (3%) lost the end of the text: cut to 64 tokens") for note in notes)
 
 
 def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty
+from glassloop.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty
 from glassloop.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
 from glassloop.lock import locked
 from glassloop.run_folder.run_json import read_run
@@ -59,12 +59,21 @@ def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path: Path, monkey
 def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = free_folder(None)
-    remove_if_empty(folder)
-    assert not folder.exists()
+    remove_if_empty(*new_folders(folder))
+    assert not (tmp_path / "runs").exists()
     folder = free_folder(None)
     (folder / "run.json").write_text("{}")
-    remove_if_empty(folder)
+    remove_if_empty(*new_folders(folder))
     assert folder.exists()
+
+
+def test_only_the_parents_that_did_not_exist_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    folders = new_folders(tmp_path / "there" / "new" / "run")
+    assert [path.name for path in folders] == ["run", "new"]
+    folders[0].mkdir(parents=True)
+    remove_if_empty(*folders)
+    assert [*tmp_path.iterdir()] == [tmp_path / "there"]
 
 
 def test_runs_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

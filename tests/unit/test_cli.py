@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 import sys
@@ -17,33 +18,40 @@ import glassloop
 from glassloop import cli
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
-from glassloop.settings import DataSettings
+from glassloop.options import ALIASES
+from glassloop.report import Report
+from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.settings_file import GivenSettings
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
 DATA_FLAGS = [
-    *("--name", "--data_dir", "--text", "--text_pair", "--label", "--labels", "--task", "--label_separator"),
-    *("--delimiter", "--empty", "--unknown_labels", "--validation_share", "--split_seed", "--rows"),
+    *("--name", "--data_dir", "--validation", "--test", "--text", "--text_pair", "--label", "--labels", "--task"),
+    *("--label_separator", "--delimiter", "--header", "--columns", "--encoding", "--sheet", "--bad_rows"),
+    *("--empty", "--unknown_labels", "--validation_share", "--split_seed", "--limit", "--rows"),
 ]
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
-    "data": (["data"], ["--model", "--max_length", "--batch_size"], (DataSettings,)),
+    "data": (["data"], ["--model", "--max_length", "--batch_size", "--json"], (DataSettings,)),
     "train": (
         ["data"],
-        ["--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once"],
+        ["--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once", "--json"],
         (TrainingArguments, DataSettings),
     ),
-    "evaluate": (["run", "data"], ["--split", "--device", "--batch_size", "--positive_label"], (DataSettings,)),
+    "evaluate": (
+        ["run", "data"],
+        ["--split", "--metric", "--positive_label", "-o", "--out", "--device", "--batch_size", "--json"],
+        (DataSettings,),
+    ),
     "predict": (
         ["run", "text", "text_pair"],
-        ["--file", "--out", "--text", "--text_pair", "--delimiter", "--device"],
+        ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
         (),
     ),
-    "init": (["data"], ["--model", "--out"], (DataSettings,)),
-    "eject": (["run"], ["--out"], ()),
-    "verify": (["what"], ["--model"], (DataSettings,)),
-    "doctor": ([], [], ()),
+    "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
+    "eject": (["run"], ["-o", "--out"], ()),
+    "verify": (["what"], ["--model", "--json"], (DataSettings,)),
+    "doctor": ([], ["--json"], ()),
 }
 
 
@@ -79,10 +87,21 @@ def test_the_flags_are_these(name: str) -> None:
     arguments, own, kinds = FROZEN[name]
     params = COMMANDS[name].params
     assert [param.name for param in params if param.param_type_name == "argument"] == arguments
-    from_settings = dict.fromkeys(f"--{entry.name}" for kind in kinds for entry in fields(kind))
+    names = [entry.name for kind in kinds for entry in fields(kind)]
+    from_settings = dict.fromkeys(flag for name in names for flag in (ALIASES.get(name), f"--{name}") if flag)
     flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
     positive = [flag for flag in flags if not flag.startswith("--no-")]
-    assert positive == [*own, *(flag for flag in from_settings if flag not in own)]
+    rest = ["--help-all"] if kinds else []
+    assert positive == [*own, *(flag for flag in from_settings if flag not in own), *rest]
+
+
+def test_the_short_names_are_these() -> None:
+    assert ALIASES == {
+        "learning_rate": "--lr",
+        "num_train_epochs": "--epochs",
+        "per_device_train_batch_size": "--batch_size",
+        "output_dir": "-o",
+    }
 
 
 def test_the_flags_of_the_data_settings_are_these() -> None:
@@ -91,7 +110,7 @@ def test_the_flags_of_the_data_settings_are_these() -> None:
 
 def test_the_general_flags_are_these() -> None:
     params = typer.main.get_command(cli.app).params
-    assert [flag for param in params for flag in param.opts] == ["--version"]
+    assert [flag for param in params for flag in param.opts] == ["--version", "--install-completion", "--show-completion"]
 
 
 @pytest.mark.parametrize("kind", [DataSettings, TrainingArguments])
@@ -102,7 +121,7 @@ def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
     for entry in fields(kind):
         if f"--{entry.name}" not in own:
             param: Any = params[entry.name]
-            default = "" if entry.default is None else f"  [default: {entry.default}]"
+            default = "" if entry.default is None or entry.default is False else f"  [default: {entry.default}]"
             assert param.help == entry.metadata["help"] + default
             assert param.default is None, "a flag that was not given must not hide the setting of a file"
 
@@ -136,10 +155,11 @@ def test_the_help_names_every_command_and_debug(run) -> None:
 def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     _, summary, _ = run("--help")
-    _, out, _ = run(name, "--help")
-    assert max(map(len, (summary + out).splitlines())) <= 80
+    _, short, _ = run(name, "--help")
+    _, out, _ = run(name, "--help-all" if FROZEN[name][2] else "--help")
+    assert max(map(len, (summary + short + out).splitlines())) <= 80
     assert "..." not in summary.replace("[ARGS]...", "")
-    assert "…" not in out
+    assert "…" not in short + out
     assert plain(COMMANDS[name].help) in plain(summary)
     for kind in FROZEN[name][2]:
         for entry in fields(kind):
@@ -176,13 +196,16 @@ def test_version(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["dta"], "No such command 'dta'"),
-        (["data", "--nosuch"], "No such option: --nosuch"),
+        (["dta"], 'there is no command "dta" try: use glassloop data'),
+        (["data", "--nosuch"], "glassloop data has no option --nosuch try: glassloop data --help-all lists the options"),
         (["data", "--split_seed", "x"], "split_seed is 'x', not a whole number"),
-        (["data", "--max_length"], "Option '--max_length' requires an argument"),
-        (["data", "a", "b"], "Got unexpected extra argument"),
-        (["--nosuch"], "No such option: --nosuch"),
-        (["evaluate"], "Missing argument"),
+        (["data", "--max_length"], "option '--max_length' requires an argument try: see glassloop data --help"),
+        (["data", "a", "b"], "got unexpected extra argument"),
+        (["--nosuch"], "glassloop has no option --nosuch try: glassloop --help lists the options"),
+        (["evaluate"], "missing argument 'run' try: see glassloop evaluate --help"),
+        (["train", "--bs", "8"], "glassloop train has no option --bs try: use --batch_size"),
+        (["train", "--num-epochs=3"], "glassloop train has no option --num-epochs try: use --epochs"),
+        (["train", "--debug", "--bs", "8"], "glassloop train has no option --bs try: use --batch_size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -190,7 +213,7 @@ def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) ->
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert told in plain(err)
-    assert "Traceback" not in err
+    assert "--debug" in arguments or len(err.splitlines()) == 2
 
 
 # --- errors ------------------------------------------------------------------------------------------------------
@@ -292,6 +315,59 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main()
 
 
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> Report:
+        print("a table")
+        return Report({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
+
+    monkeypatch.setattr("glassloop.commands.doctor.check_machine", check)
+    code, out, err = run("doctor", "--json")
+    assert (code, err) == (1, "a table\n")
+    assert json.loads(out) == {"ok": True, "share": None, "text": "é\n"}
+    assert out.isascii(), "a terminal without these characters must not break the document"
+    assert run("doctor") == (1, "a table\n", "")
+
+
+def test_every_command_with_json_prints_one_document(
+    run, text_run: Path, seeds_folder: Path, lively_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
+    data, model = str(text_run.parent), str(lively_dir)
+
+    def keys_of(*arguments: str) -> list[str]:
+        code, out, _ = run(*arguments, "--json")
+        assert code == 0
+        return [*json.loads(out)]
+
+    flags = ("--model", model, "--max_steps", "1", "--device", "cpu", "-o", str(tmp_path / "out"), "--save_strategy", "no")
+    assert keys_of("train", data, *flags)[:3] == ["run", "status", "data"]
+    assert keys_of("train", "--resume", str(tmp_path / "out"))[:3] == ["run", "status", "data"]
+    assert keys_of("evaluate", str(text_run), "--device", "cpu") == ["run", "data", "splits", "out"]
+    assert keys_of("evaluate", str(seeds_folder), "--device", "cpu")[:3] == ["run", "data", "seeds"]
+    assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
+    assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
+    assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
+    out = str(tmp_path / "rows.csv")
+    assert keys_of("predict", str(text_run), "--file", f"{data}/test.csv", "-o", out) == ["run", "file", "rows", "out"]
+
+
+def test_an_error_is_json_too(run) -> None:
+    code, out, err = run("data", "nosuch.csv", "--json")
+    assert code == 3
+    error = json.loads(out)["error"]
+    assert error == {
+        "area": "data",
+        "problem": '"nosuch.csv": there is no such file or folder',
+        "remedy": "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)",
+        "exit_status": 3,
+    }
+    assert err == f"data: {error['problem']}\ntry:  {error['remedy']}\n"
+    assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
+
+
 # --- what the flags become ---------------------------------------------------------------------------------------
 
 
@@ -304,12 +380,15 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("glassloop.commands.data.load_examples", catch)
     values: dict[str, Any] = {
-        **{"name": "de", "data_dir": "glue", "text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
-        **{"task": "regression", "label_separator": "|", "delimiter": ";", "empty": "keep", "unknown_labels": "skip"},
-        **{"validation_share": 0.2, "split_seed": 7, "rows": 99},
+        **{"name": "de", "data_dir": "glue", "validation": "v.csv", "test": "t.csv"},
+        **{"text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
+        **{"task": "regression", "label_separator": "|", "delimiter": ";", "header": True, "columns": "d,e"},
+        **{"encoding": "cp1252", "sheet": "s", "bad_rows": "skip", "empty": "keep", "unknown_labels": "skip"},
+        **{"validation_share": 0.2, "split_seed": 7, "limit": 5, "rows": 99},
     }
     assert [f"--{name}" for name in values] == DATA_FLAGS
-    run("data", "file.csv", *(part for name, value in values.items() for part in (f"--{name}", str(value))))
+    typed = [[f"--{name}"] if value is True else [f"--{name}", str(value)] for name, value in values.items()]
+    run("data", "file.csv", *(part for parts in typed for part in parts))
     run("data")
     defaults = {entry.name: entry.default for entry in fields(DataSettings)}
     assert seen == [("file.csv", values), ("quickstart", defaults)]
@@ -319,7 +398,7 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("glassloop.commands.train.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
-    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2, "debug": True}
+    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2, "as_json": False, "debug": True}
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
 
 
@@ -331,8 +410,9 @@ def command(monkeypatch: pytest.MonkeyPatch):
     """Runs `glassloop train` with a train_run that only writes down what it is given."""
     seen: list[tuple[Any, ...]] = []
 
-    def catch(given: GivenSettings, *rest: Any, **more: Any) -> None:
+    def catch(given: GivenSettings, *rest: Any, **more: Any) -> Path:
         seen.append((given.source, given.model, given.training, given.data))
+        raise SystemExit
 
     monkeypatch.setattr("glassloop.commands.train.train_run", catch)
 
@@ -368,6 +448,33 @@ def test_flags_go_before_the_file(write, command) -> None:
         {"learning_rate": 5e-5, "seed": 2, "group_by_length": False},
         {"text": "other", "split_seed": 1},
     )
+
+
+def test_a_dash_is_an_underscore_in_every_option(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name of every option of every command, with dashes and with underscores."""
+
+    def names_of(flag: str) -> set[str]:
+        return {flag, flag[:2] + flag[2:].replace("_", "-"), flag[:2] + flag[2:].replace("-", "_")}
+
+    for name, command in COMMANDS.items():
+        context = command.make_context(name, [], resilient_parsing=True, parent=None, **cli.app.info.context_settings)
+        for param in command.params:
+            for flag in (flag for flag in (*param.opts, *param.secondary_opts) if flag.startswith("--")):
+                value = [] if getattr(param, "is_flag", False) else ["1"]
+                for spelling in names_of(flag):
+                    found, rest, _ = command.make_parser(context).parse_args([spelling, *value])
+                    assert (param.name in found, rest) == (True, []), f"{name} {spelling}"
+
+
+def test_short_names_reach_the_settings(command) -> None:
+    _, _, training, _ = command("--lr", "1e-3", "--epochs=2", "--batch-size", "4", "-o", "out", "--no-eval-on-start")
+    assert training == {
+        "learning_rate": 1e-3,
+        "num_train_epochs": 2.0,
+        "per_device_train_batch_size": 4,
+        "output_dir": "out",
+        "eval_on_start": False,
+    }
 
 
 def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pytest.CaptureFixture[str]) -> None:

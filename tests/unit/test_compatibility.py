@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -12,7 +14,7 @@ from families import tiny_model, weights_hash
 
 import glassloop
 from glassloop import TrainingArguments
-from glassloop.compatibility import INSTEAD, unused_names
+from glassloop.compatibility import INSTEAD, Metrics, PredictionOutput, TrainOutput, unused_names
 from glassloop.errors import SettingsError
 
 # Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
@@ -276,3 +278,21 @@ def test_measures_can_be_assigned(parts) -> None:
     before = trainer.measures
     trainer.measures = dataclasses.replace(before, keys=("accuracy",))
     assert trainer.measures.keys == ("accuracy",)
+
+
+# --- what notebooks show -------------------------------------------------------------------------------------------
+
+
+def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
+    metrics = {"eval_f1": 0.75, "eval_runtime": 2.0}
+    shown = [
+        Metrics(metrics)._repr_html_(),
+        PredictionOutput(np.zeros((3, 2)), None, metrics)._repr_html_(),
+        TrainOutput(1234, 0.5, metrics)._repr_html_(),
+    ]
+    assert all("0.7500" in html and "runtime" not in html for html in shown)
+    assert "(3, 2)" in shown[1]
+    assert "1,234" in shown[2]
+    assert Metrics(metrics) == metrics
+    assert repr(Metrics(metrics)) == repr(metrics)
+    assert json.loads(json.dumps(Metrics(metrics))) == metrics

@@ -111,6 +111,14 @@ def test_listed_joins_and_says_how_many_more() -> None:
     assert listed(range(5000), 2) == "0, 1 and 4,998 more"
     assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
     assert listed(["\x1b[31m", "a\nb"]) == r"\x1b[31m, a\nb"
+    assert listed(["a", "x" * 200_000]) == "a, " + "x" * 149 + "…"
+
+
+def test_a_message_is_never_long() -> None:
+    """Other libraries quote values of any length."""
+    problem, remedy = str(DataError("\x1b" * 70_000, "y" * 70_000)).splitlines()
+    assert problem == "data: " + r"\x1b" * 474 + "\\x1…"
+    assert remedy == "try:  " + "y" * 1899 + "…"
 
 
 def test_did_you_mean_offers_the_nearest_name_or_nothing() -> None:

@@ -26,6 +26,7 @@ from glassloop.outcomes import (
     write_predictions,
 )
 from glassloop.run_folder.record import ClassRecord
+from glassloop.verdict import TrainingFacts
 
 
 def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Examples:
@@ -136,6 +137,37 @@ def test_a_record_holds_the_results_of_all_evaluations() -> None:
     assert record.evaluation == {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     assert record.baseline == {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}
     assert record.classes == outcome.classes
+    assert record.balanced_accuracy == 0.5
+    assert (
+        record.verdict == 'accuracy 0.7500: 0.5000 above always answering "b" (0.2500); 1 of 2 classes are never predicted: b'
+    )
+    assert record.advice == ()
+
+
+def compared_with(examples: Examples, logits: Any, references: Any, facts: TrainingFacts | None = None) -> str:
+    """The sentence about a model that gives these answers."""
+    metrics = {"eval_f1_micro": 0.4, "eval_mse": 9.0}
+    found = Evaluation(np.asarray(logits, dtype=float), np.asarray(references), 0.5, 1.0, metrics)
+    verdict = outcome_of(examples, "validation", found, examples.measures, facts=facts).verdict
+    assert verdict is not None
+    return verdict.sentence
+
+
+def test_scores_are_compared_with_the_mean_of_the_training_rows() -> None:
+    examples = examples_of([1.0, 2.0, 6.0], [3.0, 5.0], task="regression")
+    assert (
+        compared_with(examples, [[3.0], [4.0]], [3.0, 5.0]) == "mse 0.5000: 1.5000 below always answering the mean 3 (2.0000)"
+    )
+    assert compared_with(examples, [[9.0], [4.0]], [3.0, 5.0]).startswith("mse 18.5000: no better than always answering")
+
+
+def test_several_labels_are_compared_with_those_that_half_the_rows_have() -> None:
+    examples = examples_of(["a|b", "a", "b|c", "a"], ["a|b", "a|b", "c"], label_separator="|")
+    several = [[1, 1, -1], [-1, -1, 1], [1, -1, -1]]
+    text = compared_with(examples, several, labels_of(examples, "validation"))
+    assert text == 'f1 (micro) 0.4000: no better than always answering "a", "b" (0.7273)'
+    rare = examples_of(["a", "b", "c"], ["a|b", "a|b", "c"], label_separator="|")
+    assert "always answering no label" in compared_with(rare, several, labels_of(rare, "validation"))
 
 
 def test_predictions_are_written_one_line_per_row(tmp_path: Path) -> None:

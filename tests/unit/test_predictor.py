@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import gzip
 import json
 import os
 import re
@@ -305,7 +306,7 @@ def test_no_column_of_the_input_is_overwritten(says, predictor: Predictor, tmp_p
 
 
 def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
+    monkeypatch.setattr("glassloop.data.json_rows.CHUNK_ROWS", 4)
     monkeypatch.setattr(predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
     with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
@@ -366,22 +367,38 @@ def test_pairs_of_a_file(pair_run: Path, tmp_path: Path) -> None:
 def test_another_delimiter(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("id;text\n1;good, very\n2;bad\n")
-    assert predictor.predict_file(source, tmp_path / "out.csv", None, None, ";") == 2
+    assert predictor.predict_file(source, tmp_path / "out.csv", None, None, delimiter=";") == 2
     assert [row["text"] for row in read_csv(tmp_path / "out.csv")] == ["good, very", "bad"]
 
 
+def test_files_as_they_come(predictor: Predictor, tmp_path: Path) -> None:
+    """Without a header, compressed, with a broken byte and with two columns to join."""
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(b"good,very good\nbad,\nbro\xffken,x\nbad,not good\n"))
+    assert predictor.predict_file(source, tmp_path / "out.jsonl", "a,b", columns="a,b", bad_rows="skip") == 3
+    rows, answers = read_lines(tmp_path / "out.jsonl"), predictor.predict(["good\nvery good", "bad", "bad\nnot good"])
+    assert [[row["a"], row["b"]] for row in rows] == [["good", "very good"], ["bad", ""], ["bad", "not good"]]
+    for row, answer in zip(rows, answers, strict=True):
+        assert {name: row[f"score_{name}"] for name in answer.scores} == pytest.approx(answer.scores, abs=1e-6)
+    assert predictor.skipped.rows == {source: {3: "the row contains a byte that is not text"}}
+    with pytest.raises(SettingsError, match='unknown setting "delimeter"'):
+        predictor.predict_file(source, tmp_path / "out.jsonl", delimeter=",")
+
+
+FORMATS = "use one of .csv, .tsv, .txt, .json, .jsonl, .ndjson, .parquet, .xlsx, .xls, .ods, or one of these with "
+FORMATS += ".gz, .bz2, .xz, .zst, .zip"
 WRONG = {
     "no such file": (
         {"source": "gone.csv"},
         DataError,
         "gone.csv: there is no such data file",
-        "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+        FORMATS,
     ),
     "no data file": (
-        {"source": "in.xlsx"},
+        {"source": "in.pdf"},
         DataError,
-        "in.xlsx: there is no such data file",
-        "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet",
+        "in.pdf: there is no such data file",
+        FORMATS,
     ),
     "another kind of target": (
         {"target": "out.xlsx"},
@@ -446,7 +463,7 @@ def test_a_fault_halfway_leaves_the_old_file(predictor: Predictor, tmp_path: Pat
 
 def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of rows go on from piece to piece, and the order is kept across them."""
-    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
+    monkeypatch.setattr("glassloop.data.delimited.CHUNK_ROWS", 4)
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"good {number},{number}\n" for number in range(10)))
     assert predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None) == 10
     assert [int(row["id"]) for row in read_csv(tmp_path / "out.csv")] == [*range(10)]

@@ -83,7 +83,7 @@ def test_each_process_runs_the_same_command_and_knows_the_others(run, tmp_path: 
     assert first.startswith('[["fine,fine", "--seed", "2"], "2", ')
 
 
-DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it\n", "diverged: the loss is nan\ntry:  lower the learning rate\n"
+DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it", "diverged: the loss is nan\ntry:  lower the learning rate"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it\n", "diverged: the loss is
         ("data,hang", 3, DATA),
         ("hang,data", 3, DATA),
         ("data,deaf", 3, DATA),
-        ("lose,lose", 6, "resources: another process has ended\ntry:  see its output\n"),
+        ("lose,lose", 6, "resources: another process has ended\ntry:  see its output"),
     ],
 )
 def test_one_error_and_its_code(run, does: str, code: int, said: str) -> None:
@@ -138,5 +138,5 @@ def test_a_signal_reaches_all(run, tmp_path: Path, number: int) -> None:
 
 def test_a_process_alone_prints_its_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ERROR_FILE, raising=False)
-    report(ResourceError("full", "make room"))
+    assert report(ResourceError("full", "make room"))
     assert capsys.readouterr().err == "resources: full\ntry:  make room\n"

@@ -234,7 +234,7 @@ def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkey
         with pytest.raises(ModelError):
             train_seeds(RunSettings("quickstart", str(tmp_path), args, DataSettings(rows=20)), [1, 2], output_dir=out)
     assert not (tmp_path / "out").exists()
-    assert not [*(tmp_path / "runs").iterdir()]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypatch) -> None:

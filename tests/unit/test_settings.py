@@ -24,6 +24,8 @@ from glassloop.settings import (
 DEFAULTS: dict[str, Any] = {
     "name": None,
     "data_dir": None,
+    "validation": None,
+    "test": None,
     "text": None,
     "text_pair": None,
     "label": None,
@@ -31,10 +33,16 @@ DEFAULTS: dict[str, Any] = {
     "task": "auto",
     "label_separator": None,
     "delimiter": None,
+    "header": None,
+    "columns": None,
+    "encoding": None,
+    "sheet": None,
+    "bad_rows": "refuse",
     "empty": "refuse",
     "unknown_labels": "refuse",
     "validation_share": 0.1,
     "split_seed": 42,
+    "limit": None,
     "rows": None,
 }
 
@@ -108,7 +116,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"labels": ["a", "\ud800"]}, 'the name "\\ud800" contains invalid Unicode'),
     ({"text": ""}, "text is '', not a name"),
     ({"text": 5}, "text is 5, not a name"),
-    ({"text": ["a"]}, "text is ('a',), not a name"),
+    ({"text": []}, "text is (), not a name"),
+    ({"text": ["a", 5]}, "text is ('a', 5), not a name"),
+    ({"text": ["a", "b,c"]}, 'column "b,c" contains a comma and cannot be joined'),
+    ({"text": "a,a"}, 'column "a" is named twice'),
+    ({"text": "a,b", "text_pair": "b"}, 'column "b" is named twice'),
+    ({"columns": "a,a"}, 'column "a" is named twice'),
+    ({"columns": ","}, "columns is ',', not a name"),
+    ({"header": "no"}, "header is 'no', not true or false"),
+    ({"sheet": ""}, "sheet is '', not a name"),
+    ({"bad_rows": "keep"}, 'bad_rows is "keep", not one of refuse, skip'),
+    ({"encoding": "utf-9"}, 'encoding is "utf-9", which is not an encoding of text that Python knows'),
+    ({"encoding": "rot13"}, 'encoding is "rot13", which is not an encoding of text that Python knows'),
+    ({"encoding": "a\0b"}, 'encoding is "a\\x00b", which is not an encoding of text that Python knows'),
+    ({"encoding": 5}, 'encoding is "5", which is not an encoding of text that Python knows'),
+    ({"limit": 0}, "limit is 0, not a whole number of 1 or more"),
+    ({"limit": "5"}, "limit is '5', not a whole number of 1 or more"),
+    ({"validation": ""}, "validation is '', not a file"),
+    ({"test": "a\0b"}, 'test is "a\\x00b": the path contains a NUL character'),
     ({"text": "a", "text_pair": ""}, "text_pair is '', not a name"),
     ({"name": ""}, "name is '', not a name"),
     ({"label": ""}, "label is '', not a name"),
@@ -292,3 +317,9 @@ def test_one_character_too_many() -> None:
 def test_repeated_names_are_found_in_their_order() -> None:
     assert repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
     assert repeated([f"name {number}" for number in range(100_000)]) == []
+
+
+def test_help_describes_every_setting() -> None:
+    for entry in fields(DataSettings):
+        assert f"    {entry.name}: {entry.metadata['help']}" in (DataSettings.__doc__ or "")
+    assert (DataSettings.__doc__ or "").startswith("How to read the data")

@@ -1046,3 +1046,16 @@ def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys
     trainer = trainer_of()
     trainer._say("resuming from \x1b[31m")
     assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n"
+
+
+def test_a_notebook_shows_a_trainer_before_and_after_training(trainer_of) -> None:
+    trainer = trainer_of(eval_strategy="epoch", logging_steps=2)
+    before = trainer._repr_html_()
+    assert "bert" in before
+    assert "29 train" in before
+    assert "<svg" not in before
+    trainer.train()
+    after = trainer._repr_html_()
+    assert "eval_loss" in after
+    assert "<svg" in after
+    assert "eval_accuracy" in trainer.evaluate()._repr_html_()

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.sources import load_examples
+from glassloop.defaults import CHOSEN_SETTINGS
 from glassloop.errors import SettingsError, counted, show
 from glassloop.files import user_path, write_text
 from glassloop.settings import DataSettings, data_settings
@@ -38,6 +39,8 @@ def write_template(data: str, model: str, out: str, given: Mapping[str, object])
             lines.append(f"# {entry.metadata['help']}")
             chosen = values.get(entry.name)
             default = entry.default if entry.default is not None else ""
-            lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}")
+            chooses = "  # if omitted: chosen from the data and the model, except for GLUE"
+            note = chooses if entry.name in CHOSEN_SETTINGS else ""
+            lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}{note}")
     write_text(path, "\n".join(lines) + "\n")
     show(f"wrote {path}; use it with: glassloop train --config {path}")

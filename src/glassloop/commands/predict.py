@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from glassloop.data.facts import SHOWN_LABELS
-from glassloop.data.special_tokens import TypedTokens
+from glassloop.data.file_source import bare_name
 from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
+from glassloop.report import Report
+from glassloop.settings import data_settings
 
 
 def predict(
@@ -24,28 +29,38 @@ def predict(
     out: str | None,
     text_column: str | None,
     pair_column: str | None,
-    delimiter: str | None,
     device: str,
-) -> None:
-    """Predict a file if one is given, else a text or pair of texts."""
+    reading: Mapping[str, object],
+) -> Report:
+    """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        predict_file(run, file, out, text_column, pair_column, delimiter, device)
-    else:
-        predict_text(run, text, text_pair, device)
+        number, path = predict_file(run, file, out, text_column, pair_column, device, reading)
+        return Report({"run": run, "file": file, "rows": number, "out": path})
+    found = predict_text(run, text, text_pair, device)
+    answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
+    return Report({"run": run, "predictions": [answer]})
+
+
+def predictor_of(run: str, device: str) -> Predictor:
+    """Return the predictor of a run, or of all seeds in a folder together."""
+    from glassloop.ensemble import SeedsPredictor, has_seeds
+
+    folder = user_path(run)
+    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device)
 
 
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = Predictor(run, device=device)
+    predictor = predictor_of(run, device)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
-    say_special_tokens(predictor.typed)
+    say_notes(predictor.notes)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -59,22 +74,33 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str)
 
 
 def predict_file(
-    run: str, source: str, target: str | None, text: str | None, pair: str | None, delimiter: str | None, device: str
-) -> None:
-    """Predict every row of a file and print where the predictions are."""
+    run: str,
+    source: str,
+    target: str | None,
+    text: str | None,
+    pair: str | None,
+    device: str,
+    reading: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[int, Path]:
+    """Predict every row of a file and print where the predictions are. Return the number of rows and the file."""
     data = user_path(source)
-    path = user_path(target) if target is not None else data.parent / f"{data.stem}-predictions.csv"
+    path = user_path(target) if target is not None else data.parent / f"{bare_name(data)}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path)  # before the model is loaded
-    sign = "\t" if delimiter == "tab" else delimiter
-    predictor = Predictor(run, device=device)
-    number = predictor.predict_file(data, path, text, pair, sign)
-    say_special_tokens(predictor.typed)
+    data_settings(reading)
+    predictor = predictor_of(run, device)
+    number = predictor.predict_file(data, path, text, pair, **reading)
+    say_notes(predictor.notes)
+    if skipped := predictor.skipped.num_rows:
+        listing = path.with_name(f"{path.stem}-skipped-rows.csv")
+        predictor.skipped.write(listing)
+        say(f"skipped {counted(skipped, 'row', 'rows')} that cannot be read; {listing} lists them")
     show(f"{counted(number, 'row', 'rows')} → {path}")
+    return number, path
 
 
-def say_special_tokens(typed: TypedTokens) -> None:
-    """Report on standard error that texts contain special tokens, if they do."""
-    if typed.note:
-        say(typed.note)
+def say_notes(notes: Iterable[str]) -> None:
+    """Print what a person should know about the texts on standard error: truncated texts and special tokens."""
+    for note in notes:
+        say(note)

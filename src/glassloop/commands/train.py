@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.text import Text
@@ -14,26 +16,30 @@ from rich.text import Text
 from glassloop.arguments import training_arguments
 from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
-from glassloop.claim import cleared_unless_started, free_folder, refuse_changed, remove_if_empty, resumed_folder
+from glassloop.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
 from glassloop.errors import SettingsError, printable, say
 from glassloop.lock import locked
+from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
+from glassloop.report import Report
 from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, write_settings
 from glassloop.show.banner import banner
+from glassloop.show.contents import run_content
 from glassloop.show.results import show_outcome
 from glassloop.training.final_model import remove_manifest
 from glassloop.training.resuming import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.session import resume_named, stop_if_asked
+from glassloop.verdict import facts_of
 
 
 def train(
@@ -44,21 +50,24 @@ def train(
     processes: int = 1,
     seeds: int | None = None,
     seeds_at_once: int | None = None,
+    as_json: bool = False,
     debug: bool = False,
-) -> None:
-    """Train one run, in this process or in several, or one run per random seed."""
+) -> Report:
+    """Train one run, in this process or in several, or one run per random seed, and return the result."""
     leave_on_signal()
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:
-        train_with_seeds(given, seeds, seeds_at_once, resume, restart=restart, processes=processes)
-    elif processes > 1:
-        train_in_processes(given, resume, processes, restart=restart, debug=debug)
-    else:
-        train_run(given, resume, restart=restart)
+        return train_with_seeds(given, seeds, seeds_at_once, resume, restart=restart, processes=processes)
+    if processes > 1:
+        train_in_processes(given, resume, processes, restart=restart, flags={"--json": as_json, "--debug": debug})
+    folder = train_run(given, resume, restart=restart)
+    return Report(run_content(folder, read_run(folder)))
 
 
-def train_in_processes(given: GivenSettings, resume: str | None, processes: int, *, restart: bool, debug: bool) -> None:
+def train_in_processes(
+    given: GivenSettings, resume: str | None, processes: int, *, restart: bool, flags: Mapping[str, bool]
+) -> NoReturn:
     """Run the same training in several processes and exit. Model and data are checked first, to report an error once."""
     if resume is None:
         load_config(given.model or "quickstart")
@@ -69,7 +78,7 @@ def train_in_processes(given: GivenSettings, resume: str | None, processes: int,
         arguments = ["train", "--config", str(path)]
         arguments += [f"--resume={resume}"] if resume is not None else []
         arguments += ["--restart"] if restart else []
-        arguments += ["--debug"] if debug else []
+        arguments += [flag for flag, wanted in flags.items() if wanted]
         launch(arguments, processes)
 
 
@@ -98,7 +107,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.processes.is_main else ""
             folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
-                held.callback(remove_if_empty, folder)
+                held.callback(remove_if_empty, *new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         run = assemble(given, args, backend)
         if backend.processes.is_main:
@@ -109,6 +118,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 write_run(folder, run.record)
             else:
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
+                run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
     return folder
 
@@ -143,7 +153,7 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
     trainer, examples, record = run.trainer, run.examples, run.record
     backend, folder = trainer.backend, run.parts.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
-    console.print(banner(record, examples, folder))
+    console.print(banner(record, examples, folder, run.reason))
     for note in examples.notes:
         console.print(Text(f"• {printable(note)}", style="dim"))
     with trainer._training(checkpoint, restart=restart, parts=run.parts) as trained:
@@ -180,7 +190,8 @@ def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
 def evaluate_splits(run: AssembledRun) -> list[Outcome]:
     """Return the evaluation of a trained model on every validation split."""
     splits, outcomes = validation_names(run.examples), []
+    facts = facts_of(run.record, run.trainer.state.history, encoder_weights(run.trainer.model.config))
     for split, prefix in zip(splits, prefixes(splits), strict=True):
         found = run.trainer.evaluation(run.encoded[split].rows, prefix)
-        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix))
+        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix, facts=facts))
     return outcomes

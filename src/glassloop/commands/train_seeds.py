@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from glassloop.arguments import training_arguments
+from glassloop.assembly import chosen_settings, examples_for
 from glassloop.backends.choose import launched_processes
 from glassloop.claim import resumed_folder
+from glassloop.defaults import has_own_settings
 from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
+from glassloop.models.loading import load_config
+from glassloop.report import Report
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
-from glassloop.settings_file import GivenSettings
+from glassloop.settings_file import GivenSettings, RunSettings
+from glassloop.show.contents import seeds_content
 from glassloop.show.seeds import show_seeds
 
 
 def train_with_seeds(
     given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
-) -> None:
-    """Train `count` seeds, or resume those of a folder, and print their scores. Exit with the status of a failed seed."""
+) -> Report:
+    """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
         raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
     if processes > 1 or launched_processes() > 1:
@@ -33,7 +37,7 @@ def train_with_seeds(
         problem = "--seeds and --restart cannot be combined"
         raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
     if resume is None:
-        settings = given.checked()
+        settings = settled(given)
         first = settings.training.seed
         record = train_seeds(settings, range(first, first + count), at_once=at_once)
     else:
@@ -45,7 +49,19 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
-    report_failures(record)
+    return Report(seeds_content(record), report_failures(record))
+
+
+def settled(given: GivenSettings) -> RunSettings:
+    """Return the settings that all seeds share, with those that the default rule chooses, and report its choice."""
+    settings = given.checked()
+    if has_own_settings(given.source):
+        return settings
+    config = load_config(given.model or "quickstart")
+    chosen = chosen_settings(given, settings.training, examples_for(given, config), config)
+    if chosen.reason:
+        say(f"chosen {chosen.reason}")
+    return replace(settings, training=chosen.settings)
 
 
 def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
@@ -66,7 +82,7 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     }
     then |= {**stored.training.to_dict(), **asdict(stored.data)}
     now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
-    now |= asdict(data_settings({**asdict(stored.data), **given.data}))
+    now |= asdict(data_settings({**asdict(stored.data), **given.data}).with_absolute_paths())
     for name in ("seed", "output_dir"):
         del then[name], now[name]
     if changed := differences(then, now):
@@ -77,8 +93,8 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     return record
 
 
-def report_failures(record: SeedsRecord) -> None:
-    """Print the error of each seed that failed and how to resume, and exit with the status of the first one."""
+def report_failures(record: SeedsRecord) -> int:
+    """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
     for seed, entry in failed.items():
         say(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
@@ -86,4 +102,4 @@ def report_failures(record: SeedsRecord) -> None:
             say(f"  {line}")
     if failed:
         say(resume_hint(record))
-        sys.exit(next(iter(failed.values())).exit_code)
+    return next((entry.exit_code or 1 for entry in failed.values()), 0)

@@ -26,6 +26,7 @@ from glassloop.errors import SettingsError, show
 from glassloop.files import user_path
 from glassloop.models.inputs import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
+from glassloop.report import Report
 from glassloop.run_folder.history import read_history
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
 from glassloop.run_folder.run_json import read_run
@@ -209,8 +210,8 @@ def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
     return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())
 
 
-def verify(what: str, model: str | None, given: Mapping[str, object]) -> bool:
-    """Print all claims for a run or a data set. Return whether every claim holds."""
+def verify(what: str, model: str | None, given: Mapping[str, object]) -> Report:
+    """Print all claims for a run or a data set. The exit status is 1 if one of them does not hold."""
     data = what
     if is_run(user_path(what)):
         run = read_run(user_path(what))
@@ -219,4 +220,6 @@ def verify(what: str, model: str | None, given: Mapping[str, object]) -> bool:
     show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
     claims = check_claims(data, model, data_settings(given))
     show_claims(claims)
-    return all(claim.holds for claim in claims)
+    all_hold = all(claim.holds for claim in claims)
+    described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
+    return Report({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)

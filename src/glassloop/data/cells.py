@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glassloop.data.several import lists_in
+
 UNLABELLED = -1  # what public data sets write if the labels are secret
 MAX_CLASSES = 10_000
 
@@ -95,6 +97,8 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
         rows = zip(*(part.to_pylist() for part in parts), strict=True)
         return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
     cells = as_text(table[columns[0]].combine_chunks())
+    if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
+        return pa.array(lists, pa.list_(pa.string()))
     if separator is not None and not pa.types.is_list(cells.type):
         split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
         parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 from glassloop.data.soundness import storable
 from glassloop.errors import DataError, did_you_mean, listed, visible
 from glassloop.run_folder.record import Columns
-from glassloop.settings import DataSettings
+from glassloop.settings import DataSettings, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
 TEXT_NAMES = ("text", "sentence")
@@ -46,14 +47,15 @@ NOTHING_KNOWN = Known()
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
     """Return the columns named by the user, else those the source knows, else those that can be found without doubt."""
     label = settings.label_columns or ((known.label,) if known.label else ()) or (find_label(head, source),)
+    known_names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
     if settings.text:
-        text, pair = settings.text, settings.text_pair
+        text, pair = text_name(settings.text, known_names) or "", text_name(settings.text_pair, known_names)
     elif known.text:
         text, pair = known.text, known.text_pair
     else:
         text, pair = find_texts(head, source, label)
-    known_names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
-    for name in filter(None, (text, pair, *label)):
+    texts = [name for one in (text, pair) if one for name in ((one,) if one in known_names else split_names(one))]
+    for name in (*texts, *label):
         if name not in known_names:
             raise DataError(
                 f"{source}: there is no column {visible(name)}; found {listed(known_names)}" + did_you_mean(name, known_names),
@@ -65,10 +67,17 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
             f"{source}: there is a column {visible(found.label_name)} in addition to the label columns {listed(label)}",
             "rename or remove it: the labels are stored under that name",
         )
-    for name in filter(None, (text, pair)):
+    for name in texts:
         if name in label:
             raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
     return found
+
+
+def text_name(named: str | tuple[str, ...] | None, known: Container[str]) -> str | None:
+    """Return the column of a text that the user named. Several columns, which are joined, are named with commas."""
+    if named is None or (isinstance(named, str) and named in known):
+        return named
+    return ",".join(split_names(named))
 
 
 def find_label(head: pa.Table, source: str) -> str:
@@ -100,9 +109,11 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
     ):
         return named[0], None
     what = f"several columns contain text: {listed(candidates)}" if candidates else "no column contains text"
+    joined = ",".join(candidates)
+    joining = f", or join columns: --text {joined}" if len(candidates) > 1 and len(joined) <= 100 else ""
     raise DataError(
         f"{source}: {what}; found {listed(head.column_names)}",
-        "name the text column with --text (and --text_pair for pairs)",
+        f"name the text column with --text (and --text_pair for pairs){joining}",
     )
 
 

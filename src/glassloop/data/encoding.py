@@ -17,42 +17,23 @@ import pyarrow.compute as pc
 from glassloop.cache import open_or_build
 from glassloop.data.examples import Examples
 from glassloop.data.formats import arrow_rows
-from glassloop.data.interfaces import Rows, Texts
+from glassloop.data.interfaces import Rows
 from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
 from glassloop.data.tokenizing import most_characters, tokenized_groups
+from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, cut_by_truncation
 from glassloop.errors import SettingsError
 from glassloop.settings import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import BatchEncoding
 
     from glassloop.transformers_types import Tokenizer
 
-FORMAT = 3
+FORMAT = 4
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
 ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
-
-
-@dataclass(frozen=True)
-class Truncation:
-    """How many rows lost tokens, and on which side of the pair.
-
-    Attributes:
-        num_rows: Rows that lost tokens.
-        num_first: Rows that lost tokens of the first text.
-        num_second: Rows that lost tokens of the second text.
-        num_tokens: Tokens that were lost.
-        num_shortened: Texts so long that only their first million characters were tokenized. They lost more than `num_tokens`.
-    """
-
-    num_rows: int = 0
-    num_first: int = 0
-    num_second: int = 0
-    num_tokens: int = 0
-    num_shortened: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +51,10 @@ class Encoding:
     lengths: np.ndarray
     truncation: Truncation
     typed: TypedTokens = NONE_TYPED
+
+    def notes(self, limit: LengthLimit) -> list[str]:
+        """Return what a person should know about the rows."""
+        return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
 
 
 def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[str, Encoding]:
@@ -99,9 +84,9 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[st
     return encoded
 
 
-def notes_on(encoded: dict[str, Encoding]) -> list[str]:
-    """Return one sentence for each split that a person should know something about."""
-    return [f"{name}: {split.typed.note}" for name, split in encoded.items() if split.typed.note]
+def notes_on(encoded: dict[str, Encoding], limit: LengthLimit) -> list[str]:
+    """Return what a person should know about each split: rows that were cut, and special tokens in the texts."""
+    return [f"{name}: {note}" for name, split in encoded.items() for note in split.notes(limit)]
 
 
 def load_encoding(folder: Path, split: str) -> Encoding:
@@ -127,7 +112,7 @@ def lengths_of(rows: Rows) -> np.ndarray:
 def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int) -> None:
     """Tokenize one split into an Arrow file in `folder`, and write the counts beside it."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
-    cut, num_shortened, typed, writer = np.zeros(4, dtype=np.int64), 0, NONE_TYPED, None
+    cut, num_shortened, typed, writer = NOTHING_CUT, 0, NONE_TYPED, None
     for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
         texts = [table[column].to_pylist() for column in examples.columns.texts]
         num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
@@ -146,30 +131,8 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
         writer.write_table(written)
     if writer is not None:
         writer.close()
-    truncation = replace(Truncation(*cut.tolist()), num_shortened=num_shortened)
-    counts = {"truncation": asdict(truncation), "typed": asdict(typed)}
+    counts = {"truncation": asdict(replace(cut, num_shortened=num_shortened)), "typed": asdict(typed)}
     (folder / COUNTS_NAME).write_text(json.dumps(counts), encoding="utf-8")
-
-
-def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> np.ndarray:
-    """Return the numbers of rows cut, cut in the first text, cut in the second, and of tokens lost."""
-    counted = np.zeros(4, dtype=np.int64)  # only full rows can be cut
-    for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
-        whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
-        lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
-        counted += [any(lost), lost[0] > 0, sum(lost[1:]) > 0, sum(lost)]
-    return counted
-
-
-def kept_tokens(encoded: BatchEncoding, row: int, whole: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Return how many of the `whole` tokens of each text a truncated row has kept."""
-    if encoded.is_fast:
-        sides = encoded.sequence_ids(row)
-        return [sides.count(side) for side in range(len(whole))]
-    kept = [*whole]  # a tokenizer written in Python does not say; it removes one token after the other from the longer text
-    for _ in range(sum(whole) + tokenizer.num_special_tokens_to_add(len(whole) > 1) - len(encoded["input_ids"][row])):
-        kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
-    return kept
 
 
 def id_lists(rows: list[list[int]], kind: type) -> pa.Array:

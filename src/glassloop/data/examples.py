@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from glassloop.data.bad_rows import BadRows
 from glassloop.data.cells import label_cells
 from glassloop.data.columns import NOTHING_KNOWN, Known, find_columns, notes_on_columns, stored_columns
 from glassloop.data.facts import facts_of, notes_on
 from glassloop.data.interfaces import RawSplit
-from glassloop.data.labels import MODEL, LabelSet, label_lookup, no_labels, scores_of, settle_labels
-from glassloop.data.splits import hold_out_validation, rows_with_known_labels
+from glassloop.data.joining import JoinedSplit
+from glassloop.data.labels import MODEL, LabelSet, label_lookup, no_labels, scores_of, settle_labels, whole
+from glassloop.data.splits import hold_out_validation, limited, rows_with_known_labels
 from glassloop.data.survey import Part, survey_split
-from glassloop.errors import DataError
+from glassloop.errors import DataError, counted
 from glassloop.measures import Measures, default_measures
 from glassloop.run_folder.record import Columns, SplitFacts
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
 
 DESCRIPTION_NAME = "examples.json"
+BAD_ROWS_NAME = "skipped-rows.csv"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def prepare(
             raise DataError(f"{raw[name].source}: there are no rows", "add at least one row")
     fitted = "train" if "train" in raw else next(iter(raw))
     columns = find_columns(heads[fitted], raw[fitted].source, settings, known)
+    raw = {name: JoinedSplit(split, columns.texts) for name, split in raw.items()}
     if columns.label != (known.label,):
         known = NOTHING_KNOWN  # what the source knows is about another column
     parts = {name: survey_split(name, split, heads[name], columns, settings) for name, split in raw.items()}
@@ -92,12 +96,13 @@ def prepare(
     notes += notes_on_columns(heads[fitted], columns)
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = hold_out_validation(parts, task, settings, notes)
+    parts = {name: limited(part, name, settings, notes) for name, part in parts.items()}
     facts = {}
     for name, part in parts.items():
         fingerprint = write_split(folder / f"{name}.arrow", part, columns, task, labels, settings)
         train_keys = parts["train"].keys if name != "train" and "train" in parts else None
-        counted = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
-        facts[name] = replace(counted, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
+        found_facts = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
+        facts[name] = replace(found_facts, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
     described = {
         "columns": asdict(columns),
         "task": task,
@@ -105,8 +110,19 @@ def prepare(
         "measures": asdict(measured_by(known, task, labels, parts[fitted].survey.found.values())),
         "facts": {name: asdict(fact) for name, fact in facts.items()},
         "notes": notes + notes_on(facts, labels),
+        "num_bad_rows": write_bad_rows(folder / BAD_ROWS_NAME, raw),
     }
     (folder / DESCRIPTION_NAME).write_text(json.dumps(described, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def write_bad_rows(path: Path, raw: Mapping[str, RawSplit]) -> int:
+    """List the rows that were skipped because they cannot be read. Return their number; without any, write no file."""
+    found = BadRows(skip=True)
+    for split in raw.values():
+        found.rows |= split.bad.rows if split.bad else {}
+    if found.num_rows:
+        found.write(path)
+    return found.num_rows
 
 
 def load_prepared(folder: Path) -> Examples:
@@ -127,7 +143,11 @@ def load_prepared(folder: Path) -> Examples:
         splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
     facts = {name: SplitFacts(**fact) for name, fact in described["facts"].items()}
     measures = Measures(tuple(described["measures"]["keys"]), described["measures"]["positive"])
-    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, described["notes"], measures)
+    notes = described["notes"]
+    if num_bad := described["num_bad_rows"]:
+        rows = counted(num_bad, "row", "rows")
+        notes = [f"skipped {rows} that cannot be read; {folder / BAD_ROWS_NAME} lists them", *notes]
+    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, notes, measures)
 
 
 def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[str]) -> Measures:
@@ -135,7 +155,8 @@ def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[s
     names, order = (labels.names, labels.order) if labels else ((), None)
     if known.metrics and task == known.task and (order or task == SCORE):
         return Measures(known.metrics, order[1] if order and "f1" in known.metrics else None)
-    if task == CLASSES and order and len(names) == 2 and {*values} <= {"0", "1"} and not {*values} & {*names}:
+    cells = {*map(whole, values)}
+    if task == CLASSES and order and len(names) == 2 and cells <= {"0", "1"} and not cells & {*names}:
         return Measures(("accuracy", "f1"), order[1])
     return default_measures(task, names)
 

@@ -14,6 +14,7 @@ from glassloop.errors import counted, listed, visible
 from glassloop.run_folder.record import SplitFacts
 
 SHOWN_GROUPS = 6
+IMBALANCED = 0.9  # the share of rows of one label
 SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
 
 
@@ -64,6 +65,8 @@ def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]
         notes += [f"{name}: {sentence}" for sentence, count in sentences.items() if count]
         if not fact.unlabelled:
             notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
+        if name == "train":
+            notes += [f"{name}: {sentence}" for sentence in notes_on_imbalance(fact)]
     return notes + notes_on_look_alikes(facts, labels)
 
 
@@ -75,6 +78,16 @@ def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
             yield f"label {visible(rare[0])} has {rows}"
         elif rare:
             yield f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
+
+
+def notes_on_imbalance(fact: SplitFacts) -> Iterator[str]:
+    """Yield a sentence if nearly all rows have the same one of several labels."""
+    name, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
+    if IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1:
+        yield (
+            f"label {visible(name)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little; "
+            "--class_weights balanced makes all labels count the same"
+        )
 
 
 def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:

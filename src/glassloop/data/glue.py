@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from glassloop.data.bad_rows import BadRows
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import Known
+from glassloop.data.delimited import read_delimited
 from glassloop.data.file_source import checksums
-from glassloop.data.readers import opened_text, read_delimited
+from glassloop.data.opening import opened_text
 from glassloop.data.spool import SpooledSplit
 from glassloop.errors import DataError, counted, did_you_mean, listed, visible
 from glassloop.files import user_path
 from glassloop.metrics import GLUE
 from glassloop.records import Json
-from glassloop.settings import CLASSES, SCORE
+from glassloop.settings import CLASSES, SCORE, DataSettings
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 BOTH_MNLI = {
@@ -120,6 +122,9 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
             return {"train": place / MSR_FILES[0], "validation": place / MSR_FILES[0], "test": place / MSR_FILES[1]}
         if all((place / file).is_file() for file in task.files.values()):
             return {split: place / file for split, file in task.files.items()}
+        refuse_partial(name, place, [*task.files.values()])
+        if name == "mrpc":
+            refuse_partial(name, place, [*MSR_FILES])
     for folder, file in OTHER_PLACES.get(name, ()):
         if (base / folder / file).is_file():
             return {"test": base / folder / file}
@@ -130,6 +135,17 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
         f"{base}: there are no files of GLUE {name}: looked for {wanted} in {listed(places)}",
         f"set --data_dir to the folder that contains {task.folder}/, or to that folder itself",
     )
+
+
+def refuse_partial(name: str, place: Path, files: list[str]) -> None:
+    """Raise `DataError` if some files of a task are there, but not all."""
+    missing = [file for file in files if not (place / file).is_file()]
+    if len(missing) < len(files):
+        found = listed(file for file in files if file not in missing)
+        raise DataError(
+            f"{place}: the folder of GLUE {name} has no {listed(missing)}; found {found}",
+            "add the missing part from the original download",
+        )
 
 
 @dataclass(frozen=True)
@@ -160,12 +176,13 @@ class GlueSplit(SpooledSplit):
     def __init__(self, task: str, split: str, file: Path, spool: Path) -> None:
         super().__init__(spool, file.name)
         self.header_rows = 0 if has_no_header(task, split) else 1
-        skipped: list[int] = []
-        for table in read_glue(task, split, file, skipped):
+        broken = BadRows(skip=task == "qqp")
+        for table in read_glue(task, split, file, broken):
             self.add(table)
         self.close()
-        if skipped:
-            self.notes = (f"{file.name}: skipped {counted(len(skipped), 'broken row', 'broken rows')} of the original file",)
+        if broken.num_rows:
+            rows = counted(broken.num_rows, "broken row", "broken rows")
+            self.notes = (f"{file.name}: skipped {rows} of the original file",)
 
     def row_name(self, row: int) -> str:
         """Return the file of a row and its number there."""
@@ -181,17 +198,18 @@ def has_no_header(name: str, split: str) -> bool:
     return name == "cola" and split != "test"
 
 
-def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator[pa.Table]:
+def read_glue(name: str, split: str, path: Path, broken: BadRows) -> Iterator[pa.Table]:
     """Yield the rows of one split with the columns the task is known by: texts, label, idx (the row in the file).
 
-    QQP was published with a few broken rows. They are skipped, as other tools do, and their numbers are added to `skipped`.
+    QQP was published with a few broken rows. They are skipped, as other tools do, and added to `broken`.
     """
     task = glue_task(name)
-    headless = ["source", "is_acceptable", "mark", "sentence"] if has_no_header(name, split) else None
+    names = ("source", "is_acceptable", "mark", "sentence") if has_no_header(name, split) else None
+    settings = DataSettings(columns=names, header=names is None)
     needed = [*task.texts.values(), *([] if split.startswith("test") else [task.label])]
     needed += MSR_IDS if path.name == MSR_FILES[0] else ()
     number, left_out = 0, 0
-    for table in read_delimited(path, "\t", quoted=False, names=headless, skipped=skipped if name == "qqp" else None):
+    for table in read_delimited(path, "\t", quoted=False, settings=settings, bad=broken):
         absent = [column for column in needed if column not in table.column_names]
         if absent:
             raise DataError(
@@ -200,6 +218,7 @@ def read_glue(name: str, split: str, path: Path, skipped: list[int]) -> Iterator
             )
         unknown = pa.array([str(UNLABELLED)] * table.num_rows, pa.string())
         label = table[task.label] if task.label in table.column_names else unknown
+        skipped = [*broken.rows.get(path, ())]
         missing, left_out = {row - 2 for row in skipped[left_out:]}, len(skipped)
         end = number + table.num_rows + len(missing)
         index = pa.array([row for row in range(number, end) if row not in missing], pa.int32())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
+    from glassloop.data.bad_rows import BadRows
     from glassloop.data.columns import Known
     from glassloop.records import Json
 
@@ -53,6 +54,10 @@ class RawSplit(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what a person should know about the split."""
+
+    @property
+    def bad(self) -> BadRows | None:
+        """Return the rows that were skipped because they cannot be read; None if there cannot be any."""
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows in tables of a bounded size. May be called several times."""

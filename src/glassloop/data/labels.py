@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pyarrow as pa
 
 from glassloop.data.cells import UNLABELLED, LabelCells, parts_of
 from glassloop.data.lookalikes import shape_of, spelled
+from glassloop.data.several import refuse_several
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 
 SCORE_VALUES = 20  # more different fractions than this can only be scores
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
+WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 MODEL = "the model"  # whose labels a trained model keeps
@@ -46,11 +47,18 @@ class LabelSet:
         return {name: number for number, name in enumerate(self.names)}
 
     def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
-        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number."""
-        numbers = self.label2id
+        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number.
+
+        1.0 and 1 are the same label.
+        """
+        values, numbers = [*values], self.label2id
         places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
-        by_place = places and all(value in places for value in values) and all(number_of(name) is None for name in self.names)
-        return places if by_place else numbers
+        by_place = (
+            places and all(whole(value) in places for value in values) and all(number_of(name) is None for name in self.names)
+        )
+        known = places if by_place else numbers
+        alike = {whole(name): number for name, number in known.items()} | known
+        return known | {value: alike[whole(value)] for value in values if value not in known and whole(value) in alike}
 
 
 def settle_labels(
@@ -97,7 +105,9 @@ def settle_labels(
                 "name the right column with --label"
                 + (", or use --task regression for scores" if all(map(is_number, values)) else ""),
             )
-        names = names_of(values, found, where)
+        if settings.task == "auto" and not several:
+            refuse_several(values, where)
+        names = names_of(values, found, where, fractions=settings.task == CLASSES)
     for name in names:
         if problem := name_problem(name):
             raise DataError(f"{where(name)}: {problem}", "use short label names on one line")
@@ -119,8 +129,13 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
     return None if known else outputs.order
 
 
-def names_of(values: list[str], found: LabelCells, where: Callable[[str | None], str]) -> tuple[str, ...]:
-    """Return the names in the order of their numbers: whole numbers by size, words and codes such as 007 by alphabet."""
+def names_of(
+    values: list[str], found: LabelCells, where: Callable[[str | None], str], *, fractions: bool = False
+) -> tuple[str, ...]:
+    """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet.
+
+    1.0 is the whole number 1, as pandas writes it. Other `fractions` are refused unless the user says that they are classes.
+    """
     for value in values:
         if value != value.strip() or not value:
             raise DataError(
@@ -141,30 +156,31 @@ def names_of(values: list[str], found: LabelCells, where: Callable[[str | None],
     if not numeric:
         return tuple(sorted(values))
     for value in values:
-        if not WHOLE.fullmatch(value):
+        if not WHOLE.fullmatch(whole(value)):
+            if fractions:
+                return tuple(sorted(values, key=float))
             raise DataError(
                 f"{where(value)}: label {visible(value)} is not a whole number",
-                "fix the row; list the names with --labels if they are classes, or use --task regression for scores",
+                "fix the row; use --task single_label_classification for classes, or --task regression for scores",
             )
-        if int(value) < 0:
-            raise DataError(
-                f"{where(value)}: label {value} is negative, which usually stands for an unknown label",
-                "remove the row, or list all names with --labels if it is a class",
-            )
-    numbers = sorted(map(int, values))
-    for before, after in pairwise(numbers):
-        if after != before + 1:
-            raise DataError(
-                f"{where(str(after))}: label {after} is out of range: the numbers {listed(numbers)} have a gap",
-                "fix the row, or list all names with --labels if this is intended",
-            )
-    return tuple(map(str, numbers))
+    negative = [value for value in values if float(value) < 0]
+    if len(negative) == 1 and len(values) > 2 and not fractions:  # -1 and 1 are classes, and so are -2, -1, 0
+        raise DataError(
+            f"{where(negative[0])}: label {negative[0]} is negative, which usually stands for an unknown label",
+            "remove the row, or use --task single_label_classification if it is a class",
+        )
+    return tuple(map(str, sorted({int(whole(value)) for value in values})))
+
+
+def whole(value: str) -> str:
+    """Return 1.0 as 1, and any other text unchanged."""
+    return match[1] if (match := WHOLE_FRACTION.fullmatch(value)) else value
 
 
 def are_scores(found: LabelCells) -> bool:
     """Return whether these cells can only be scores: all are numbers, and there are many different fractions."""
     values = found.values()
-    fractions = [value for value in values if not value.lstrip("-").isdigit()]
+    fractions = [value for value in values if not whole(value).lstrip("-").isdigit()]
     return len(fractions) > SCORE_VALUES and all(map(is_number, values))
 
 

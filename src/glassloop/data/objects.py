@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glassloop.data.bad_rows import BadRows
 from glassloop.data.cells import UNLABELLED
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, Known
+from glassloop.data.delimited import CHUNK_ROWS
 from glassloop.data.file_source import SPLIT_NAMES
 from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Row
-from glassloop.data.readers import CHUNK_ROWS, tables_of
+from glassloop.data.json_rows import tables_of
 from glassloop.data.soundness import sound
 from glassloop.errors import DataError, listed, visible
 from glassloop.hub import hub_unreachable
@@ -57,6 +59,7 @@ class ObjectSplit:
     """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
 
     notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
 
     def __init__(self, source: str, data: object, label: tuple[str, ...] = ()) -> None:
         from datasets import Dataset

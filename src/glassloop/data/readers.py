@@ -2,40 +2,80 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import chain, islice
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import NoReturn, TextIO, TypeGuard
 
 import pyarrow as pa
 
+from glassloop.data.bad_rows import BadRows
+from glassloop.data.delimited import CHUNK_ROWS, DEFAULTS, read_delimited
+from glassloop.data.excel import EXCEL, read_excel
+from glassloop.data.headers import refuse_names
+from glassloop.data.json_rows import read_json
+from glassloop.data.opening import COMPRESSED, data_suffix, opened_bytes
 from glassloop.data.soundness import sound
-from glassloop.data.values import cell_text, column_array
-from glassloop.errors import DataError, listed, visible
+from glassloop.errors import DataError, SettingsError, listed
 from glassloop.files import kind_of_special
-from glassloop.records import Json
-from glassloop.settings import name_problem, repeated
+from glassloop.settings import DataSettings
 
-CHUNK_ROWS = 10_000
-MOST_COLUMNS = 100_000
-DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+DELIMITED = (".csv", ".tsv", ".txt")
+JSON = (".json", ".jsonl", ".ndjson")
+SUFFIXES = (*DELIMITED, *JSON, ".parquet", *EXCEL)
 
 
-def read_file(path: Path, delimiter: str | None = None) -> Iterator[pa.Table]:
-    """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character."""
-    suffix = path.suffix.lower()
+def read_file(path: Path, settings: DataSettings = DEFAULTS, bad: BadRows | None = None) -> Iterator[pa.Table]:
+    """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character.
+
+    Args:
+        path: The file. It may be compressed.
+        settings: The delimiter, header, column names, encoding and sheet of the file.
+        bad: Where rows that cannot be read are reported. Default: as the settings say.
+    """
+    suffix, delimiter = data_suffix(path), settings.delimiter_sign
+    bad = bad or BadRows(skip=settings.bad_rows == "skip", offer=True)
+    refuse_unused(path, suffix, settings)
     if suffix == ".parquet":
         return read_parquet(path)
-    if suffix in (".json", ".jsonl", ".ndjson"):
-        return read_json(path)
-    if suffix == ".tsv":
-        return read_delimited(path, delimiter or "\t", quoted=False)
-    return read_delimited(path, delimiter or ",", quoted=True)
+    if suffix in EXCEL:
+        return read_excel(path, settings, bad)
+    if suffix in JSON:
+        return read_json(path, settings.encoding, bad)
+    if suffix == ".txt" and delimiter is None:
+        raise DataError(
+            f"{path.name}: the delimiter of a .txt file is not known", "set it, for example --delimiter tab or --delimiter ,"
+        )
+    quoted = suffix != ".tsv" and not (suffix == ".txt" and delimiter == "\t")
+    return read_delimited(path, delimiter or ("," if quoted else "\t"), quoted=quoted, settings=settings, bad=bad)
+
+
+def refuse_unused(path: Path, suffix: str, settings: DataSettings) -> None:
+    """Raise `SettingsError` for a setting that has no meaning for this format."""
+    unused = {
+        "columns": settings.columns is not None and suffix not in (*DELIMITED, *EXCEL),
+        "header": settings.header is not None and suffix not in (*DELIMITED, *EXCEL),
+        "encoding": settings.encoding is not None and suffix not in (*DELIMITED, *JSON),
+        "sheet": settings.sheet is not None and suffix not in EXCEL,
+    }
+    if names := [name for name, is_unused in unused.items() if is_unused]:
+        raise SettingsError(f"{path.name}: {listed(names)} does not apply to {suffix} files", f"omit {listed(names)}")
+
+
+def supported(path: Path) -> bool:
+    """Return whether the extension of a file, without that of its compression, is one that `read_file` knows."""
+    return data_suffix(path) in SUFFIXES
+
+
+def refuse_unsupported(path: Path) -> None:
+    """Raise `DataError` if the extension of a file is not supported."""
+    if path.suffix.lower() == ".zip":
+        with opened_bytes(path):
+            pass  # it raises unless there is one file in it
+    if not supported(path):
+        raise DataError(
+            f"{path.name}: this file format is not supported",
+            f"use one of {listed(SUFFIXES)}, or one of these with {listed(COMPRESSED)}",
+        )
 
 
 def refuse_special(path: Path) -> None:
@@ -44,236 +84,24 @@ def refuse_special(path: Path) -> None:
         raise DataError(f"{path} is {kind}, not a file", "write the rows to a file, for example data.csv, and use that file")
 
 
-def first_row_number(path: Path) -> int:
+def first_row_number(path: Path, settings: DataSettings = DEFAULTS) -> int:
     """Return the number of the first row of data, as a person counts rows in the file: a header is row 1."""
-    return 2 if path.suffix.lower() in (".csv", ".tsv", ".txt") else 1
-
-
-def read_delimited(
-    path: Path, delimiter: str, *, quoted: bool, names: list[str] | None = None, skipped: list[int] | None = None
-) -> Iterator[pa.Table]:
-    """Yield the rows with all cells as text.
-
-    `names` replaces a header. Rows with too many or too few fields are refused; with a list `skipped`, they are skipped and
-    their numbers added to it.
-    """
-    with opened_text(path) as lines, unlimited_fields():
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
-        rows = without_blank_end(reader)
-        try:
-            if (header := names or next(rows, None)) is None:
-                raise DataError(f"{path.name}: the file is empty", "check the path; a header and at least one row are needed")
-            if not header:
-                raise DataError(f"{path.name}, row 1: the row is blank", "remove the blank line: the header comes first")
-            columns = names or checked_header(path, header, delimiter)
-            number = 1 if names else 2
-            while chunk := list(islice(rows, CHUNK_ROWS)):
-                if any(len(row) != len(columns) for row in chunk):
-                    if skipped is None:
-                        refuse_ragged(path, chunk, columns, number)
-                    skipped += [place for place, row in enumerate(chunk, number) if len(row) != len(columns)]
-                number += len(chunk)
-                if whole := [row for row in chunk if len(row) == len(columns)]:
-                    cells = zip(*whole, strict=True)
-                    yield pa.table([pa.array(column, pa.string()) for column in cells], names=columns)
-        except csv.Error as error:
-            where = f"{path.name}, line {reader.line_num:,}"
-            raise DataError(f"{where}: {error}", 'quote a text that contains ", and double the quotes in it ("")') from error
-
-
-def without_blank_end(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield `rows` without the blank lines at the end. A blank line between rows stays, as an empty row."""
-    blank = 0
-    for row in rows:
-        if row:
-            yield from ([] for _ in range(blank))
-            blank = 0
-            yield row
-        else:
-            blank += 1
-
-
-def checked_header(path: Path, header: list[str], delimiter: str) -> list[str]:
-    """Return the column names. Raise `DataError` if the delimiter seems wrong, or a name is there twice or is not a name."""
-    other = next((sign for sign in DELIMITERS if len(header) == 1 and sign != delimiter and sign in header[0]), None)
-    if other:
-        raise DataError(
-            f"{path.name}: only one column was found: {visible(header[0])}",
-            f'the columns may be separated by a {DELIMITERS[other]}: --delimiter "{other if other != chr(9) else "tab"}"',
-        )
-    columns = [name.strip() or f"column_{place}" for place, name in enumerate(header, 1)]
-    refuse_names(path, columns)
-    return columns
-
-
-def refuse_names(path: Path, columns: list[str]) -> None:
-    """Raise if there are too many columns, or if a name is there twice or cannot be a name."""
-    if len(columns) > MOST_COLUMNS:
-        raise DataError(
-            f"{path.name}: there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are supported",
-            "keep only the columns with texts and labels, or check the delimiter",
-        )
-    if twice := repeated(columns):
-        raise DataError(f"{path.name}: column {visible(twice[0])} occurs twice: {listed(columns)}", "rename one of them")
-    for name in columns:
-        if problem := name_problem(name) if isinstance(name, str) else f"the name {name!r} is not text":
-            raise DataError(f"{path.name}: {problem}", "rename the column")
-
-
-def refuse_ragged(path: Path, chunk: list[list[str]], columns: list[str], first: int) -> NoReturn:
-    """Raise with the first row that has too many or too few fields."""
-    number, row = next((number, row) for number, row in enumerate(chunk, first) if len(row) != len(columns))
-    found = f"has {len(row)} fields, but the header has {len(columns)}" if row else "is blank"
-    raise DataError(
-        f"{path.name}, row {number:,}: the row {found} ({listed(columns)})",
-        "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter",
-    )
-
-
-def read_json(path: Path) -> Iterator[pa.Table]:
-    """Yield the rows of JSON lines, of an array of objects, or of an object of equally long columns."""
-    with opened_text(path) as lines:
-        blank: list[str] = []  # before the first row: an array may start after blank lines, rows may not
-        for start in lines:
-            if start.strip():
-                break
-            blank.append(start)
-        else:
-            raise DataError(f"{path.name}: the file is empty", "check the path; at least one row is needed")
-        if start.lstrip().startswith("{") and (first := json_object(start)) is not None and not column_lists(first):
-            yield from tables_of(path, parsed_lines(path, chain(blank, [start], lines)))
-            return
-        try:
-            whole = read_json_value(start + "".join(lines))
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path.name}: not JSON: {error}", "write one object per line, or one array of objects") from error
-        if isinstance(whole, dict) and column_lists(whole):
-            if len({len(column) for column in whole.values()}) > 1:
-                lengths = listed(f"{name}: {len(column)}" for name, column in whole.items())
-                raise DataError(
-                    f"{path.name}: the columns have different lengths ({lengths})", "give all columns the same number of rows"
-                )
-            whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
-        if not isinstance(whole, list):
-            raise DataError(f"{path.name}: does not contain rows", "write one object per line, or one array of objects")
-        yield from tables_of(path, enumerate(whole, 1))
-
-
-def json_object(line: str) -> dict[str, Json] | None:
-    """Return the object on this line; None if the line alone is not an object."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def column_lists(found: dict[str, Json]) -> TypeGuard[dict[str, list[Json]]]:
-    """Return whether an object holds columns (lists of cells) rather than one row."""
-    return bool(found) and all(isinstance(value, list) for value in found.values())
-
-
-def read_json_value(text: str) -> Json:
-    """Return what JSON text holds, by the standard: without NaN, and without repeated keys."""
-    value: Json = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
-    return value
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Raise for NaN and Infinity, which are not JSON."""
-    raise ValueError(f"{name} is not allowed in JSON")
-
-
-def unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """Return an object. Raise if it has a key twice: Python would silently keep the last value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"the key {visible(repeated([name for name, _ in pairs])[0])} occurs twice")
-    return found
-
-
-def parsed_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Json]]:
-    """Yield the number and the value of each line that is not blank."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                yield number, read_json_value(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path.name}, row {number:,}: not JSON: {error}", "write one object per line") from error
-
-
-def tables_of(path: Path, rows: Iterable[tuple[int, object]]) -> Iterator[pa.Table]:
-    """Yield numbered rows as tables of text or of lists of text. The keys of the first row are the columns."""
-    rows, expected = iter(rows), 1
-    columns: dict[str, None] = {}  # in their order, and fast to search
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        if not columns and isinstance(chunk[0][1], dict):
-            columns = dict.fromkeys(chunk[0][1])
-            refuse_names(path, [*columns])
-        objects: list[tuple[int, dict[str, object]]] = []
-        for number, row in chunk:
-            if number != expected:
-                raise DataError(f"{path.name}, row {expected:,}: the row is blank", "remove the blank line")
-            expected += 1
-            if not isinstance(row, dict) or not row:
-                raise DataError(f"{path.name}, row {number:,}: not an object: {visible(row)}", 'write {"text": …, "label": …}')
-            if strange := [name for name in row if name not in columns]:
-                raise DataError(
-                    f"{path.name}, row {number:,}: key {visible(strange[0])} is not in the first row ({listed(columns)})",
-                    "give every row the same keys",
-                )
-            objects.append((number, row))
-        cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in objects] for name in columns}
-        yield pa.table({name: column_array(path, chunk[0][0], name, column) for name, column in cells.items()})
+    has_header = settings.header if settings.header is not None else not settings.columns
+    return 2 if has_header and data_suffix(path) in (*DELIMITED, *EXCEL) else 1
 
 
 def read_parquet(path: Path) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file with their own types."""
     import pyarrow.parquet as pq
 
+    source: Path | BytesIO = path
+    if path.suffix.lower() in COMPRESSED:
+        with opened_bytes(path) as opened:
+            source = BytesIO(opened.read())
     try:
-        with pq.ParquetFile(path) as parquet:
-            refuse_names(path, parquet.schema_arrow.names)
+        with pq.ParquetFile(source) as parquet:
+            refuse_names(path.name, parquet.schema_arrow.names)
             for batch in parquet.iter_batches(CHUNK_ROWS):
                 yield sound(pa.Table.from_batches([batch]), path.name)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path.name}: the Parquet file cannot be read: {error}", "write the file again") from error
-
-
-@contextmanager
-def opened_text(path: Path) -> Iterator[TextIO]:
-    """Open a file as UTF-8 text, with or without a byte order mark. Report the first invalid byte with its offset."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as opened:
-            yield opened
-    except UnicodeDecodeError as error:
-        offset, line = invalid_byte(path)
-        raise DataError(
-            f"{path.name}, line {line:,}: byte {offset:,} is not UTF-8",
-            "save the file as UTF-8 (for example with iconv)",
-        ) from error
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}", "check the path and its permissions") from error
-
-
-def invalid_byte(path: Path) -> tuple[int, int]:
-    """Return offset and line of the first byte that is not UTF-8."""
-    offset = 0
-    with path.open("rb") as opened:
-        for number, line in enumerate(opened, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return offset + error.start, number
-            offset += len(line)
-    return offset, 0
-
-
-@contextmanager
-def unlimited_fields() -> Iterator[None]:
-    """Allow texts longer than the csv module's 128 KiB while a file is read."""
-    before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

@@ -15,25 +15,28 @@ import pyarrow as pa
 from glassloop.cache import open_or_build
 from glassloop.data import quickstart
 from glassloop.data.columns import Known
+from glassloop.data.delimited import CHUNK_ROWS
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.file_source import FileSource, files_by_split
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
 from glassloop.data.interfaces import Data, Source
 from glassloop.data.labels import LabelSet
 from glassloop.data.objects import ObjectSource, hub_splits, object_source
-from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, refuse_special
+from glassloop.data.opening import COMPRESSED
+from glassloop.data.readers import SUFFIXES, refuse_special, refuse_unsupported
 from glassloop.data.spool import SpooledSplit
 from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, scratch_dir
 from glassloop.hub import is_hub_name
 from glassloop.records import Json
-from glassloop.settings import CLASSES, DataSettings, data_settings
+from glassloop.settings import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 QUICKSTART_ROWS = 2400
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
+SAVED = ("dataset_dict.json", "state.json")
 USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
@@ -87,7 +90,7 @@ def cached_examples(path: Data, settings: DataSettings, outputs: LabelSet | None
     """Return the examples from the cache; read and check the data first if it is not there."""
     source = find_source(path, settings)
     content = source.key()
-    described = {**asdict(settings), "data_dir": None, "key": content, "known": asdict(source.known), "code": code_key()}
+    described = {**asdict(settings), **dict.fromkeys(PATHS), "key": content, "known": asdict(source.known), "code": code_key()}
     described["outputs"] = asdict(outputs) if outputs else None
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
     build = partial(build_examples, source=source, settings=settings, outputs=outputs, content=content, path=path)
@@ -115,29 +118,67 @@ def code_key() -> str:
 def find_source(path: Data, settings: DataSettings) -> Source:
     """Return what `path` means, without reading any row of a file."""
     if not isinstance(path, str | Path):
+        refuse_file_settings(path, settings)
         return object_source(path, settings.label_columns)
     text = str(path)
-    if text == "quickstart":
-        return QuickstartSource(settings.rows or QUICKSTART_ROWS, settings.split_seed)
-    if settings.rows is not None:
+    if settings.rows is not None and text != "quickstart":
         raise SettingsError("rows applies only to the quickstart data, which is generated", "omit rows")
-    if text == "glue" or text.startswith("glue/"):
-        return glue_source(text.partition("/")[2] or settings.name, settings)
-    where = find_path(path)
-    if where:
+    if not (is_public := text == "quickstart" or is_glue(text)) and (where := find_path(path)):
         refuse_special(where)
-    if where and where.is_dir():
-        return folder_source(where, settings)
-    if where and where.is_file():
-        if where.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{where.name}: this file format is not supported", f"use one of {listed(SUFFIXES)}")
-        return FileSource({"train": [where]}, settings.delimiter_sign)
-    if Path(path).suffix.lower() in SUFFIXES or not is_hub_name(text):
+        return path_source(where, settings)
+    if not is_public and (Path(path).suffix.lower() in (*SUFFIXES, *COMPRESSED) or not is_hub_name(text)):
         names = names_beside(path)
         broken = Path(path).name in names  # listed by its folder, and yet not there
         missing = "is a broken link" if broken else f"there is no such file or folder{did_you_mean(Path(path).name, names)}"
         raise DataError(f"{visible(text, 200)}: {missing}", USUAL_DATA)
+    refuse_file_settings(path, settings)
+    if text == "quickstart":
+        return QuickstartSource(settings.rows or QUICKSTART_ROWS, settings.split_seed)
+    if is_public:
+        return glue_source(text.partition("/")[2] or settings.name, settings)
     return object_source(hub_splits(text, settings.name), settings.label_columns)
+
+
+def is_glue(text: str) -> bool:
+    """Return whether `text` names GLUE or one of its tasks."""
+    return text == "glue" or text.startswith("glue/")
+
+
+def path_source(where: Path, settings: DataSettings) -> Source:
+    """Return an existing file or folder as a source, with the files of other splits that the user has named."""
+    if where.is_dir() and any((where / name).is_file() for name in SAVED):
+        refuse_file_settings(where, settings)
+        return object_source(saved_dataset(where), settings.label_columns)
+    if where.is_file():
+        refuse_unsupported(where)
+    files = files_by_split(where) if where.is_dir() else {"train": [where]}
+    for split in ("validation", "test"):
+        if name := getattr(settings, split):
+            if split in files:
+                problem = f"{where}: there is a {split} split in the folder ({listed(path.name for path in files[split])})"
+                raise SettingsError(problem, f"omit --{split}, or name the file of the training rows instead of the folder")
+            files[split] = [named_file(split, name)]
+    return FileSource(files, settings)
+
+
+def named_file(split: str, name: str) -> Path:
+    """Return the file that the user has named for a split. Raise `DataError` if it cannot be read."""
+    path = find_path(name)
+    if path is None or not path.is_file():
+        near = did_you_mean(Path(name).name, names_beside(name))
+        raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
+    refuse_unsupported(path)
+    return path
+
+
+def refuse_file_settings(path: Data, settings: DataSettings) -> None:
+    """Raise `SettingsError` for a setting that says how to read files, if the data is not a file."""
+    defaults = DataSettings()
+    given = [name for name in (*FILE_SETTINGS, "validation", "test") if getattr(settings, name) != getattr(defaults, name)]
+    given = [name for name in given if name != "delimiter"]
+    if given:
+        what = visible(path, 200) if isinstance(path, str | Path) else "this data"
+        raise SettingsError(f"{listed(given)} applies only to files, and {what} is not a file", f"omit {listed(given)}")
 
 
 def glue_source(task: str | None, settings: DataSettings) -> Source:
@@ -150,10 +191,8 @@ def glue_source(task: str | None, settings: DataSettings) -> Source:
     return ObjectSource(object_source(hub_splits("nyu-mll/glue", task), settings.label_columns).objects, known_of(task))
 
 
-def folder_source(folder: Path, settings: DataSettings) -> Source:
-    """Return a folder that `datasets` saved, or one with files named by split."""
-    if not ((folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()):
-        return FileSource(files_by_split(folder), settings.delimiter_sign)
+def saved_dataset(folder: Path) -> Dataset | DatasetDict:
+    """Return a data set that `datasets` saved in a folder."""
     for path in sorted(folder.rglob("*")):
         if path.exists():
             refuse_special(path)  # opening a pipe would wait forever
@@ -164,7 +203,7 @@ def folder_source(folder: Path, settings: DataSettings) -> Source:
     except Exception as error:  # damaged files end in exceptions of any kind there
         problem = f"{folder}: the saved data set cannot be read: {type(error).__name__}: {error}"
         raise DataError(problem, "save it again with save_to_disk") from error
-    return object_source(saved, settings.label_columns)
+    return saved
 
 
 @dataclass(frozen=True)

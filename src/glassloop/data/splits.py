@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,8 @@ from glassloop.data.labels import LabelSet, refuse_other_kind, refuse_unknown
 from glassloop.data.survey import Part
 from glassloop.errors import DataError, listed
 from glassloop.settings import CLASSES, DataSettings
+
+LEAST_HELD_OUT = 10  # texts, if there are as many; small data keeps a row of each class
 
 
 def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
@@ -38,6 +41,18 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
     return replace(part, rows=rows)
 
 
+def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
+    """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
+    rows = np.flatnonzero(part.rows)
+    if settings.limit is None or len(rows) <= settings.limit:
+        return part
+    chosen = np.random.default_rng(settings.split_seed).choice(rows, settings.limit, replace=False)
+    kept = np.zeros(len(part.rows), dtype=bool)
+    kept[chosen] = True
+    notes.append(f"{name}: {settings.limit:,} of {len(rows):,} rows, drawn at random (limit, split_seed {settings.split_seed})")
+    return replace(part, rows=kept)
+
+
 def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
     """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
     train = parts["train"]
@@ -50,6 +65,9 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
         members = members[np.argsort(firsts[members])]  # in the order of the rows
         size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
         chosen[random.permutation(members)[:size]] = True
+    most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
+    if chosen.sum() > most:  # one row of each of thousands of small classes would be half of the data
+        chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
     cut = chosen[groups]
     if not cut.any() or cut.all():
         raise DataError(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from glassloop.data.bad_rows import BadRows
 from glassloop.errors import DataError, listed
 
 
@@ -14,6 +15,7 @@ class SpooledSplit:
     """The rows of a split in an Arrow file at `path`. Add all tables, then close it, then read it."""
 
     notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
 
     def __init__(self, path: Path, source: str) -> None:
         self.path, self.source, self.num_rows = path, source, 0

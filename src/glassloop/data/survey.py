@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from glassloop.data.cells import LabelCells, label_cells
 from glassloop.data.facts import text_keys
 from glassloop.data.interfaces import RawSplit
+from glassloop.data.joining import columns_of_text
 from glassloop.errors import DataError, listed, visible
 from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
@@ -52,7 +53,7 @@ class Part:
 def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
     """Check all texts of a split and collect its label cells. `head` holds its first rows."""
     names = dict.fromkeys(head.column_names)
-    absent = [column for column in columns.texts if column not in names]
+    absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
     labelled = all(column in names for column in columns.label)
     if not labelled and not name.startswith("test"):
         absent += [column for column in columns.label if column not in names]

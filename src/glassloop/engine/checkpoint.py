@@ -23,6 +23,7 @@ from glassloop.engine.snapshot import OTHER_MODEL, PlainValues, Snapshot
 from glassloop.errors import ModelError, ResumeError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
+from glassloop.run_folder.layout import MODEL_NAME
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -56,12 +57,12 @@ def shapes_of(tensors: Tensors) -> dict[str, str]:
 def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
     """Write a snapshot under a temporary name: its files, then the manifest. Then give it the name `path`."""
     with replacing_dir(path, replace=True) as writing:
-        save_model(writing / "model", dict(snapshot.model))  # save_pretrained empties this dict
-        fault_point("write", writing / "model")
+        save_model(writing / MODEL_NAME, dict(snapshot.model))  # save_pretrained empties this dict
+        fault_point("write", writing / MODEL_NAME)
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
         tensors |= {f"random-{rank}": state for rank, state in enumerate(snapshot.randoms)}
         tensors |= {"best": snapshot.best} if snapshot.best else {}
-        if names_in(writing / "model" / WEIGHTS_NAME) != {*snapshot.model}:  # not saved as it is trained: an adapter is merged
+        if names_in(writing / MODEL_NAME / WEIGHTS_NAME) != {*snapshot.model}:  # an adapter was merged, for example
             tensors["weights"] = snapshot.model
         for name, content in tensors.items():
             save_file(content, writing / f"{name}.safetensors")
@@ -122,9 +123,9 @@ class Checkpoint:
     def weights(self) -> Tensors:
         """Return the weights under the names they have in training: those of `model/`, unless it was saved in another form."""
         try:
-            return self.tensors("weights") or load_file(self.path / "model" / WEIGHTS_NAME)
+            return self.tensors("weights") or load_file(self.path / MODEL_NAME / WEIGHTS_NAME)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{self.path}/model: cannot be read: {error}", OTHER_CHECKPOINT) from error
+            raise ModelError(f"{self.path / MODEL_NAME}: cannot be read: {error}", OTHER_CHECKPOINT) from error
 
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:

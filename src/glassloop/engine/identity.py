@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from glassloop.engine.interfaces import LRScheduler, Optimizer
-from glassloop.errors import listed
+from glassloop.errors import listed, shortened
 from glassloop.transformers_types import Config
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
@@ -174,11 +174,11 @@ def differences(stored: object, now: object, name: str = "") -> list[str]:
             return [
                 f"{name}: {len(stored):,} then ({listed(removed, 3) or 'all'}), {len(now):,} now ({listed(added, 3) or 'all'})"
             ]
-    return [f"{name}: {shortened(stored)} then, {shortened(now)} now"]
+    return [f"{name}: {shown(stored)} then, {shown(now)} now"]
 
 
-def shortened(value: object) -> str:
+def shown(value: object) -> str:
     """Return a value as text; of a long list only the first entries."""
     if isinstance(value, list) and len(value) > MOST_SHOWN:
         return listed(value, MOST_SHOWN)
-    return str(value)
+    return shortened(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from glassloop.data.batches import Batch
 from glassloop.data.interfaces import Rows
 from glassloop.data.row_labels import labels_in
 from glassloop.engine.interfaces import LossSum, Say, StepBackend, TrainingBatch
-from glassloop.errors import SettingsError, no_memory, visible
+from glassloop.errors import ModelError, SettingsError, no_memory, visible
 from glassloop.transformers_types import Model
 
 LOSS_REMEDY = "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
@@ -93,6 +95,8 @@ def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBacken
 def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> str | None:
     """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none.
 
+    Raise `ModelError` if it returns no logits.
+
     Both losses use the logits of one forward pass. So dropout stays on, and a loss with a term for training is noticed too.
     """
     accepted = inspect.signature(model.forward).parameters
@@ -104,11 +108,11 @@ def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say:
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     model.train()
     try:
-        with torch.random.fork_rng([backend.device] if backend.device.type == "cuda" else []), torch.no_grad():
+        with torch.random.fork_rng([backend.device] if backend.device.type == "cuda" else []), gradients_of_head(model):
             labels = backend.move(labels)
             found = model(**backend.move(batch.inputs), labels=labels)
-            theirs, logits = getattr(found, "loss", None), found.logits
-            ours = make_loss(task)(logits.float(), labels) / len(labels)
+            theirs, logits = getattr(found, "loss", None), getattr(found, "logits", None)
+            ours = make_loss(task)(logits.float(), labels) / len(labels) if logits is not None else None
     except Exception as error:
         if no_memory(error):
             raise
@@ -119,14 +123,49 @@ def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say:
         model.config.problem_type = kind  # transformers' heads write the type they infer into it
         for buffer, before in buffers:
             buffer.copy_(before)
+    if logits is None or ours is None:
+        problem = f"{type(model).__name__} returns a {type(found).__name__} without logits"
+        raise ModelError(problem, "return transformers.modeling_outputs.SequenceClassifierOutput(logits=…) from forward")
     if not isinstance(theirs, torch.Tensor):
         return None
     rounding = 1e-5 if theirs.dtype == logits.dtype == torch.float32 else 2e-2
     theirs = theirs.float().mean()  # some return one loss per row
+    problem = f"the model's forward computes its own loss: {theirs.item():.6g} for the first batch, while Glassloop's is"
     if not torch.isclose(theirs, ours, rtol=rounding, atol=rounding / 10, equal_nan=True):
-        problem = f"the model's forward computes its own loss: {theirs.item():.6g} for the first batch, while Glassloop's is"
         return f"{problem} {ours.item():.6g}"
+    if gradients_differ(theirs, ours, logits, 10 * rounding):
+        return f"{problem} {ours.item():.6g}, and their gradients differ"
     return None
+
+
+@contextmanager
+def gradients_of_head(model: torch.nn.Module) -> Iterator[None]:
+    """Record what follows the encoder for gradients, which needs little memory; of a model without one, everything."""
+    encoder = getattr(model, "base_model", model)
+    if encoder is model or not isinstance(encoder, torch.nn.Module):
+        with torch.enable_grad():
+            yield
+        return
+    hook = encoder.register_forward_hook(lambda *given: torch.set_grad_enabled(True) and None)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        hook.remove()
+
+
+def gradients_differ(theirs: torch.Tensor, ours: torch.Tensor, logits: torch.Tensor, rounding: float) -> bool:
+    """Return whether two losses differ in their gradients by the logits.
+
+    Logits of a new head may all be close to zero, where class weights or smoothing do not change the value of a loss.
+    """
+    if not (theirs.requires_grad and logits.requires_grad):
+        return False
+    (given,) = torch.autograd.grad(theirs, logits, retain_graph=True, allow_unused=True)
+    if given is None:  # the loss was computed before the logits were changed
+        return False
+    (wanted,) = torch.autograd.grad(ours, logits)
+    return bool((given - wanted).abs().max() > rounding * wanted.abs().max())
 
 
 def out_of_range(model: Model, ids: torch.Tensor | None) -> bool:

@@ -12,10 +12,18 @@ from glassloop.engine.versions import package_version
 from glassloop.errors import SettingsError
 
 
+def refuse_missing(names: tuple[str, ...]) -> None:
+    """Raise `SettingsError` for a tracker that is not installed."""
+    for name in names:
+        if not package_version(name):
+            raise SettingsError(f"report_to lists {name}, which is not installed", f"pip install {name}")
+
+
 class Trackers(Callback):
     """Reports each new entry of `state.history`. Never asks for an account: wandb runs offline without one."""
 
     def __init__(self, names: tuple[str, ...], folder: Path, run_name: str, settings: Mapping[str, object]) -> None:
+        refuse_missing(names)
         from accelerate import PartialState
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
@@ -25,9 +33,7 @@ class Trackers(Callback):
             os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
         for name in names:
-            kind = LOGGER_TYPE_TO_CLASS.get(name)
-            if kind is None or not package_version(name):
-                raise SettingsError(f"report_to lists {name}, which is not installed", f"pip install {name}")
+            kind = LOGGER_TYPE_TO_CLASS[name]
             options = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
             if name == "wandb" and "WANDB_DIR" not in os.environ:
                 options["dir"] = str(folder)  # else wandb writes to the current directory

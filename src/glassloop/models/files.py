@@ -64,11 +64,12 @@ def quickstart_model() -> Path:
 def find_model(name: str | Path) -> Place:
     """Return what `name` means: quickstart, a folder, or a name on the hub. Raise if its files cannot be used."""
     text = str(name)
-    if problem := name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters":
+    folder = find_path(text)
+    problem = name_problem(text) if len(text) <= 1000 else f"the name has {len(text):,} characters"
+    if problem and folder is None:  # a folder may have any name
         raise ModelError(problem, "use a folder, a hub model (owner/name), or quickstart")
     if text == "quickstart":
         return Place(str(quickstart_model()))
-    folder = find_path(text)
     if folder and folder.is_dir():
         folder = model_folder(folder)
         refuse_folder(folder)

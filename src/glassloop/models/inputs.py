@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 
+from glassloop.data.examples import Examples
+from glassloop.data.truncation import LengthLimit
 from glassloop.errors import ModelError, counted, listed
 from glassloop.models.families import FAMILIES
 from glassloop.transformers_types import Config, Model, Tokenizer
@@ -23,6 +25,19 @@ def longest_input(tokenizer: Tokenizer, config: Config | None = None) -> int:
         limits.append(positions - offset)
     known = [limit for limit in limits if limit and limit < NO_LIMIT]
     return int(min(known, default=DEFAULT_LENGTH))
+
+
+def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_length: int | None) -> LengthLimit:
+    """Return how long the rows of `examples` may be: `max_length` tokens, by default as many as the model takes."""
+    most = longest_input(tokenizer, config)
+    pairs = examples.columns.text_pair is not None
+    return LengthLimit(max_length or most, most, tokenizer.truncation_side, pairs)
+
+
+def encoder_weights(config: Config) -> int | None:
+    """Return about how many weights the layers of an encoder have, from its config alone; None if it does not say."""
+    width, layers = (getattr(config, name, None) for name in ("hidden_size", "num_hidden_layers"))
+    return 12 * layers * width**2 if isinstance(width, int) and isinstance(layers, int) and width * layers > 0 else None
 
 
 def accepted_inputs(kind: type) -> set[str]:

@@ -180,6 +180,7 @@ class RunRecord:
     max_length: int
     format: int = FORMAT
     started: str = ""
+    chosen: tuple[str, ...] = ()  # the settings that the default rule chose
     class_weights: tuple[float, ...] | None = None
     padding: float = 0.0
     device: str = "cpu"
@@ -197,6 +198,9 @@ class RunRecord:
     evaluation: dict[str, float] | None = None
     baseline: dict[str, float] | None = None
     classes: dict[str, ClassRecord] | None = None
+    balanced_accuracy: float | None = None
+    verdict: str | None = None  # how the result compares with always giving the same answer
+    advice: tuple[str, ...] = ()  # what to try if it is no better
     best_step: int | None = None
     seconds: float | None = None
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of the trained model

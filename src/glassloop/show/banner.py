@@ -13,8 +13,11 @@ from glassloop.files import near_name
 from glassloop.run_folder.record import RunRecord
 
 
-def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:
-    """Return a table with data, task, model, steps, learning rate, device and folder of a run."""
+def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
+    """Return a table with data, task, model, steps, learning rate, device and folder of a run.
+
+    `chosen` says which settings the default rule chose, and from what.
+    """
     args, plan, model = record.settings, record.plan, record.model
     size = f"{args.per_device_train_batch_size} rows"
     size += f" × {record.processes} processes" if record.processes > 1 else ""
@@ -27,6 +30,7 @@ def banner(record: RunRecord, examples: Examples, folder: Path) -> Table:
         "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, "
         + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
         "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps",
+        **({"chosen": chosen} if chosen else {}),
         "device": f"{record.device}, {record.precision}, backend {record.backend}",
         **({"savings": ", ".join(record.savings)} if record.savings else {}),
         **({"check": f"{found} ({found.rows} rows)"} if (found := record.difference) else {}),

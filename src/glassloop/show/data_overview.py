@@ -14,6 +14,7 @@ from glassloop.data.encoding import Encoding, encode, notes_on
 from glassloop.data.examples import Examples
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.order import epoch_order, padding_waste
+from glassloop.data.truncation import LengthLimit
 from glassloop.errors import counted, printable
 from glassloop.run_folder.record import SplitFacts
 from glassloop.transformers_types import Tokenizer
@@ -25,14 +26,14 @@ BLOCKS = "▏▎▍▌▋▊▉█"
 
 
 def show_data(
-    examples: Examples, tokenizer: Tokenizer, max_length: int, batch_size: int, seed: int, names: tuple[str, str]
-) -> None:
-    """Print the overview. `names` are those of the data and of the model."""
+    examples: Examples, tokenizer: Tokenizer, limit: LengthLimit, batch_size: int, seed: int, names: tuple[str, str]
+) -> dict[str, Encoding]:
+    """Print the overview and return the encoded splits. `names` are those of the data and of the model."""
     console = Console()
-    encoded = encode(examples, tokenizer, max_length)
+    encoded = encode(examples, tokenizer, limit.max_length)
     fitted = "train" if "train" in encoded else next(iter(encoded))
     parts: list[RenderableType | None] = [
-        headline(examples, names, max_length),
+        headline(examples, names, limit.max_length),
         splits_table(examples, encoded),
         features_table(examples, fitted),
         labels_table(examples),
@@ -45,7 +46,7 @@ def show_data(
         ),
         example_table(encoded[fitted], tokenizer, batch_size, console.width),
     ]
-    if notes := [*examples.notes, *notes_on(encoded)]:
+    if notes := [*examples.notes, *notes_on(encoded, limit)]:
         parts += [
             Text("Notes", style="bold"),
             Group(*(Text(f"• {printable(note)}") for note in notes)),
@@ -53,6 +54,7 @@ def show_data(
     for part in parts:
         if part is not None:
             console.print(Padding(part, (0, 0, 0 if isinstance(part, Text) and part.style == "bold" else 1, 0)))
+    return encoded
 
 
 def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Table:

@@ -14,8 +14,17 @@ from glassloop.run_folder.seeds_json import SeedRecord, SeedsRecord
 from glassloop.show.results import baseline_name, figures
 
 
-def show_seeds(record: SeedsRecord) -> None:
-    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline."""
+def show_seeds(
+    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
+) -> None:
+    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline.
+
+    Args:
+        record: The scores.
+        console: Where to print. Default: standard error.
+        title: What was evaluated.
+        together: The scores of all seeds as one model.
+    """
     found = record.finished
     if not record.mean:
         return
@@ -24,13 +33,15 @@ def show_seeds(record: SeedsRecord) -> None:
     rows = {f"seed {seed}": entry.metrics for seed, entry in found.items()}
     rows |= {f"mean of {len(found)}": record.mean}
     rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
+    rows |= {"all seeds as one model": together} if together else {}
     rows |= {baseline: record.baseline}
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", *map(measures.title, record.mean)):
-        table.add_column(Text(printable(name)), justify="right" if name else "left", no_wrap=True)
+    table.add_column(Text(printable(title)), no_wrap=True)
+    for name in map(measures.title, record.mean):
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
-    console = Console(stderr=True)
+    console = console or Console(stderr=True)
     console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
     console.print(table)
     for line in remarks(found, measures, baseline):

@@ -38,7 +38,7 @@ SAME = "use the settings and the data it was started with"
 def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) -> None:
     """Raise `SettingsError` if a finished run was trained with other settings than those given."""
     training = training_arguments({**stored.settings.to_dict(), **given.training}).to_dict()
-    data = asdict(data_settings({**stored.data.given(), **given.data}))
+    data = asdict(data_settings({**stored.data.given(), **given.data}).with_absolute_paths())
     then = {**asdict(stored.data.settings), **stored.settings.to_dict()}
     then |= {"data": stored.data.source, "model": stored.model.name, "new_head": stored.model.new_head}
     now = {**data, **training, "new_head": given.new_head or stored.model.new_head}

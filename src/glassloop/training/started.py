@@ -83,7 +83,7 @@ class StartedTraining:
             if parts.backend.processes.num_processes > 1:
                 problem = "group_by_length orders rows by lengths that differ in each process"
                 raise SettingsError(problem, "set group_by_length to false, or draw from the global generators")
-            say("group_by_length: the order of these rows may change as well after a resume")
+            say("group_by_length: the order of these rows may also change when the run is resumed")
 
     def identity(self) -> Identity:
         """Return what must be the same for the numbers to be the same, as it was before the first step."""

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate_run
+from glassloop.commands.evaluate import evaluate
 from glassloop.errors import DataError
+from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.run_folder.run_json import read_run, write_run
 
 LABELS = ["pos, really", "neg"]
@@ -35,7 +36,9 @@ def evaluated(
     positive: str | None = None,
     **given: Any,
 ) -> dict[str, float]:
-    return evaluate_run(str(run), None if data is None else str(data), split, "cpu", batch_size, given, positive)
+    wanted = Wanted(None if data is None else str(data), split, given, (), positive, "cpu", batch_size)
+    evaluate(str(run), wanted)
+    return evaluate_run(str(run), wanted).metrics
 
 
 def rows_of(run: Path, split: str) -> list[tuple[str, str]]:
@@ -63,11 +66,12 @@ def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest
     head, *lines = out.splitlines()
     assert head.split("  ")[0] == "validation (11 rows)"
     assert head.rstrip().endswith("this run  majority baseline")
-    shown = {line.split("  ")[0]: line.split()[-2:] for line in lines[:3]}
+    shown = {line.split("  ")[0]: line.split()[-2:] for line in lines[:4]}
     assert shown["accuracy"] == [f"{found['eval_accuracy']:.4f}", f"{stored['baseline']['accuracy']:.4f}"]
-    assert [*shown] == ["loss", "accuracy", "f1 (macro)"]
-    assert lines[3].split() == ["class", "precision", "recall", "f1", "rows"]
-    assert [line.split()[-1] for line in lines[4:6]] == ["8", "3"]
+    assert [*shown] == ["loss", "accuracy", "f1 (macro)", "balanced accuracy"]
+    assert lines[5].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[-1] for line in lines[6:8]] == ["8", "3"]
+    assert " ".join(" ".join(lines[9:]).split()).startswith(f"• {stored['verdict']}")
 
 
 def test_the_class_whose_f1_counts(text_run: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +150,7 @@ def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pyt
     evaluated(text_run, write_rows(tmp_path / "fresh.csv", OTHERS))
     out = capsys.readouterr().out
     assert out.startswith("fresh.csv (12 rows)")
-    assert "train" not in out
+    assert "train (" not in out
 
 
 def test_no_such_split(says, text_run: Path) -> None:

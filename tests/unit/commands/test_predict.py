@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate_run
-from glassloop.commands.predict import predict_file, predict_text
+from glassloop.commands.evaluate import evaluate
+from glassloop.commands.predict import predict, predict_file, predict_text
+from glassloop.ensemble import SeedsPredictor
 from glassloop.errors import DataError, ResourceError
+from glassloop.evaluation import Wanted
 
 LABELS = ["pos, really", "neg"]
 OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
@@ -80,18 +84,18 @@ def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, ca
 
 def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     target = tmp_path / "in-predictions.csv"
     assert capsys.readouterr().out == f"12 rows → {target}\n"
     with target.open(newline="") as opened:
         assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
-    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, ",", "cpu")
+    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, "cpu", {"delimiter": ","})
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
 
 
 def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
-    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "tab", "cpu")
+    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "cpu", {"delimiter": "tab"})
     assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
 
 
@@ -99,7 +103,7 @@ def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_p
     loop = tmp_path / "loop.csv"
     loop.symlink_to("loop.csv")
     with says(f"{loop}: there is no such data file", kind=DataError):
-        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, "cpu")
 
 
 @pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
@@ -109,7 +113,7 @@ def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path
     source = write_rows(tmp_path / "in.csv", OTHERS)
     before = source.read_bytes()
     with says("the predictions would overwrite the data file", "choose another file with --out"):
-        predict_file(str(text_run), "in.csv", out, None, None, None, "cpu")
+        predict_file(str(text_run), "in.csv", out, None, None, "cpu")
     assert source.read_bytes() == before
 
 
@@ -118,7 +122,7 @@ def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
     with says(f"{tmp_path / 'out.csv'} is a folder", f"choose a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
-        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, "cpu")
 
 
 def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
@@ -127,29 +131,44 @@ def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicte
     monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     with pytest.raises(ResourceError, match="choose a folder that can be written to"):
-        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, "cpu")
 
 
 @pytest.mark.parametrize("source", [".", "..", "/"])
 def test_a_folder_is_no_data_file(source: str, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, None, "cpu")
+        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, "cpu")
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, None, None, None, None, "cpu")
+        predict_file(str(text_run), source, None, None, None, "cpu")
 
 
 def test_an_empty_name_is_not_a_name_left_out(says, text_run: Path, tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
     for given in ((str(source), ""), ("", str(tmp_path / "out.csv"))):
         with says('"": the path is empty', "use another path"):
-            predict_file(str(text_run), *given, None, None, None, "cpu")
+            predict_file(str(text_run), *given, None, None, "cpu")
 
 
 def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, None, "cpu")
+    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, "cpu")
     assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
+
+
+def test_truncated_texts_are_reported_with_what_to_do(
+    text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "good film " * 20
+    note = "glassloop: 1 of {} lost the end of the text: cut to 24 tokens, the longest had 42; "
+    note += "train with --max_length 42 to keep everything\n"
+    predict_text(str(text_run), long, None, "cpu")
+    assert capsys.readouterr().err == note.format("1 row (100%)")
+    source = write_rows(tmp_path / "in.csv", [(long, "neg"), ("bad", "neg"), ("good", "pos, really")])
+    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    assert capsys.readouterr().err == note.format("3 rows (33%)")
+    evaluate(str(text_run), Wanted(str(source), device="cpu"))
+    assert note.format("3 rows (33%)") in capsys.readouterr().err
 
 
 NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer reads as that token\n"
@@ -158,11 +177,47 @@ NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer r
 def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
     source = write_rows(tmp_path / "in.csv", rows)
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     assert capsys.readouterr().err == NOTE.format("2 rows contain")
     predict_text(str(text_run), "good [SEP]", None, "cpu")
     assert capsys.readouterr().err == NOTE.format("1 row contains")
     predict_text(str(text_run), "good", None, "cpu")
     assert capsys.readouterr().err == ""
-    evaluate_run(str(text_run), str(source), None, "cpu", 8, {})
+    evaluate(str(text_run), Wanted(str(source), device="cpu"))
     assert NOTE.format("2 rows contain") in capsys.readouterr().err
+
+
+# --- for scripts, and with several seeds -------------------------------------------------------------------------
+
+
+def test_the_result_for_scripts(text_run: Path, tmp_path: Path) -> None:
+    rest = (None, None, "cpu", {})
+    content = json.loads(str(predict(str(text_run), "a good film", None, None, None, *rest)))
+    (answer,) = content["predictions"]
+    assert [*answer] == ["text", "text_pair", "label", "scores"]
+    assert answer["label"] == max(answer["scores"], key=lambda label: answer["scores"][label])
+    source = str(text_run.parent / "test.csv")
+    content = json.loads(str(predict(str(text_run), None, None, source, str(tmp_path / "out.csv"), *rest)))
+    assert content == {"run": str(text_run), "file": source, "rows": 9, "out": str(tmp_path / "out.csv")}
+
+
+def test_a_folder_of_seeds_predicts_with_all_of_them(seeds_folder: Path, text_run: Path, tmp_path: Path) -> None:
+    found = predict_text(str(seeds_folder), "a good film", None, "cpu")
+    assert found == SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0]
+    source, target = text_run.parent / "test.csv", tmp_path / "out.csv"
+    assert predict_file(str(seeds_folder), str(source), str(target), None, None, "cpu") == (9, target)
+    with target.open(newline="") as opened:
+        rows = [*csv.DictReader(opened)]
+    answers = SeedsPredictor(seeds_folder, device="cpu").predict([row["text"] for row in rows])
+    assert [row["prediction"] for row in rows] == [answer.label for answer in answers]
+
+
+def test_skipped_rows_are_counted_and_listed_beside_the_predictions(text_run, tmp_path, capsys):
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(b"text,n\ngood,1\nbad\n"))
+    predict_file(str(text_run), str(source), None, None, None, "cpu", {"bad_rows": "skip"})
+    listing = tmp_path / "in-predictions-skipped-rows.csv"
+    said = capsys.readouterr()
+    assert f"skipped 1 row that cannot be read; {listing} lists them" in said.err
+    assert said.out == f"1 row → {tmp_path / 'in-predictions.csv'}\n"
+    assert listing.read_text() == 'file,row,problem\nin.csv.gz,3,"the row has 1 fields, but the header has 2 (text, n)"\n'

@@ -104,23 +104,26 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:15].strip(): line[15:] for line in lines[:9]}
+    rows = {line[:15].strip(): line[15:] for line in lines[:10]}
     measured = read_run(folder).difference
     assert rows == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
         "model": f"{lively_dir} (bert, 0.0 M parameters)",
         "steps": "8 (7 per epoch), 4 rows per step, no padding",
-        "learning rate": "5e-05, linear schedule, 0 warm-up steps",
+        "learning rate": "0.0003, linear schedule, 1 warm-up steps",
+        "chosen": "learning rate, warm-up: from 27 training rows, 2 outputs, 0.0 M encoder weights",
         "device": "cpu, fp32, backend packed",
         "savings": ", ".join(read_run(folder).savings),
         "check": f"logits differ from the plain model by {measured.logits:.1e}, gradients by {measured.gradients:.1e} (4 rows)",
         "folder": str(folder),
     }
     assert 0 < measured.logits < measured.allowed_logits
-    assert lines[9].startswith("• no validation split: held out 3 of 30 training rows")
+    assert lines[10].startswith("• no validation split: held out 3 of 30 training rows")
     assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
-    assert any(line.startswith("validation  this run  majority baseline") for line in lines)
+    assert any(line.startswith("validation         this run  majority baseline") for line in lines)
+    assert read_run(folder).chosen == ("learning_rate", "warmup_steps")
+    assert f"• {read_run(folder).verdict}" in lines
     assert lines[-1].startswith("✓ ")
     assert lines[-1].endswith(f" s, 8 steps → {folder}")
 
@@ -143,20 +146,27 @@ def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
             train_run(GivenSettings(None, str(lively_dir)), resume="", restart=restart)
 
 
-def test_problems_are_reported_before_anything_is_written(tmp_path: Path, lively_dir: Path) -> None:
+@pytest.mark.parametrize("output_dir", ["new/er/out", None])
+def test_problems_are_reported_before_anything_is_written(
+    tmp_path: Path, lively_dir: Path, output_dir: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
-    out = tmp_path / "out"
-    settings = {**COMMON, "output_dir": str(out)}
+    settings = {**COMMON, "output_dir": output_dir}
     for error, data, model, given in (
         (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
         (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
+        (SettingsError, "rows.csv", lively_dir, {"report_to": "wandb"}),
+        (SettingsError, "rows.csv", lively_dir, {"positive_label": "no such label"}),
+        (SettingsError, "rows.csv", lively_dir, {"metric_for_best_model": "nope", "eval_strategy": "epoch"}),
         (DataError, "gone.csv", lively_dir, {}),
         (ModelError, "rows.csv", tmp_path, {}),
     ):
         with pytest.raises(error):
             train_run(GivenSettings(str(tmp_path / data), str(model), {**settings, **given}, {}))
-    assert not out.exists()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "test.csv"], given
 
 
 def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
@@ -169,6 +179,18 @@ def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -
 
 
 # --- resuming ----------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_keeps_the_settings_that_were_chosen_for_it(start, tmp_path: Path, monkeypatch) -> None:
+    folder = tmp_path / start()
+    before = read_run(folder)
+    assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    unfinished(folder, checkpoints=True)
+    monkeypatch.setattr("glassloop.defaults.BASE_RATE", 1e-9)  # a later version has another rule
+    start(None, None, resume=str(folder))
+    after = read_run(folder)
+    assert replace(after.settings, output_dir="out") == before.settings
+    assert (after.chosen, after.finished) == (before.chosen, True)
 
 
 @pytest.fixture
@@ -247,7 +269,7 @@ def edit_tokenizer(folder: Path) -> None:
         (edit_weights, {}, r"weights: \w+ then, \w+ now"),
         (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
         (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
-        (None, {"learning_rate": 1e-4}, r"learning_rate: 5e-05 then, 0.0001 now"),
+        (None, {"learning_rate": 1e-4}, r"learning_rate: 0.0003 then, 0.0001 now"),
         (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
     ],
 )
@@ -367,11 +389,12 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
     found = read_run(train_run(GivenSettings(data, model, chosen, {})))
     assert (found.metrics, found.positive_label, found.settings.positive_label) == (("accuracy", "f1"), *["complaint"] * 2)
     assert {*(found.baseline or {})} == {"accuracy"}, "always answering ok has no F1 of complaint"
-    assert found.classes is None
+    assert {*(found.classes or {})} == {"complaint", "ok"}
     told = capsys.readouterr().err
     assert f"f1 (complaint) {(found.evaluation or {})['eval_f1']:.4f}" in told, "while training"
     assert [line.split()[-1] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
-    assert "• no better than the majority baseline: " in told
+    assert f"• {found.verdict}" in " ".join(told.split())
+    assert "no better than always answering" in str(found.verdict)
 
 
 # --- several processes -------------------------------------------------------------------------------------------
@@ -384,6 +407,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
 
     def launch(arguments: list[str], number: int) -> None:
         seen.append((arguments, number, read_settings(arguments[2])))
+        raise SystemExit
 
     monkeypatch.setattr("glassloop.commands.train.launch", launch)
     monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
@@ -398,11 +422,13 @@ def test_wrong_settings_are_reported_before_anything_is_started(launched, says) 
 
 def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
     given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
-    train(given, processes=2)
+    with pytest.raises(SystemExit):
+        train(given, processes=2)
     ((arguments, number, written),) = launched
     assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
-    train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True)
-    assert launched[1][0][3:] == ["--resume=out", "--restart", "--debug"]
+    with pytest.raises(SystemExit):
+        train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True, as_json=True)
+    assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug"]
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_seeds import FakeSeeds
 
-from glassloop.commands.train_seeds import train_with_seeds
+from glassloop.commands.train_seeds import settled, train_with_seeds
 from glassloop.errors import ModelError
 from glassloop.settings_file import GivenSettings
 
@@ -28,12 +28,12 @@ class Runner(FakeSeeds):
             self.does(does)
         code = 0
         try:
-            train_with_seeds(
+            code = train_with_seeds(
                 GivenSettings(source, training=training),
                 count,
                 resume=(resume if isinstance(resume, str) else str(self.out)) if resume else None,
                 **rest,
-            )
+            ).exit_status
         except KeyboardInterrupt:
             code = 130
         except SystemExit as left:
@@ -58,6 +58,17 @@ def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Runner) -> None:
         "standard deviation  0.0071  0.0000",
         "majority baseline        -  0.4000",
     ]
+
+
+def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: Path, capsys) -> None:
+    rows = "text,label\n" + "".join(f"film {row},{'ab'[row % 2]}\n" for row in range(40))
+    given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
+    found = settled(given).training
+    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.1)
+    assert found.learning_rate > 5e-5
+    assert "chosen batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
+    glue = GivenSettings("glue/mrpc", "no such model", {})
+    assert settled(glue) == glue.checked(), "nothing is loaded"
 
 
 def test_no_deviation_is_made_up_for_one(run: Runner) -> None:

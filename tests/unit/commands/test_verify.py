@@ -66,7 +66,10 @@ def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
 
 @pytest.mark.slow
 def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
-    assert verify("quickstart", str(tiny_model_dir), {"rows": 60})
+    found = verify("quickstart", str(tiny_model_dir), {"rows": 60})
+    content = json.loads(str(found))
+    assert (found.exit_status, content["ok"]) == (0, True)
+    assert all({*claim} == {"name", "difference", "allowed", "holds"} for claim in content["claims"])
     out = capsys.readouterr().out
     assert out.count("✓") == 9
     assert "killed and resumed: weights" in out

@@ -14,6 +14,7 @@ from glassloop.settings import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"
+OR_JOIN = f"{NAME_TEXT}, or join columns: --text "
 NAME_LABEL = "name the label column with --label"
 KINDS = {
     "text": ["one sentence", "two more words"],
@@ -69,20 +70,24 @@ def test_one_text_is_found(columns, text):
 @pytest.mark.parametrize(
     ("columns", "problem", "remedy"),
     [
-        ("a b label:word", "several columns contain text: a, b; found a, b, label", NAME_TEXT),
-        ("text comment label:word", "several columns contain text: text, comment; found text, comment, label", NAME_TEXT),
-        ("a:word b:word label:word", "several columns contain text: a, b; found a, b, label", NAME_TEXT),
+        ("a b label:word", "several columns contain text: a, b; found a, b, label", OR_JOIN + "a,b"),
+        (
+            "text comment label:word",
+            "several columns contain text: text, comment; found text, comment, label",
+            OR_JOIN + "text,comment",
+        ),
+        ("a:word b:word label:word", "several columns contain text: a, b; found a, b, label", OR_JOIN + "a,b"),
         ("a:number b:int label:word", "no column contains text; found a, b, label", NAME_TEXT),
         ("label:word", "no column contains text; found label", NAME_TEXT),
         (
             "text1 text2 premise hypothesis label:word",
             "several columns contain text: text1, text2, premise, hypothesis; found text1, text2, premise, hypothesis, label",
-            NAME_TEXT,
+            OR_JOIN + "text1,text2,premise,hypothesis",
         ),
         (
             "sentence1 text2 label:word",
             "several columns contain text: sentence1, text2; found sentence1, text2, label",
-            NAME_TEXT,
+            OR_JOIN + "sentence1,text2",
         ),
         ("text stars:int", "no column is called label; found text, stars", NAME_LABEL),
         ("text lable:int", 'no column is called label; found text, lable; did you mean "lable"?', NAME_LABEL),

@@ -14,9 +14,10 @@ from datasets import Dataset, Value
 
 import glassloop
 from glassloop.data import encoding
-from glassloop.data.encoding import Truncation, encode, lengths_of, notes_on, tokenizer_key
+from glassloop.data.encoding import encode, lengths_of, notes_on, tokenizer_key
 from glassloop.data.sources import load_examples
 from glassloop.data.special_tokens import TypedTokens
+from glassloop.data.truncation import LengthLimit, Truncation
 from glassloop.errors import SettingsError
 
 WORDS = "the a is was good bad film story very not and of to in on it this that unknownword ?! 12345".split(" ")
@@ -79,14 +80,15 @@ def test_truncation_is_counted_like_by_hand(pairs, seed, side, tokenizer):
     tokenizer.truncation_side = side
     rows, max_length = random_rows(seed, pairs), 24
     found = encode(examples_of(rows), tokenizer, max_length)["train"].truncation
-    cut = first = second = tokens = 0
+    cut = first = second = tokens = longest = 0
     for row in rows:
         texts = [row["text"], row["text_pair"]] if pairs else [row["text"]]
         whole = tokenizer(*texts)["token_type_ids"]
         kept = tokenizer(*texts, truncation=True, max_length=max_length)["token_type_ids"]
         lost = [whole.count(kind) - kept.count(kind) for kind in (0, 1)]
         cut, first, second, tokens = cut + (sum(lost) > 0), first + (lost[0] > 0), second + (lost[1] > 0), tokens + sum(lost)
-    assert found == Truncation(cut, first, second, tokens)
+        longest = max(longest, len(whole))
+    assert found == Truncation(cut, first, second, tokens, longest=longest)
     assert 0 < cut < len(rows)
     assert (0 < second < cut) == pairs
 
@@ -94,7 +96,7 @@ def test_truncation_is_counted_like_by_hand(pairs, seed, side, tokenizer):
 def test_rows_that_just_fit_are_not_cut(tokenizer):
     rows = [{"text": "the " * length, "label": "ab"[length % 2]} for length in (6, 7, 14, 15)]
     found = encode(examples_of(rows), tokenizer, 16)["train"]
-    assert (found.lengths.tolist(), found.truncation) == ([8, 9, 16, 16], Truncation(1, 1, 0, 1))
+    assert (found.lengths.tolist(), found.truncation) == ([8, 9, 16, 16], Truncation(1, 1, 0, 1, longest=17))
 
 
 def test_a_tokenizer_without_token_types(tokenizer):
@@ -148,7 +150,9 @@ def test_a_tokenizer_written_in_python(pairs):
         num_first=sum(row[0] > 0 for row in lost),
         num_second=sum(row[-1] > 0 for row in lost) if pairs else 0,
         num_tokens=sum(map(sum, lost)),
+        longest=encoded.truncation.longest,
     )
+    assert encoded.truncation.longest == max(len(ids) for ids in tokenizer(*columns, verbose=False)["input_ids"])
     assert encoded.truncation.num_rows > 0
 
 
@@ -272,11 +276,20 @@ def test_typed_special_tokens_are_counted_and_kept_in_the_cache(tokenizer) -> No
     for _ in range(2):
         encoded = encode(examples_of(rows), tokenizer, 16)
         assert encoded["train"].typed == TypedTokens(2, ("[CLS]", "[SEP]"))
-        assert notes_on(encoded) == [
+        assert notes_on(encoded, LengthLimit(16, 64)) == [
             "train: 2 rows contain the text of a special token ([CLS], [SEP]), which the tokenizer reads as that token",
             "validation: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token",
         ]
-    assert notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 16)) == []
+    assert notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 200), LengthLimit(200, 200)) == []
+
+
+def test_rows_that_were_cut_are_among_the_notes_of_their_split(tokenizer) -> None:
+    rows = [{"text": "the " * (20 if row == 3 else 2) + str(row), "label": "ab"[row % 2]} for row in range(20)]
+    notes = notes_on(encode(examples_of(rows), tokenizer, 16), LengthLimit(16, 64))
+    assert [note.partition(" lost the end of the text: cut to 16 tokens")[0] for note in notes] == [
+        "train: 1 of 20 rows (5%)",
+        "validation: 1 of 10 rows (10%)",
+    ]
 
 
 def test_a_tokenizer_that_splits_special_tokens_has_another_key(tokenizer) -> None:

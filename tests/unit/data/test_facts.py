@@ -132,3 +132,14 @@ def test_many_rare_labels_are_one_short_note():
         "train: 1,500 labels have no rows: class 0, class 2, class 4, class 6, class 8, class 10 and 1,494 more",
         "train: 1,500 labels have 1 row: class 1, class 3, class 5, class 7, class 9, class 11 and 1,494 more",
     ]
+
+
+def test_nearly_all_rows_with_one_label_are_reported_for_the_training_rows() -> None:
+    counts = {"ok": 990, "spam": 10}
+    facts = {"train": SplitFacts(1000, counts), "validation": SplitFacts(1000, counts)}
+    assert notes_on(facts, LabelSet(("ok", "spam"))) == [
+        'train: label "ok" has 990 of 1,000 rows, so accuracy says little; '
+        "--class_weights balanced makes all labels count the same"
+    ]
+    assert notes_on({"train": SplitFacts(1000, {"ok": 899, "spam": 101})}, None) == []
+    assert notes_on({"train": SplitFacts(10)}, None) == []

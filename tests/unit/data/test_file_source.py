@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from glassloop.data.file_source import FileSource, FileSplit, files_by_split
+from glassloop.settings import DataSettings
 
 
 def test_rows_are_named_by_their_file_and_their_number_there(write, tmp_path: Path) -> None:
     paths = [write("train-0.csv", "text,label\na,x\nb,y\n"), write("train-1.csv", "text,label\nc,x\n")]
-    split = FileSplit(paths, None, tmp_path / "spool")
+    split = FileSplit(paths, DataSettings(), tmp_path / "spool")
     assert [row["text"] for table in split.tables() for row in table.to_pylist()] == ["a", "b", "c"]
     assert [split.row_name(row) for row in range(3)] == ["train-0.csv, row 2", "train-0.csv, row 3", "train-1.csv, row 2"]
     assert (split.source, split.num_rows, split.notes) == ("train-0.csv, train-1.csv", 3, ())
@@ -19,10 +20,10 @@ def test_rows_are_named_by_their_file_and_their_number_there(write, tmp_path: Pa
 
 def test_the_key_changes_with_the_content_and_not_with_the_place(write) -> None:
     path, copy = write("a.csv", "text,label\na,x\n"), write("b/a.csv", "text,label\na,x\n")
-    keys = [FileSource({"train": [file]}).key() for file in (path, copy)]
+    keys = [FileSource({"train": [file]}, DataSettings()).key() for file in (path, copy)]
     assert keys[0] == keys[1]
     copy.write_text("text,label\na,y\n")
-    assert FileSource({"train": [copy]}).key() != keys[0]
+    assert FileSource({"train": [copy]}, DataSettings()).key() != keys[0]
 
 
 @pytest.mark.parametrize("name", ["dev", "val", "valid", "eval", "Validation"])

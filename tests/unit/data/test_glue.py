@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Features, Value
 
-from glassloop.data import objects, readers
+from glassloop.data import delimited, objects
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
 from glassloop.data.sources import load_examples
 from glassloop.errors import DataError, SettingsError
@@ -241,7 +241,7 @@ def test_other_rows_for_validation_are_other_data(original):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"MRPC/dev_ids.tsv": b"7\t8\n\xff"}, "dev_ids.tsv, line 2: byte 4 is not UTF-8"),
+        ({"MRPC/dev_ids.tsv": b"7\t8\n\xff"}, "dev_ids.tsv, line 2: byte 0xff at position 4 is not UTF-8"),
         (
             {"MRPC/msr_paraphrase_train.txt": tsv(["Quality", *MSR[3:]], [(1, "a", "b"), (0, "c", "d")], "\r\n")},
             "msr_paraphrase_train.txt: there is no column #1 ID, #2 ID; found Quality, #1 String, #2 String",
@@ -260,7 +260,7 @@ def test_damaged_lists_of_validation_rows_are_refused(change, problem, original)
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
 def test_broken_rows_of_qqp_are_left_out_and_reported(chunk_rows, original, monkeypatch, refused):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr(delimited, "CHUNK_ROWS", chunk_rows)
     folder = original(FILES["qqp"])
     found = load_examples("glue/qqp", data_dir=str(folder), split_seed=chunk_rows)
     check("qqp", found, SPLITS["qqp"])
@@ -301,12 +301,43 @@ def test_scores_that_are_none(original, refused):
         ("ax", "AX.tsv"),
     ],
 )
-def test_files_that_are_not_there(task, wanted, original, tmp_path, refused):
-    folder = original({name: content for name, content in FILES[task].items() if "test" not in name and "AX" not in name})
-    own = glue_task(task).folder
+def test_files_that_are_not_there(task, wanted, tmp_path, refused):
+    folder, own = tmp_path, glue_task(task).folder
     problem = f"{folder}: there are no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
     with refused(problem, f"set --data_dir to the folder that contains {own}/, or to that folder itself"):
         load_examples(f"glue/{task}", data_dir=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("task", "gone", "found"),
+    [
+        ("rte", "test.tsv", "train.tsv, dev.tsv"),
+        ("rte", "dev.tsv", "train.tsv, test.tsv"),
+        ("mrpc", "train.tsv", "dev.tsv, test.tsv"),
+        ("mnli", "dev_mismatched.tsv", "train.tsv, dev_matched.tsv, test_matched.tsv, test_mismatched.tsv"),
+    ],
+)
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_folder_with_a_part_missing_names_that_part(task, gone, found, by_variable, original, monkeypatch, refused):
+    files = {name: content for name, content in FILES[task].items() if not name.endswith(f"/{gone}")}
+    assert len(files) == len(FILES[task]) - 1
+    folder, own = original(files), glue_task(task).folder
+    if by_variable:
+        folder.rename(folder.parent / "glue")
+        folder = folder.parent / "glue"
+        monkeypatch.setenv("GLASSLOOP_DATA", str(folder.parent))
+    problem = f"{folder / own}: the folder of GLUE {task} has no {gone}; found {found}"
+    with refused(problem, "add the missing part from the original download"):
+        load_examples(f"glue/{task}", **({} if by_variable else {"data_dir": str(folder)}))
+
+
+@pytest.mark.parametrize("gone", ["msr_paraphrase_test.txt", "dev_ids.tsv"])
+def test_a_missing_file_of_the_original_mrpc_is_named(gone, original, refused):
+    folder = original({name: content for name, content in MSR_FILES.items() if not name.endswith(gone)})
+    found = ", ".join(name for name in ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv") if name != gone)
+    problem = f"{folder / 'MRPC'}: the folder of GLUE mrpc has no {gone}; found {found}"
+    with refused(problem, "add the missing part from the original download"):
+        load_examples("glue/mrpc", data_dir=str(folder))
 
 
 def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused):

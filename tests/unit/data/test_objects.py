@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +160,13 @@ def test_an_unreachable_hub_is_reported_at_once(name, local, empty_hub_cache, mo
         hub_splits(name, None)
 
 
-def test_a_closed_network_is_noticed_within_five_seconds(empty_hub_cache, monkeypatch):
+def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://192.0.2.1")  # an address for documentation: no one is there
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    start = time.monotonic()
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(objects.DataError, match="owner/name: the hub cannot be reached"):
         hub_splits("owner/name", None)
-    assert time.monotonic() - start < 5
 
 
 def test_what_the_hub_gives_is_returned(monkeypatch):

@@ -12,12 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassloop.data import readers
-from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
+from glassloop.data import delimited, headers, json_rows, readers
+from glassloop.data.bad_rows import SKIP, BadRows
+from glassloop.data.delimited import read_delimited
+from glassloop.data.json_rows import tables_of
+from glassloop.data.readers import first_row_number, read_file
+from glassloop.settings import DataSettings
 
-RAGGED_REMEDY = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+TWICE = "rename one of them, or replace all names: --header --columns NAME,NAME"
+RAGGED_REMEDY = f"{RAGGED}; {SKIP}"
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
-ONE_A_LINE, ARRAY = "write one object per line", "write one object per line, or one array of objects"
+ONE_A_LINE, ARRAY = f"write one object per line; {SKIP}", "write one object per line, or one array of objects"
+OBJECT = f'write {{"text": …, "label": …}}; {SKIP}'
 TEXTS = [
     "plain",
     "NA",
@@ -38,8 +45,19 @@ ROWS = [{"text": text, "label": str(place % 2)} for place, text in enumerate(TEX
 QUOTED = [*ROWS, {"text": 'says "no", twice', "label": "0"}, {"text": "two\nlines\r\nor three", "label": "1"}]
 
 
-def rows_of(path: Path, delimiter: str | None = None) -> list[dict[str, Any]]:
-    return [row for table in read_file(path, delimiter) for row in table.to_pylist()]
+def rows_of(path: Path, **settings: Any) -> list[dict[str, Any]]:
+    return [row for table in read_file(path, DataSettings(**settings)) for row in table.to_pylist()]
+
+
+@pytest.fixture
+def chunks_of(monkeypatch):
+    """`chunks_of(3)`: tables have at most three rows."""
+
+    def change(number: int) -> None:
+        for module in (delimited, json_rows, readers):
+            monkeypatch.setattr(module, "CHUNK_ROWS", number)
+
+    return change
 
 
 def write_csv(path: Path, rows: list[dict[str, str]], **options: Any) -> None:
@@ -81,8 +99,8 @@ FORMATS: dict[str, tuple[str, Callable[..., None], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("chunk_rows", [3, 10_000])
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, chunks_of):
+    chunks_of(chunk_rows)
     name, writer, options = FORMATS[form]
     writer(tmp_path / name, QUOTED, **options)
     assert rows_of(tmp_path / name) == QUOTED
@@ -99,7 +117,7 @@ def test_tsv_gives_the_same_rows_and_keeps_quotes_as_characters(end, write):
     ("name", "sign", "delimiter"), [("d.csv", ";", ";"), ("d.csv", "\t", "\t"), ("d.tsv", ",", ","), ("d.csv", "|", "|")]
 )
 def test_delimiter_may_be_named(name, sign, delimiter, write):
-    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter) == [{"text": "a b", "label": "1"}]
+    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=delimiter) == [{"text": "a b", "label": "1"}]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
@@ -127,19 +145,31 @@ def test_header_alone_gives_no_rows(content, write):
         ("d.csv", "t,l\na,1\n\nb,2\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "t,l\na,1\n\n\nb,2\n\n", "row 3: the row is blank (t, l)", RAGGED_REMEDY),
         ("d.csv", "\nt,l\na,1\n", "row 1: the row is blank", "remove the blank line: the header comes first"),
-        ("d.csv", 't,l\na,1\n"b,2\n', "line 3: unexpected end of data", QUOTE_REMEDY),
-        ("d.csv", 't,l\na,1\n"b"c,2\n', "line 3: ',' expected after '\"'", QUOTE_REMEDY),
+        ("d.csv", 't,l\na,1\n"b,2\n', "row 3: a quote is opened and not closed until the end of the file", QUOTE_REMEDY),
+        ("d.csv", 't,l\na,1\n"b"c,2\n', "row 3: ',' expected after '\"'", f"{QUOTE_REMEDY}; {SKIP}"),
         ("d.jsonl", '{"t": "a"}\n{"t": }\n', "row 2: not JSON: Expecting value: line 1 column 7 (char 6)", ONE_A_LINE),
         ("d.jsonl", '{"t": "a"}\n{"t": NaN}\n', "row 2: not JSON: NaN is not allowed in JSON", ONE_A_LINE),
         ("d.jsonl", '{"t": NaN}\n{"t": "a"}\n', "row 1: not JSON: NaN is not allowed in JSON", ONE_A_LINE),
         ("d.json", '{"t": "a"}\n{"t": -Infinity}', "row 2: not JSON: -Infinity is not allowed in JSON", ONE_A_LINE),
-        ("d.jsonl", '{"t": "a"}\n{"u": "b"}\n', 'row 2: key "u" is not in the first row (t)', "give every row the same keys"),
-        ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", "remove the blank line"),
-        ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", "remove the blank line"),
-        ("d.jsonl", '{"t": "a"}\n{"t": {"u": 1}}\n', 'row 2: "t" is an object', "use text, a number or a list"),
-        ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', 'write {"text": …, "label": …}'),
-        ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', 'write {"text": …, "label": …}'),
-        ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", 'write {"text": …, "label": …}'),
+        (
+            "d.jsonl",
+            '{"t": "a"}\n{"u": "b"}\n',
+            'row 2: key "u" is not in the first row (t)',
+            f"give every row the same keys; {SKIP}",
+        ),
+        ("d.jsonl", '{"t": "a"}\n\n{"t": "b"}\n', "row 2: the row is blank", f"remove the blank line; {SKIP}"),
+        ("d.jsonl", '\n\n{"t": "a"}\n', "row 1: the row is blank", f"remove the blank line; {SKIP}"),
+        ("d.jsonl", '{"t": "a"}\n{"t": [{"u": 1}]}\n', 'row 2: "t" is an object', "use text, a number or a list"),
+        (
+            "d.jsonl",
+            '{"t": "a"}\n{"t": {"u": 1}}\n',
+            'row 2: key "t.u" is not in the first row (t)',
+            f"give every row the same keys; {SKIP}",
+        ),
+        ("d.csv", "t,l\na,1\nt,l\nb,2\n", "row 3: the row repeats the header (t, l)", f"remove the row; {SKIP}"),
+        ("d.jsonl", '{"t": "a"}\n"b"\n', 'row 2: not an object: "b"', OBJECT),
+        ("d.jsonl", '{"t": "a"}\n{}\n', 'row 2: not an object: "{}"', OBJECT),
+        ("d.json", '[{"t": "a"}, ["b"]]', "row 2: not an object: \"['b']\"", OBJECT),
         ("d.jsonl", '{"t": "a", "l": [["b"]]}\n', 'row 1: "l" is a list of lists', "use text, a number or a list"),
         (
             "d.jsonl",
@@ -149,8 +179,8 @@ def test_header_alone_gives_no_rows(content, write):
         ),
     ],
 )
-def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_rows, write, refused, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
+def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_rows, write, refused, chunks_of):
+    chunks_of(chunk_rows)
     with refused(f"{name}, {problem}", remedy):
         rows_of(write(name, content))
 
@@ -177,8 +207,8 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
         ("d.tsv", "\ufeff", "the file is empty", "check the path; a header and at least one row are needed"),
         ("d.json", "", "the file is empty", "check the path; at least one row is needed"),
         ("d.jsonl", " \n\n", "the file is empty", "check the path; at least one row is needed"),
-        ("d.csv", "t,l,t\n", 'column "t" occurs twice: t, l, t', "rename one of them"),
-        ("d.csv", "t, t\n", 'column "t" occurs twice: t, t', "rename one of them"),
+        ("d.csv", "t,l,t\n", 'column "t" occurs twice: t, l, t', TWICE),
+        ("d.csv", "t, t\n", 'column "t" occurs twice: t, t', TWICE),
         ("d.csv", '"t\nu",l\n', 'the name "t\\nu" contains a line break or another control character', "rename the column"),
         (
             "d.csv",
@@ -225,7 +255,10 @@ def test_invalid_utf8_is_named_with_its_line_and_byte(name, before, bad, write, 
         before = "".join(json.dumps({"t": line}, ensure_ascii=False) + "\n" for line in before.split("\n"))
     start = before.encode() + "ü".encode()
     line, offset = start.count(b"\n") + 1, len(start)
-    with refused(f"{name}, line {line:,}: byte {offset:,} is not UTF-8", "save the file as UTF-8 (for example with iconv)"):
+    row = line - before.count('"a')
+    where = f"line {line:,}" if name == "d.jsonl" else f"row {row:,}"
+    fixes = "set the encoding of the file, for example --encoding cp1252 (Windows) or --encoding latin-1"
+    with refused(f"{name}, {where}: byte 0x{bad[0]:02x} at position {offset:,} is not UTF-8", f"{fixes}; {SKIP}"):
         rows_of(write(name, start + bad))
 
 
@@ -279,20 +312,21 @@ def test_rows_from_python_may_hold_tuples_and_nan(refused):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
-def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, monkeypatch):
-    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk_rows)
-    skipped: list[int] = []
-    tables = read_delimited(write("d.tsv", "t\tl\nx\na\t1\ny\nz\nb\t2\n\t\t\n"), "\t", quoted=False, skipped=skipped)
-    assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
-    assert skipped == [2, 4, 5, 7]
+def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, chunks_of):
+    chunks_of(chunk_rows)
+    bad, path = BadRows(skip=True), write("d.tsv", "t\tl\nx\na\t1\ny\nb\t2\n\t\t\nc\t3\n")
+    tables = read_delimited(path, "\t", quoted=False, bad=bad)
+    assert [row["t"] for table in tables for row in table.to_pylist()] == ["a", "b", "c"]
+    assert [*bad.rows[path]] == [2, 4, 6]
 
 
 def test_names_stand_in_for_a_header(write, refused):
     path = write("d.tsv", "a\t1\nb\t2\nc\n")
-    tables = read_delimited(path, "\t", quoted=False, names=["t", "l"], skipped=[])
+    settings = DataSettings(columns="t,l")
+    tables = read_delimited(path, "\t", quoted=False, settings=settings, bad=BadRows(skip=True))
     assert [row for table in tables for row in table.to_pylist()] == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
-    with refused("d.tsv, row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED_REMEDY):
-        list(read_delimited(path, "\t", quoted=False, names=["t", "l"]))
+    with refused("d.tsv, row 3: the row has 1 fields, but the header has 2 (t, l)", RAGGED):
+        list(read_delimited(path, "\t", quoted=False, settings=settings))
 
 
 @pytest.mark.parametrize(("content", "rows"), [("t,l\na,1\n", 1), ("t,l\na\n", None), ('t,l\n"a,1\n', None)])
@@ -354,7 +388,7 @@ def test_the_work_grows_with_the_columns_and_not_with_their_square(suffix, write
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
 def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refused):
-    monkeypatch.setattr(readers, "MOST_COLUMNS", 50)
+    monkeypatch.setattr(headers, "MOST_COLUMNS", 50)
     rows = wide_rows(49)
     path = tmp_path / f"wide{suffix}"
     if suffix == ".parquet":

@@ -386,8 +386,8 @@ def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
 
 def test_unknown_settings_offer_the_nearest(refused):
     remedy = (
-        "use one of name, data_dir, text, text_pair, label, labels, task, label_separator, delimiter, empty, "
-        "unknown_labels, validation_share, split_seed, rows"
+        "use one of name, data_dir, validation, test, text, text_pair, label, labels, task, label_separator, delimiter, "
+        "header, columns, encoding, sheet, bad_rows, empty, unknown_labels, validation_share, split_seed, limit, rows"
     )
     with refused('unknown setting "lable"; did you mean "label"?; unknown setting "x"', remedy, SettingsError):
         load_examples(SPLITS, lable="x", x=1)
@@ -412,9 +412,10 @@ def test_names_that_are_neither_files_nor_hub_names(refused):
         load_examples("x" * 5000)
 
 
-@pytest.mark.parametrize("name", ["d.txt", "d.xlsx", "d.csv.gz", "d"])
+@pytest.mark.parametrize("name", ["d.doc", "d.gz", "d.pdf.gz", "d"])
 def test_files_of_other_kinds(name, write, refused):
-    remedy = "use one of .csv, .tsv, .json, .jsonl, .ndjson, .parquet"
+    remedy = "use one of .csv, .tsv, .txt, .json, .jsonl, .ndjson, .parquet, .xlsx, .xls, .ods, or one of these with "
+    remedy += ".gz, .bz2, .xz, .zst, .zip"
     with refused(f"{name}: this file format is not supported", remedy):
         load_examples(write(name, "text,label\n"))
 
@@ -563,3 +564,87 @@ def test_a_saved_folder_with_a_pipe_is_not_waited_for(tmp_path, refused, monkeyp
     os.mkfifo(rows)
     with refused(f"{rows} is a pipe, not a file", "write the rows to a file, for example data.csv, and use that file"):
         load_examples(tmp_path / "d")
+
+
+# --- files of other splits, and a limit --------------------------------------------------------------------------
+
+
+def rows_text(number: int, start: int = 0) -> str:
+    return "text,label\n" + "".join(f"text {row},{'ab'[row % 2]}\n" for row in range(start, start + number))
+
+
+def test_files_of_other_splits_are_named(write):
+    train, validation, test = (
+        write(name, rows_text(10, start)) for name, start in [("a.csv", 0), ("b.csv", 10), ("c.csv", 20)]
+    )
+    found = load_examples(train, validation=str(validation), test=str(test))
+    assert {name: fact.num_rows for name, fact in found.facts.items()} == {"train": 10, "validation": 10, "test": 10}
+    assert found.splits["validation"]["text"][0] == "text 10"
+    assert not found.notes
+    only = load_examples(train, test=str(test))
+    assert [*only.facts] == ["train", "validation", "test"]  # one is held out
+
+
+def test_files_of_other_splits_change_the_key_of_the_cache(write):
+    train, validation = write("a.csv", rows_text(10)), write("b.csv", rows_text(10, 10))
+    first = load_examples(train, validation=str(validation)).facts["validation"].fingerprint
+    write("b.csv", rows_text(10, 20))
+    assert load_examples(train, validation=str(validation)).facts["validation"].fingerprint != first
+
+
+def test_files_of_other_splits_are_refused_where_they_are_in_doubt(write, tmp_path, refused):
+    file = write("folder/train.csv", rows_text(10))
+    write("folder/dev.csv", rows_text(10))
+    with refused(
+        f"{file.parent}: there is a validation split in the folder (dev.csv)",
+        "omit --validation, or name the file of the training rows instead of the folder",
+        SettingsError,
+    ):
+        load_examples(file.parent, validation=str(file))
+    with refused(f'--test "{tmp_path}/gone.csv": there is no such file', "check the path"):
+        load_examples(file, test=str(tmp_path / "gone.csv"))
+    with refused(
+        'columns, validation applies only to files, and "quickstart" is not a file', "omit columns, validation", SettingsError
+    ):
+        load_examples("quickstart", validation=str(file), columns="a,b")
+    with refused("bad_rows applies only to files, and this data is not a file", "omit bad_rows", SettingsError):
+        load_examples(SPLITS, bad_rows="skip")
+
+
+def test_a_limit_draws_rows_of_every_split_after_the_split_was_decided(write):
+    path = write("a.csv", rows_text(400))
+    whole, small, again = load_examples(path), load_examples(path, limit=30), load_examples(path, limit=30)
+    assert {name: fact.num_rows for name, fact in small.facts.items()} == {"train": 30, "validation": 30}
+    assert [fact.fingerprint for fact in small.facts.values()] == [fact.fingerprint for fact in again.facts.values()]
+    for name in ("train", "validation"):
+        assert {*small.splits[name]["text"]} < {*whole.splits[name]["text"]}
+        numbers = [int(text.split()[1]) for text in small.splits[name]["text"]]
+        assert numbers == sorted(numbers)
+    assert load_examples(path, limit=30, split_seed=7).splits["train"]["text"] != small.splits["train"]["text"]
+    assert "train: 30 of 360 rows, drawn at random (limit, split_seed 42)" in small.notes
+    assert load_examples(path, limit=1000).facts == whole.facts
+
+
+def test_skipped_rows_are_counted_and_listed(write):
+    path = write("a.csv", rows_text(20) + "one field\n" + rows_text(20, 20).partition("\n")[2])
+    found = load_examples(path, bad_rows="skip")
+    assert sum(fact.num_rows for fact in found.facts.values()) == 40
+    note = found.notes[0]
+    assert note.startswith("skipped 1 row that cannot be read; ")
+    listing = Path(note.removeprefix("skipped 1 row that cannot be read; ").removesuffix(" lists them"))
+    assert listing.read_text() == ('file,row,problem\na.csv,22,"the row has 1 fields, but the header has 2 (text, label)"\n')
+
+
+def test_a_row_after_skipped_ones_is_named_by_its_number_in_the_file(write, refused):
+    path = write("a.csv", "text,label\na,x\nonly\nb,y\nonly\n,x\nc,y\n")
+    with refused('a.csv, row 6: "text" is empty', "fill or remove the rows, or keep them with --empty keep"):
+        load_examples(path, bad_rows="skip")
+
+
+def test_several_columns_are_joined_for_the_text(write):
+    path = write("a.csv", "title,body,label\n" + "".join(f"t{row},{'' if row == 3 else 'b'},{row % 2}\n" for row in range(12)))
+    found = load_examples(path, text="title,body", validation_share=0)
+    assert found.columns.text == "title,body"
+    assert found.splits["train"]["title,body"][2:4] == ["t2\nb", "t3"]
+    again = load_examples(path, text=("title", "body"), validation_share=0)
+    assert again.facts["train"].fingerprint == found.facts["train"].fingerprint

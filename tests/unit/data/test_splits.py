@@ -50,6 +50,18 @@ def test_validation_is_a_share_of_each_class_and_equal_texts_stay_together(task:
     assert len(notes) == 1
 
 
+@pytest.mark.parametrize(
+    ("classes", "rows", "held_out"),
+    [(2, 20, 2), (2, 10, 2), (10, 20, 10), (50, 150, 30), (2000, 6000, 1200), (2000, 20_000, 2000), (2, 1000, 100)],
+)
+def test_small_classes_do_not_empty_the_training_rows(classes: int, rows: int, held_out: int) -> None:
+    """One row of each class is held out, unless that is more than twice the share."""
+    part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
+    found = hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
+    assert int(found["validation"].rows.sum()) == held_out
+    assert len(np.unique(part.survey.found.codes[found["train"].rows])) == classes, "each class can be learned"
+
+
 def test_one_text_cannot_be_divided(refused) -> None:
     problem = "d.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
     with refused(problem, "add rows, add a validation split, or use --validation_share 0 for none"):

@@ -10,9 +10,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from glassloop.data import tokenizing
-from glassloop.data.encoding import Truncation, encode
+from glassloop.data.encoding import encode
 from glassloop.data.sources import load_examples
 from glassloop.data.tokenizing import groups_of, most_characters, shortened, tokenized_groups
+from glassloop.data.truncation import Truncation
 from glassloop.errors import ModelError
 
 LETTERS = "etaoinshrdlu"

@@ -15,7 +15,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.backends.process_group import SingleProcess
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.engine.evaluate import run_over
+from glassloop.engine.evaluate import Evaluation, run_over
 from glassloop.engine.losses import make_loss
 
 LOSS = make_loss("single_label_classification")
@@ -174,3 +174,11 @@ def test_nothing_is_kept_but_logits_and_labels_as_plain_arrays(few, tiny_tokeniz
     assert found.logits.dtype == np.float32
     assert found.logits.base is None or found.logits.base.size == found.logits.size
     assert type(found.loss) is float
+
+
+def test_a_notebook_shows_an_evaluation_as_a_table() -> None:
+    found = Evaluation(np.zeros((3, 2)), None, None, 1.0, {"eval_<b>": 0.5, "eval_runtime": 1.0})
+    shown = found._repr_html_()
+    assert "eval_&lt;b&gt;" in shown
+    assert "0.5000" in shown
+    assert "runtime" not in shown

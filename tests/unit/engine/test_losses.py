@@ -24,7 +24,7 @@ from glassloop.engine.losses import (
     make_loss,
     refuse_other_loss,
 )
-from glassloop.errors import SettingsError
+from glassloop.errors import ModelError, SettingsError
 
 TASKS = {
     "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),
@@ -221,6 +221,18 @@ def test_a_loss_in_the_forward_that_differs_is_refused_with_both_values(name: st
     assert not model.training
 
 
+@pytest.mark.parametrize("name", ["class weights", "smoothed"])
+def test_a_loss_that_is_equal_while_all_logits_are_zero_is_refused_by_its_gradient(name: str) -> None:
+    """A head that starts at zero: every loss is log 2, whatever its weights or its smoothing."""
+    model = with_loss(OTHER_LOSSES[name])
+    for weight in model.classifier.parameters():
+        torch.nn.init.zeros_(weight)
+    with pytest.raises(SettingsError, match=r"0\.693147 for the first batch, .* 0\.693147, and their gradients differ"):
+        refuse_other_loss(model, batch_of(torch.tensor([0, 1, 1, 0, 1])), CLASSES, PlainBackend())
+    assert torch.is_grad_enabled()
+    assert not model.base_model._forward_hooks
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     ("task", "problem_type"), [*((task, "given") for task in TASKS), (CLASSES, "inferred"), ("regression", "inferred")]
@@ -244,6 +256,17 @@ def test_one_row_and_models_without_a_loss_pass() -> None:
             pytest.fail("nothing to compare")
 
     refuse_other_loss(NoLabels(), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+
+
+def test_a_model_that_returns_a_tuple_is_refused() -> None:
+    class Pairs(torch.nn.Module):
+        config = SimpleNamespace(num_labels=2, problem_type=None)
+
+        def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return labels.float().mean(), torch.zeros(len(labels), 2)
+
+    with pytest.raises(ModelError, match="Pairs returns a tuple without logits"):
+        refuse_other_loss(Pairs(), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
 
 
 def test_a_forward_that_fails_with_labels_is_reported_and_not_compared() -> None:

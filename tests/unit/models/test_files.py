@@ -137,6 +137,14 @@ def test_what_cannot_be_a_model_is_refused(
     assert (error.problem, error.remedy) == (problem, NAME_ONE)
 
 
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "/".join(["x" * 90] * 3)], ids=["escape", "long"])
+def test_a_folder_may_have_any_name(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """A run in such a folder must be able to use its own model."""
+    shutil.copytree(tiny_model_dir, tmp_path / name)
+    assert load_config(tmp_path / name).model_type == "bert"
+    assert load_tokenizer(tmp_path / name) is not None
+
+
 def test_a_wrong_name_is_reported_before_the_libraries_are_loaded() -> None:
     code = (
         "import sys; from glassloop.models.loading import *\n"

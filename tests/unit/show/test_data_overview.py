@@ -14,9 +14,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from glassloop.data import tokenizing
-from glassloop.data.encoding import Encoding, Truncation, encode
+from glassloop.data.encoding import Encoding, encode
 from glassloop.data.order import epoch_order, padding_waste
 from glassloop.data.sources import load_examples
+from glassloop.data.truncation import LengthLimit, Truncation
 from glassloop.show.data_overview import bar, blocks_of, example_table, histogram, padding_table, show_data
 
 PAIRS = [("the film is good", "this is a good story", "same"), ("it was bad", "the story is not bad", "different")]
@@ -40,7 +41,7 @@ def show(tiny_tokenizer, write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def run(data: Any, *, max_length: int = 64, batch_size: int = 4, columns: int = 100, seed: int = 3, **settings: Any) -> str:
         monkeypatch.setenv("COLUMNS", str(columns))
         examples = load_examples(write("data.csv", data) if isinstance(data, str) else data, split_seed=seed, **settings)
-        show_data(examples, tiny_tokenizer, max_length, batch_size, seed, ("data.csv", "tiny"))
+        show_data(examples, tiny_tokenizer, LengthLimit(max_length, 64), batch_size, seed, ("data.csv", "tiny"))
         return capsys.readouterr().out
 
     return run
@@ -274,7 +275,7 @@ def test_names_of_data_and_model_are_shown_escaped(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     examples = load_examples(write("data.csv", many_pairs()))
-    show_data(examples, tiny_tokenizer, 64, 4, 3, ("[red]\x1b[31m\n.csv", "\udcff[/]"))
+    show_data(examples, tiny_tokenizer, LengthLimit(64, 64), 4, 3, ("[red]\x1b[31m\n.csv", "\udcff[/]"))
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == r"data   [red]\x1b[31m\n.csv"
     assert lines[4] == r"model  \udcff[/], at most 64 tokens"
@@ -289,7 +290,7 @@ def test_tokens_are_shown_escaped(tiny_tokenizer, write, capsys: pytest.CaptureF
     """A vocabulary may hold anything."""
     nasty = copy(tiny_tokenizer)
     nasty.convert_ids_to_tokens = lambda ids: ["\x1b[31m", "[red]", *("a\nb" for _ in ids[2:])]
-    show_data(load_examples(write("data.csv", many_pairs())), nasty, 64, 4, 3, ("data", "tiny"))
+    show_data(load_examples(write("data.csv", many_pairs())), nasty, LengthLimit(64, 64), 4, 3, ("data", "tiny"))
     output = capsys.readouterr().out
     assert re.search(r"^token +\\x1b\[31m +\[red\] +a\\nb ", output, re.MULTILINE)
     assert "\x1b" not in output
@@ -299,7 +300,7 @@ def test_the_padding_token_is_shown_escaped(tiny_tokenizer, write, capsys: pytes
     nasty = deepcopy(tiny_tokenizer)
     nasty.pad_token = "\x1b]0;owned\x07"
     rows = "text,label\n" + "".join(f"{'very ' * (9 * number)}good,{'ab'[number % 2]}\n" for number in range(4))
-    show_data(load_examples(write("data.csv", rows), validation_share=0), nasty, 64, 4, 3, ("data", "tiny"))
+    show_data(load_examples(write("data.csv", rows), validation_share=0), nasty, LengthLimit(64, 64), 4, 3, ("data", "tiny"))
     output = capsys.readouterr().out
     assert r"more \x1b]0;owned\x07" in output
     assert "\x1b" not in output

@@ -1,0 +1,72 @@
+"""The runs of several random seeds as one model: their probabilities are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from glassloop.data.interfaces import Rows
+from glassloop.engine.evaluate import Evaluation
+from glassloop.engine.interfaces import LossSum
+from glassloop.errors import ModelError, listed, say
+from glassloop.metrics import probabilities
+from glassloop.predictor import Predictor
+from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
+from glassloop.run_folder.seeds_json import read_seeds
+from glassloop.settings import CLASSES, SCORE
+
+LEAST_PROBABILITY = 1e-12
+
+
+class SeedsPredictor(Predictor):
+    """Predicts with the models of all finished seeds in a folder. All of them are loaded at the same time.
+
+    Args:
+        folder: The folder of `glassloop train --seeds`.
+        device: "auto", "cpu", "cuda" or "mps".
+        batch_size: The number of rows in a forward pass.
+
+    Raises:
+        ModelError: If no seed is finished, or if the files of a model are damaged.
+    """
+
+    def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64) -> None:
+        first, *rest = finished_runs(folder).values()
+        super().__init__(first, device=device, batch_size=batch_size)
+        self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
+
+    def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
+        """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""
+        found = [super()._forward(rows, loss_sum), *(other._forward(rows, loss_sum) for other in self.others)]
+        return replace(found[0], logits=averaged_logits([one.logits for one in found], self.task), loss=None)
+
+
+def has_seeds(folder: Path) -> bool:
+    """Return whether a folder holds the runs of several seeds instead of one run."""
+    return is_seeds_folder(folder) and not is_run(folder)
+
+
+def finished_runs(folder: Path) -> dict[int, Path]:
+    """Return the run folder of each finished seed. Seeds that are not finished are reported and omitted.
+
+    Raises `ModelError` if no seed is finished.
+    """
+    record = read_seeds(folder)
+    if not record.finished:
+        remedy = f"train them to the end: glassloop train --seeds {len(record.seeds)} --resume {folder}"
+        raise ModelError(f"{folder}: no seed is finished yet", remedy)
+    if record.unfinished:
+        say(f"omitted, because they are not finished: {listed(map(seed_name, record.unfinished))}")
+    return {seed: folder / seed_name(seed) for seed in record.finished}
+
+
+def averaged_logits(logits: Sequence[np.ndarray], task: str) -> np.ndarray:
+    """Return logits whose probabilities are the mean of those of several models; for scores, the mean score."""
+    if task == SCORE:
+        return np.asarray(np.mean(logits, axis=0))
+    found = np.mean([probabilities(one, task) for one in logits], axis=0)
+    kept = np.clip(found, LEAST_PROBABILITY, None if task == CLASSES else 1 - LEAST_PROBABILITY)
+    return np.asarray(np.log(kept) if task == CLASSES else np.log(kept) - np.log1p(-kept))

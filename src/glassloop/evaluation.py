@@ -1,0 +1,139 @@
+"""Evaluate the model of a run on a split of its own or of other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from glassloop.data.encoding import encode
+from glassloop.data.examples import Examples
+from glassloop.data.sources import load_examples
+from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, say, visible
+from glassloop.files import find_path, user_path
+from glassloop.measures import Measures, chosen_measures, only_measures, recorded_measures
+from glassloop.models.inputs import encoder_weights
+from glassloop.outcomes import Outcome, outcome_of, prefixes, validation_names, write_evaluated
+from glassloop.predictor import Predictor
+from glassloop.run_folder.history import read_history
+from glassloop.run_folder.record import split_changes
+from glassloop.settings import CLASSES, split_names
+from glassloop.verdict import facts_of
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to evaluate, and how.
+
+    Attributes:
+        data: Data to evaluate on. Default: the data of the run.
+        split: Split to evaluate. Default: every validation split.
+        given: Data settings that override those of the run.
+        metrics: Names of metrics; each text may contain several, separated by commas. Default: those of the run.
+        positive: Class whose F1 is reported. Default: that of the run.
+        device: Device to evaluate on.
+        batch_size: Rows per batch.
+    """
+
+    data: str | None = None
+    split: str | None = None
+    given: Mapping[str, object] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    positive: str | None = None
+    device: str = "auto"
+    batch_size: int = 64
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of one model on one or more splits of the data."""
+
+    source: str
+    examples: Examples
+    outcomes: Sequence[Outcome]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of all splits, with their prefixes."""
+        return {name: value for outcome in self.outcomes for name, value in outcome.found.metrics.items()}
+
+    def title(self, outcome: Outcome) -> str:
+        """Return the name of a split and its number of rows. A file has no splits, so its own name is shown."""
+        alone = find_path(self.source) if len(self.examples.splits) == 1 else None
+        name = alone.name if alone and alone.is_file() else outcome.split
+        return f"{name} ({counted(len(outcome.found.logits), 'row', 'rows')})"
+
+    def save(self, target: Path) -> None:
+        """Write the predictions of all rows, and report where they are."""
+        number = write_evaluated(target, self.examples, {outcome.split: outcome.found for outcome in self.outcomes})
+        say(f"{counted(number, 'row', 'rows')} → {target}")
+
+
+def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
+    """Return the evaluation of the model in a run folder or model folder."""
+    predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
+    described = predictor.run.data if predictor.run else None
+    data = wanted.data
+    source = data if data is not None else described.source if described else None
+    if source is None:
+        problem = f"{run} is a model without a run, so there is no data to evaluate on"
+        raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
+    settings = {**data_settings_of(predictor, wanted), "task": predictor.task}
+    examples = load_examples(source, outputs=predictor.outputs, **settings)
+    names = evaluated_splits(examples, wanted.split)
+    compared = dict.fromkeys(("train", *names))
+    if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
+        raise DataError(
+            f"{source}: the data has changed since the run: {'; '.join(changed)}",
+            "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA",
+        )
+    measures = measures_of(predictor, examples, wanted)
+    encoded = encode(examples, predictor.tokenizer, predictor.max_length)
+    counted_rows = described.splits.get("train") if described and data is not None and predictor.task == CLASSES else None
+    trained_on = counted_rows.label_counts if counted_rows else None
+    limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)
+    facts = None
+    if (record := predictor.run) is not None:
+        facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config))
+    outcomes = []
+    for name, prefix in zip(names, prefixes(names), strict=True):
+        for note in encoded[name].notes(limit):
+            say(note)
+        found = predictor.evaluate(encoded[name].rows, measures, prefix)
+        outcomes.append(outcome_of(examples, name, found, measures, prefix, trained_on, facts))
+    return Evaluated(source, examples, outcomes)
+
+
+def data_settings_of(predictor: Predictor, wanted: Wanted) -> dict[str, object]:
+    """Return how to read the data: as the run did, and other data under the column names of the run's own."""
+    described, given = predictor.run.data if predictor.run else None, wanted.given
+    stored = described.given() if described else {}
+    if wanted.data is None:
+        return {**stored, **given}
+    public = wanted.data.startswith(("glue", "quickstart"))
+    columns = asdict(described.columns) if described and not public else {}
+    named = {name: value for name, value in columns.items() if value}
+    separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
+    return {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
+
+
+def evaluated_splits(examples: Examples, split: str | None) -> list[str]:
+    """Return the splits to evaluate. Raise `SettingsError` for a split that does not exist or has no labels."""
+    names = [split] if split else validation_names(examples) or [*examples.splits][:1]
+    for name in names:
+        if name not in examples.splits:
+            near = did_you_mean(name, examples.splits)
+            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+        if examples.facts[name].unlabelled:
+            remedy = "choose another split with --split, or use glassloop predict"
+            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
+    return names
+
+
+def measures_of(predictor: Predictor, examples: Examples, wanted: Wanted) -> Measures:
+    """Return the metrics to compute: those the user names, else those of the run, else those that fit the data."""
+    known = examples.measures
+    if (record := predictor.run) is not None:
+        known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
+    measures = chosen_measures(known, predictor.task, predictor.names, wanted.positive)
+    return only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], predictor.task)

@@ -1,0 +1,123 @@
+"""The notebooks of examples/notebooks: their code runs, and what they store is what it gives, on no particular machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import run_notebooks
+from families import tiny_model
+from run_notebooks import empty_folder, is_code, notebooks, read_cells, run_cells, source_of
+
+NAMES = [path.name for path in notebooks()]
+SIZES = {f"rows={rows}": "rows=24" for rows in (2400, 1600, 1200)}  # a few steps instead of a few hundred
+
+
+@pytest.fixture(scope="module")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, packaged: Path) -> Path:
+    """A tiny BERT with the vocabulary of the packaged model."""
+    from glassloop import load_tokenizer
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = load_tokenizer(str(packaged))
+    tiny_model(vocab_size=len(tokenizer), max_position_embeddings=512).base_model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def outputs_of(name: str) -> list[list[dict]]:
+    return [cell["outputs"] for cell in read_cells(run_notebooks.FOLDER / name) if is_code(cell)]
+
+
+def test_there_is_one_notebook_for_each_note() -> None:
+    assert [name[:3] for name in NAMES] == ["01-", "02-", "03-", "04-", "05-"]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", ["04-trainer.ipynb", *(name for name in NAMES if name != "04-trainer.ipynb")])
+def test_the_code_of_a_notebook_runs(name: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tiny model and few rows, every cell ends, and gives outputs of the kinds that are stored."""
+    cells = read_cells(run_notebooks.FOLDER / name)
+    changes = SIZES | {"quickstart_model()": f"__import__('pathlib').Path({str(tiny_checkpoint)!r})"}
+    with empty_folder():
+        ran = [*run_cells(cells, changes)]
+    kinds = [[entry["output_type"] for entry in outputs] for outputs in outputs_of(name)]
+    assert [[entry["output_type"] for entry in outputs] for outputs in ran] == kinds
+    assert any("f1" in json.dumps(outputs) for outputs in ran)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_outputs_that_are_stored_fit_every_machine(name: str) -> None:
+    outputs = [entry for cell in outputs_of(name) for entry in cell]
+    assert len(outputs) >= 3, "run: python tools/run_notebooks.py"
+    assert {entry["output_type"] for entry in outputs} <= {"stream", "execute_result"}, "an error is stored"
+    assert not [entry for entry in outputs if entry.get("name") == "stderr"]
+    assert not run_notebooks.MACHINE.search(json.dumps(outputs, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_in_the_format_of_jupyter(name: str) -> None:
+    content = json.loads((run_notebooks.FOLDER / name).read_text(encoding="utf-8"))
+    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
+    assert content["metadata"]["kernelspec"]["name"] == "python3"
+    code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)], "the cells ran in their order"
+    assert len({cell["id"] for cell in content["cells"]}) == len(content["cells"])
+    for cell in content["cells"]:
+        assert {*cell} == {"cell_type", "id", "metadata", "source"} | (
+            {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
+        )
+        assert source_of(cell).strip()
+
+
+def test_a_cell_gives_what_it_prints_and_its_last_value() -> None:
+    names: dict[str, object] = {}
+    assert run_notebooks.run_cell("x = 2", names, "cell") == []
+    printed, value = run_notebooks.run_cell("print('a')\nx + 1", names, "cell")
+    assert printed["text"] == ["a\n"]
+    assert value["data"] == {"text/plain": ["3"]}
+    assert run_notebooks.run_cell("None", names, "cell") == []
+
+
+def test_a_view_is_stored_beside_its_text() -> None:
+    class Seen:
+        def __repr__(self) -> str:
+            return "seen"
+
+        def _repr_html_(self) -> str:
+            return "<b>seen</b>"
+
+    assert run_notebooks.shown(Seen()) == {"text/html": ["<b>seen</b>"], "text/plain": ["seen"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("saved in /home/me/x", True),
+        ("'/opt/venv/lib/model'", True),
+        ("<A object at 0x7f00>", True),
+        (r"C:\x", True),
+        ("<table></table>", False),
+        ("rows/s and 3/4, text/plain", False),
+        ("runs/notebook", False),
+    ],
+)
+def test_what_depends_on_the_machine_is_found(text: str, found: bool) -> None:
+    assert bool(run_notebooks.MACHINE.search(text)) is found
+
+
+def test_a_refreshed_notebook_keeps_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# A"]},
+        {"cell_type": "code", "metadata": {"x": 1}, "source": "print(1)\n2", "outputs": [], "execution_count": None},
+    ]
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), encoding="utf-8")
+    run_notebooks.refresh(path)
+    text, code = read_cells(path)
+    assert (source_of(text), source_of(code)) == ("# A", "print(1)\n2")
+    assert [entry["output_type"] for entry in code["outputs"]] == ["stream", "execute_result"]
+    path.write_text(path.read_text(encoding="utf-8").replace("print(1)", "print('/home/me/secret')"), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"a\.ipynb: an output depends on this machine: /home/me/secret"):
+        run_notebooks.refresh(path)

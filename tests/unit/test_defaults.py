@@ -1,0 +1,93 @@
+"""The rule that chooses batch size, epochs, learning rate and warm-up. Settings that are given are never changed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from glassloop import TrainingArguments
+from glassloop.defaults import CHOSEN_SETTINGS, batch_size, choose_settings, has_own_settings, learning_rate, num_epochs
+
+MINILM, BASE, LARGE = 12 * 6 * 384**2, 12 * 12 * 768**2, 12 * 24 * 1024**2
+CHOSEN = ("per_device_train_batch_size", "num_train_epochs", "learning_rate", "warmup_steps")
+
+
+@pytest.mark.parametrize("source", ["glue", "glue/mrpc"])
+def test_glue_keeps_the_settings_of_the_notes(source: str) -> None:
+    assert has_own_settings(source)
+
+
+@pytest.mark.parametrize("source", [None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"])
+def test_other_data_does_not(source: str | None) -> None:
+    assert not has_own_settings(source)
+
+
+def test_everything_is_chosen_for_a_user_who_gives_nothing() -> None:
+    args = TrainingArguments(seed=7)
+    found = choose_settings(args, {"seed"}, 2400, 2, MINILM)
+    assert (found.names, {*CHOSEN_SETTINGS}) == (CHOSEN, {*CHOSEN})
+    assert found.settings.seed == 7
+    assert (
+        found.reason
+        == "batch size, epochs, learning rate, warm-up: from 2,400 training rows, 2 outputs, 10.6 M encoder weights"
+    )
+    assert choose_settings(args, {"seed"}, 2400, 2, None).reason.endswith(": from 2,400 training rows, 2 outputs")
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_setting_that_is_given_wins_even_if_it_is_the_usual_default(name: str) -> None:
+    found = choose_settings(TrainingArguments(), {name}, 300, 2, MINILM)
+    assert name not in found.names
+    assert getattr(found.settings, name) == getattr(TrainingArguments(), name)
+    everything = choose_settings(TrainingArguments(), {*CHOSEN}, 300, 2, MINILM)
+    assert (everything.settings, everything.names, everything.reason) == (TrainingArguments(), (), "")
+
+
+def test_the_learning_rate_is_that_of_the_steps_a_user_asks_for() -> None:
+    few = choose_settings(TrainingArguments(num_train_epochs=1), {"num_train_epochs"}, 300, 2, MINILM).settings
+    steps = choose_settings(TrainingArguments(max_steps=38), {"max_steps"}, 300, 2, MINILM).settings
+    usual = choose_settings(TrainingArguments(), (), 300, 2, MINILM).settings
+    assert few.learning_rate == steps.learning_rate == learning_rate(MINILM, 38) > usual.learning_rate
+    assert (steps.num_train_epochs, few.num_train_epochs) == (3.0, 1)
+    assert "num_train_epochs" not in choose_settings(TrainingArguments(max_steps=38), {"max_steps"}, 300, 2, MINILM).names
+
+
+@pytest.mark.parametrize(("processes", "accumulate"), [(1, 1), (2, 1), (2, 4), (64, 1)])
+def test_processes_and_accumulation_share_the_batch(processes: int, accumulate: int) -> None:
+    args = TrainingArguments(gradient_accumulation_steps=accumulate)
+    found = choose_settings(args, {"gradient_accumulation_steps"}, 5000, 2, BASE, processes).settings
+    alone = choose_settings(TrainingArguments(), (), 5000, 2, BASE).settings
+    total = found.per_device_train_batch_size * processes * accumulate
+    assert total == (alone.per_device_train_batch_size if processes < 64 else 64)
+    if processes < 64:
+        assert (found.num_train_epochs, found.learning_rate) == (alone.num_train_epochs, alone.learning_rate)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 18, 100, 1000, 1001, 10_000, 10_001, 250_000, 1_000_000, 50_000_000])
+def test_there_are_enough_steps_but_not_too_many_epochs(rows: int) -> None:
+    per_epoch = math.ceil(rows / batch_size(rows))
+    epochs = num_epochs(per_epoch, 2)
+    steps = epochs * per_epoch
+    assert epochs >= 1
+    assert steps >= 1000 or epochs == num_epochs(1, 2)  # as many epochs as there may be
+    assert steps <= 20_000 or epochs == 1
+    assert epochs >= 3 or 3 * per_epoch > 20_000
+
+
+def test_many_labels_get_more_steps() -> None:
+    assert [num_epochs(100, labels) for labels in (1, 2, 25, 26, 50, 10_000)] == [10, 10, 10, 11, 20, 20]
+    assert num_epochs(1_000, 10_000) == 20
+    assert num_epochs(5_000, 10_000) == 4
+
+
+def test_a_smaller_encoder_gets_a_higher_rate() -> None:
+    rates = [learning_rate(weights, 1000) for weights in (LARGE, BASE, MINILM, 1000)]
+    assert rates == sorted(rates)
+    assert rates == [1.6e-5, 3e-5, 8.5e-5, 3e-4]
+    assert learning_rate(None, 1000) == 3e-5
+
+
+@pytest.mark.parametrize("steps", [1, 10, 100, 1000, 10**6])
+def test_few_steps_get_a_higher_rate_within_bounds(steps: int) -> None:
+    assert learning_rate(BASE, 1000) <= learning_rate(BASE, steps) <= 2 * learning_rate(BASE, 1000)

@@ -1,0 +1,109 @@
+"""HTML for notebooks: nothing in it runs, whatever the data contains, and it stays small."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from glassloop import markup
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</td></tr></table><iframe src=javascript:alert(1)>",
+    "a' onmouseover='alert(1)",
+    "]]><!--",
+    "&lt;b&gt;",
+    "\x1b[31mred\u202e\x00\ud800",
+]
+TAGS = {"div", "span", "table", "tr", "th", "td", "svg", "rect", "polyline"}
+
+
+def parsed(html: str) -> ElementTree.Element:
+    """Return the elements of a view, which is well-formed and contains nothing but harmless tags and attributes."""
+    root = ElementTree.fromstring(html)
+    for element in root.iter():
+        assert element.tag in TAGS
+        assert not [name for name in element.attrib if name.startswith("on") or name in ("src", "href")]
+    return root
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_stays_text(text: str) -> None:
+    lines = {text: [(0, 1.0), (1, 2.0)]}
+    html = markup.view(text, markup.table([text, text], [[text, text]]), markup.facts({text: text}), markup.chart(lines, text))
+    shown = [element.text for element in parsed(html).iter("td")]
+    assert len(shown) == 4
+    assert {*shown} == {markup.printable(text)}
+    assert parsed(markup.scores(text, {text: 0.5}, {text: text}))
+
+
+def test_a_formula_in_the_data_is_not_typeset() -> None:
+    classes = parsed(markup.view("$\\href{javascript:alert(1)}{x}$")).attrib["class"].split()
+    assert {"tex2jax_ignore", "mathjax_ignore"} <= {*classes}
+
+
+def test_long_text_is_cut() -> None:
+    assert len(markup.text("a" * 10_000)) == markup.MOST_CHARACTERS
+    assert markup.text("a" * 10_000).endswith("…")
+
+
+def test_figures() -> None:
+    assert (markup.figure(0.84314), markup.figure(None)) == ("0.8431", "-")
+
+
+def test_a_table_without_rows_and_empty_parts_are_omitted() -> None:
+    assert markup.table(("a", "b"), []) == ""
+    assert markup.view("x", "", "") == markup.view("x")
+
+
+def test_scores_have_no_timings() -> None:
+    html = markup.scores("Evaluation", {"eval_accuracy": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 9.0})
+    assert "eval_accuracy" in html
+    assert "runtime" not in html
+    assert "per_second" not in html
+
+
+def test_a_chart_draws_each_line_within_its_frame() -> None:
+    html = markup.chart({"training loss": [(0, 3.0), (5, 1.0), (10, 2.0)], "evaluation loss": [(5, 2.5), (10, 1.5)]}, "step")
+    root = parsed(f"<div>{html}</div>")
+    first, second = [[*map(float, re.split("[ ,]", line.attrib["points"]))] for line in root.iter("polyline")]
+    assert (len(first), len(second)) == (6, 4)
+    assert (min(first[::2]), max(first[::2])) == (markup.MARGIN, markup.WIDTH - markup.MARGIN)
+    assert (min(first[1::2]), max(first[1::2])) == (markup.MARGIN, markup.HEIGHT - markup.MARGIN)
+    assert first[1] < first[3], "the larger loss is higher"
+    assert "1 to 3; step 0 to 10" in html
+
+
+@pytest.mark.parametrize("lines", [{}, {"loss": []}, {"loss": [(1, 0.5)]}])
+def test_without_two_points_there_is_no_chart(lines: dict[str, markup.Points]) -> None:
+    assert markup.chart(lines, "step") == ""
+
+
+def test_a_line_that_is_flat_is_drawn_in_the_middle() -> None:
+    assert f"{markup.HEIGHT / 2:.1f}" in markup.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step")
+
+
+def test_a_long_line_is_thinned_and_keeps_its_ends() -> None:
+    points = [(float(step), 0.0) for step in range(12_345)]
+    kept = markup.thinned(points)
+    assert len(kept) <= markup.MOST_POINTS + 1
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert len(markup.chart({"a": points, "b": points}, "step")) < 10_000
+
+
+def test_colors_can_be_seen_on_white_and_on_black() -> None:
+    """The contrast of each line is at least 3 : 1, as WCAG asks of graphics. Everything else takes the color of the page."""
+
+    def luminance(color: str) -> float:
+        parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for color in markup.COLORS:
+        assert 1.05 / (luminance(color) + 0.05) >= 3
+        assert (luminance(color) + 0.05) / (luminance("#1e1e1e") + 0.05) >= 3
+    html = markup.view("x", markup.table(("a", "b"), [("c", "d")]))
+    assert not re.search(r"#[0-9a-f]{3,6}|color:", html)
