@@ -166,7 +166,9 @@ def refuse_assignment(trainer: object, name: str, value: object) -> None:
     changed = [name] if name in FIXED_PARTS else []
     if name == "args":
         before = vars(trainer)[name]
-        changed = [setting for setting in READ_ONCE if vars(before)[setting] != vars(value)[setting]]
+        changed = [
+            setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], getattr(before, setting))
+        ]
     if changed:
         problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
         raise SettingsError(problem, "construct a new Trainer")

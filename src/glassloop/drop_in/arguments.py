@@ -85,7 +85,7 @@ class TrainingArguments(Settings, Setters):
         """Set what scripts read as `device`. A Trainer calls this with the device it has chosen.
 
         Args:
-            device: The device, such as cuda:0.
+            device: The device: cpu, cuda or mps.
         """
         object.__setattr__(self, "_device", device)
 

@@ -56,7 +56,7 @@ class OwnParts(Overridable):
     _used_names = USED_NAMES
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
-    _read_once: Mapping[str, object] = {}  # settings that have no effect after construction
+    _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
     _is_training = False
     _eval_loader = "get_eval_dataloader"
 
@@ -122,7 +122,7 @@ class OwnParts(Overridable):
 
     def _refuse_late_changes(self) -> None:
         """Raise `SettingsError` for settings that were assigned after the Trainer had used them."""
-        changed = [name for name, then in self._read_once.items() if vars(self.args)[name] != then]
+        changed = [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]
         if changed:
             raise SettingsError(
                 f"{listed(changed)} cannot be changed after a Trainer is constructed", "construct a new Trainer"

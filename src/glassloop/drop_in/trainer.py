@@ -94,9 +94,10 @@ class Trainer(OwnParts):
         )
         self._refuse_own_saving()
         self.optimizer, self.lr_scheduler = self._made = optimizers
-        self._read_once = {name: vars(args)[name] for name in READ_ONCE if name != "output_dir"}
+        self._read_once = {name: {vars(args)[name]} for name in READ_ONCE if name != "output_dir"}
+        self._read_once["device"].add(self.backend.device.type)
         if isinstance(args, TrainingArguments):
-            args.set_device(str(self.backend.device))
+            args.set_device(self.backend.device.type)
         self._tell("on_init_end")
 
     @contextmanager

@@ -59,8 +59,8 @@ def test_what_scripts_read() -> None:
 def test_the_device_is_that_of_the_trainer() -> None:
     args = TrainingArguments("out")
     assert args.device == "auto"
-    args.set_device("cuda:0")
-    assert (args.device, args.n_gpu, args.to_dict()["device"]) == ("cuda:0", 1, "auto")
+    args.set_device("cuda")
+    assert (args.device, args.n_gpu, args.to_dict()["device"]) == ("cuda", 1, "auto")
     args.device = "cpu"
     assert args.device == "cpu"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -79,4 +80,10 @@ def test_an_evaluation_after_training_is_part_of_the_history(few, tiny_tokenizer
     trainer.evaluate()
     assert ["train_loss" in entry or "eval_loss" in entry for entry in trainer.state.log_history[-2:]] == [True, True]
     assert "eval_loss" in trainer.state.log_history[-1]
-    assert trainer.args.device == "cpu"
+
+
+def test_the_device_can_be_read_and_the_settings_copied_after_construction(few, tiny_tokenizer, tmp_path) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, device="auto")
+    assert torch.zeros(1, device=trainer.args.device).device.type == trainer.args.device != "auto"
+    trainer.args = dataclasses.replace(trainer.args, max_steps=1)
+    assert trainer.train().global_step == 1
