@@ -12,6 +12,7 @@ import typer
 import glassloop
 from glassloop.arguments import TrainingArguments
 from glassloop.cli import app
+from glassloop.drop_in.settings import SETTINGS as THEIR_SETTINGS
 from glassloop.models.families import FAMILIES
 from glassloop.options import ALIASES
 from glassloop.settings import DataSettings
@@ -57,6 +58,14 @@ def settings(name: str) -> str:
         for entry in dataclasses.fields(SETTINGS[name])
     ]
     return table(("Setting", "Type", "Default", "Description"), rows)
+
+
+def settings_of_transformers() -> str:
+    """Return a table of every setting of transformers' `TrainingArguments`: what Glassloop does with it."""
+    own = {entry.name: ("works", entry.metadata["help"]) for entry in dataclasses.fields(TrainingArguments)}
+    others = {name: (one.outcome, one.text) for name, one in THEIR_SETTINGS.items()}
+    rows = [(f"`{name}`", outcome, with_code(text)) for name, (outcome, text) in sorted({**own, **others}.items())]
+    return table(("Setting", "Outcome", "Description"), rows)
 
 
 def described(entry: dataclasses.Field[object]) -> str:

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassloop.arguments import TrainingArguments as TrainingArguments
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.compatibility import EvalPrediction as EvalPrediction
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from glassloop.data.order import padding_waste as padding_waste
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
+    from glassloop.drop_in.arguments import TrainingArguments as TrainingArguments
+    from glassloop.drop_in.trainer import Trainer as Trainer
     from glassloop.engine.callbacks import Callback as Callback
     from glassloop.engine.evaluate import Evaluation as Evaluation
     from glassloop.engine.evaluate import run_over as run_over
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from glassloop.seeds import train_seeds as train_seeds
     from glassloop.settings import DataSettings as DataSettings
     from glassloop.settings_file import RunSettings as RunSettings
-    from glassloop.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
 
@@ -75,8 +75,8 @@ PUBLIC = {
     "SeedRecord": "run_folder.seeds_json",
     "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
-    "Trainer": "trainer",
-    "TrainingArguments": "arguments",
+    "Trainer": "drop_in.trainer",
+    "TrainingArguments": "drop_in.arguments",
     "decide": "metrics",
     "encode": "data.encoding",
     "epoch_order": "data.order",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from pathlib import Path
 
+from glassloop.drop_in.settings import RENAMED, SETTINGS, TODAY, TRACKERS, UNNEEDED
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
 from glassloop.settings import Problem, described, name_problem, refuse, setting, wrong, wrong_choice
@@ -24,56 +26,20 @@ SCHEDULES = (
     "cosine_warmup_with_min_lr",
     "warmup_stable_decay",
 )
+OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop")
 CHOICES: dict[str, tuple[str, ...]] = {
     "eval_strategy": ("no", "steps", "epoch"),
+    "logging_strategy": ("no", "steps", "epoch"),
     "save_strategy": ("no", "steps", "epoch"),
     "lr_scheduler_type": SCHEDULES,
-    "optim": ("adamw_torch_fused", "adamw_torch"),
+    "optim": OPTIMIZERS,
     "precision": ("auto", "fp32", "bf16", "fp16"),
     "device": ("auto", "cpu", "cuda", "mps"),
     "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
 }
-TRACKERS = ("none", "tensorboard", "wandb", "trackio")
+HALVES = ("fp16", "bf16")
 KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 Setting = str | int | float | bool | None
-# Names from other versions: the line printed for each, and the settings it stands for. An empty dict: accepted without effect.
-RENAMED: dict[str, tuple[str, Callable[[object], dict[str, object]]]] = {
-    "evaluation_strategy": ("is now called eval_strategy", lambda value: {"eval_strategy": value}),
-    "no_cuda": ('is now called device="cpu"', lambda value: {"device": "cpu"} if value else {}),
-    "use_cpu": ('is now called device="cpu"', lambda value: {"device": "cpu"} if value else {}),
-    "fp16": ('is now called precision="fp16"', lambda value: {"precision": "fp16"} if value else {}),
-    "bf16": ('is now called precision="bf16"', lambda value: {"precision": "bf16"} if value else {}),
-    "warmup_ratio": (
-        "is now called warmup_steps (a number below 1 is a fraction of all steps)",
-        lambda value: {"warmup_steps": value} if value else {},
-    ),
-    "per_gpu_train_batch_size": (
-        "is now called per_device_train_batch_size",
-        lambda value: {"per_device_train_batch_size": value},
-    ),
-    "per_gpu_eval_batch_size": (
-        "is now called per_device_eval_batch_size",
-        lambda value: {"per_device_eval_batch_size": value},
-    ),
-    "remove_unused_columns": (
-        "has no effect: columns the model does not accept are always dropped and reported",
-        lambda value: {},
-    ),
-    "train_sampling_strategy": (
-        "is now called group_by_length",
-        lambda value: {"group_by_length": value == "group_by_length"},
-    ),
-}
-# Settings of transformers that are not supported: what to do instead.
-REFUSED = {
-    "dataloader_num_workers": "omit dataloader_num_workers: rows are memory-mapped and need no worker processes",
-    "torch_compile": "omit torch_compile: compiling takes longer than it saves in a fine-tuning run",
-    "deepspeed": "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
-    "fsdp": "use accelerate launch with a config of distributed_type FSDP and fsdp_version 2 (docs/how-to/processes.md)",
-    "push_to_hub": "call trainer.save_model(), then upload the folder with hf upload",
-    "auto_find_batch_size": "set per_device_train_batch_size and gradient_accumulation_steps",
-    "neftune_noise_alpha": "omit neftune_noise_alpha: Glassloop adds no noise to embeddings",
-}
 
 
 @described
@@ -106,7 +72,8 @@ class TrainingArguments:
     adam_beta1: float = setting(0.9, "Beta 1 of AdamW.")
     adam_beta2: float = setting(0.999, "Beta 2 of AdamW.")
     adam_epsilon: float = setting(1e-8, "Epsilon of AdamW.")
-    optim: str = setting("adamw_torch_fused", "Optimizer: adamw_torch_fused, adamw_torch.")
+    optim: str = setting("adamw_torch_fused", "Optimizer: " + ", ".join(OPTIMIZERS) + ".")
+    optim_args: str | None = setting(None, "Extra optimizer settings, for example momentum=0.9,nesterov=true.")
     max_grad_norm: float = setting(1.0, "Maximum gradient norm for clipping. 0 disables clipping.")
     label_smoothing_factor: float = setting(0.0, "Label smoothing factor.")
     class_weights: str | None = setting(None, "Weight of each class in the loss: balanced, or numbers separated by commas.")
@@ -116,6 +83,7 @@ class TrainingArguments:
     max_length: int | None = setting(None, "Maximum number of tokens per row. Default: the model's maximum.")
     group_by_length: bool = setting(False, "Group rows of similar length into batches to reduce padding.")
     pad_to_multiple_of: int | None = setting(None, "Pad batches to a multiple of this number of tokens.")
+    gradient_checkpointing: bool = setting(False, "Save memory by computing activations again in the backward pass.")
     dataloader_drop_last: bool = setting(False, "Drop the last incomplete batch of each epoch.")
     seed: int = setting(42, "Random seed for new weights, dropout and row order.")
     data_seed: int | None = setting(None, "Random seed for row order only. Default: --seed.")
@@ -127,11 +95,17 @@ class TrainingArguments:
         "auto", "Backend: plain, packed, graphs, accelerate, or auto (the fastest one that supports the model)."
     )
     eval_strategy: str = setting("no", "When to evaluate during training: no, steps, epoch.")
-    eval_steps: int | None = setting(None, "Number of steps between evaluations. Default: logging_steps.")
+    eval_steps: float | None = setting(
+        None, "Number of steps between evaluations, or a fraction of all steps. Default: logging_steps if it is set, else 500."
+    )
+    eval_delay: float = setting(0.0, "Steps, or with eval_strategy epoch epochs, before the first evaluation.")
     eval_on_start: bool = setting(False, "Evaluate before the first step.")
-    logging_steps: int = setting(10, "Number of steps between log entries.")
+    logging_strategy: str = setting("steps", "When to log the loss: no, steps, epoch.")
+    logging_steps: float | None = setting(None, "Number of steps between log entries, or a fraction of all steps. Default: 10.")
+    logging_first_step: bool = setting(False, "Log the first step, too.")
+    logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
     save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch.")
-    save_steps: int = setting(500, "Number of steps between checkpoints.")
+    save_steps: float = setting(500, "Number of steps between checkpoints, or a fraction of all steps.")
     save_total_limit: int | None = setting(2, "Number of recent checkpoints to keep, in addition to the best one.")
     load_best_model_at_end: bool = setting(False, "Load the weights of the best evaluation when training ends.")
     metric_for_best_model: str | None = setting(None, "Metric that selects the best evaluation. Default: the loss.")
@@ -145,8 +119,8 @@ class TrainingArguments:
     def __init__(self, output_dir: str | Path | None = None, **given: object) -> None:
         if output_dir is not None:
             given["output_dir"] = str(output_dir)
-        defaults = {entry.name: entry.default for entry in fields(type(self))}
-        settings, problems = translated(given, type(self))
+        defaults = {entry.name: entry.default for entry in fields(TrainingArguments)}
+        settings, problems = translated(given, TrainingArguments)
         for name, value in (defaults | settings).items():
             object.__setattr__(self, name, value)
         unfit = wrong_types(self)
@@ -156,6 +130,11 @@ class TrainingArguments:
         refuse(problems)
         if self.output_dir is not None:
             object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
+
+    def check(self) -> None:
+        """Raise `SettingsError` with everything that is wrong with the values."""
+        unfit = wrong_types(self)
+        refuse([*unfit.values()] if unfit else wrong_values(self))
 
     def __setattr__(self, name: str, value: object) -> None:
         problem = f"{name} cannot be changed: settings are checked once, when they are created"
@@ -174,6 +153,9 @@ class TrainingArguments:
         return tuple(name.strip() for name in self.report_to.split(",") if name.strip() not in ("", "none"))
 
 
+TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
+
+
 def training_arguments(given: Mapping[str, object]) -> TrainingArguments:
     """Return the settings for names and values."""
     return TrainingArguments(**given)  # type: ignore[arg-type]  # each value is checked when the settings are made
@@ -182,28 +164,38 @@ def training_arguments(given: Mapping[str, object]) -> TrainingArguments:
 def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tuple[dict[str, object], list[Problem]]:
     """Return the settings under their present names, and a problem for each name that is not accepted.
 
-    Each old name is reported in one line. A setting that has two values under two names is a problem, unless one of them is
-    the default.
+    Each setting of transformers that has another name here, or no effect, is reported. A setting that has two values under two
+    names is a problem, unless one of them is the default.
     """
     known = {entry.name: entry.default for entry in fields(kind)}
     settings: dict[str, object] = {}
     renamed: list[tuple[str, str, object]] = []  # the old name, the present one, and its value
+    unneeded: list[str] = []
     problems = []
-    for name, value in given.items():
-        if name in known:
+    for name, value in without_half_precision_off(given).items():
+        theirs = SETTINGS.get(name)
+        value = value.value if isinstance(value, Enum) else value  # transformers' strategies
+        value = TODAY.get(name, {}).get(str(value), value)
+        if name in known and theirs is None:
             value = json.dumps(value, default=str) if isinstance(value, dict) else value
             settings[name] = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
-        elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
-            problems.append(wrong("warmup_ratio", str(value), "a fraction from 0 to less than 1"))
-        elif name in RENAMED:
-            message, translate = RENAMED[name]
-            say(f"{name} {message}")
-            renamed += [(name, today, meant) for today, meant in translate(value).items()]
-        elif name in REFUSED:
-            problems.append(Problem(f"{name} is not supported", REFUSED[name]))
-        else:
+        elif theirs is None:
             near = did_you_mean(name, known)
             problems.append(Problem(f"unknown setting {visible(name)}{near}", "glassloop train --help lists all settings"))
+        elif value is None or value == theirs.default:
+            continue
+        elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
+            problems.append(wrong("warmup_ratio", str(value), "a fraction from 0 to less than 1"))
+        elif theirs.outcome == RENAMED:
+            if value is not False:
+                say(f"{name} {theirs.text}")
+            renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
+        elif theirs.refuses(value):
+            problems.append(Problem(f"{name} is not supported", f"{name}: {theirs.text}"))
+        elif theirs.outcome == UNNEEDED:
+            unneeded.append(name)
+    if unneeded:
+        say(f"settings without effect: {listed(unneeded, 20)} (docs/reference/transformers.md says why)")
     origins = {name: quoted(value) for name, value in settings.items()}
     for name, today, value in renamed:
         if settings.get(today, known[today]) not in (known[today], value):
@@ -211,6 +203,17 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             problems.append(Problem(text, f"set {today} once"))
         settings[today], origins[today] = value, f"{quoted(value)} as {name}"
     return settings, problems
+
+
+def without_half_precision_off(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings without `fp16=False` and `bf16=False` where the other one, or a precision, is asked for."""
+    chosen = given.get("precision", "auto") != "auto" or any(given.get(name) for name in HALVES)
+    kept = {name: value for name, value in given.items() if name not in HALVES or value or not chosen}
+    if kept.get("fp16") is False:
+        del kept["fp16"]  # the fastest safe precision is never fp16
+        if given.get("bf16") is False:
+            kept["bf16"] = False
+    return kept
 
 
 def quoted(value: object) -> str:
@@ -221,8 +224,8 @@ def quoted(value: object) -> str:
 def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
     """Return a problem for each setting whose value has the wrong type. A whole number is accepted as a fraction."""
     problems = {}
-    for entry in fields(args):
-        value, kinds = getattr(args, entry.name), str(entry.type)
+    for name, kinds in TYPES.items():
+        value = getattr(args, name)
         if value is None and "None" in kinds:
             continue
         good = (
@@ -232,7 +235,7 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
             or ("float" in kinds and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
         )
         if not good:
-            problems[entry.name] = wrong(entry.name, repr(value), KINDS[kinds.removesuffix(" | None")])
+            problems[name] = wrong(name, repr(value), KINDS[kinds.removesuffix(" | None")])
     return problems
 
 
@@ -241,15 +244,17 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     problems = [
         wrong_choice(name, value, allowed) for name, allowed in CHOICES.items() if (value := getattr(args, name)) not in allowed
     ]
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "logging_steps",
-                 "save_steps", "save_total_limit", "eval_steps", "max_length", "pad_to_multiple_of",
-                 "early_stopping_patience"):  # fmt: skip
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit",
+                 "max_length", "pad_to_multiple_of", "early_stopping_patience"):  # fmt: skip
         if (value := getattr(args, name)) is not None and value < 1:
             problems.append(wrong(name, value, "1 or more"))
     for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed",
-                 "early_stopping_threshold"):  # fmt: skip
+                 "eval_delay", "early_stopping_threshold"):  # fmt: skip
         if (value := getattr(args, name)) is not None and value < 0:
             problems.append(wrong(name, value, "0 or more"))
+    for name in ("logging_steps", "eval_steps", "save_steps"):
+        if (value := getattr(args, name)) is not None and (value <= 0 or (value > 1 and value != int(value))):
+            problems.append(wrong(name, value, "a whole number of 1 or more, or a fraction of all steps"))
     if args.seed >= 2**63:
         problems.append(wrong("seed", str(args.seed), "below 2**63"))
     for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
@@ -272,8 +277,8 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
             problems.append(Problem(text, "name a supported tracker, or none"))
     if args.run_name and (found := name_problem(args.run_name)):
         problems.append(Problem(found, "choose another run_name"))
-    elif args.run_name and ("/" in args.run_name or args.run_name in (".", "..")):
-        problems.append(wrong("run_name", visible(args.run_name), "a name without /"))
+    if args.run_name in (".", ".."):
+        problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
         is_object = isinstance(json.loads(args.lr_scheduler_kwargs or "{}"), dict)
     except ValueError:

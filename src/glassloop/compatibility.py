@@ -127,12 +127,18 @@ def refuse_keys(ignore_keys: object) -> None:
         raise SettingsError("ignore_keys is not supported: only the logits of a model are read", "omit it")
 
 
+def unused_names(kind: type) -> dict[str, str]:
+    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
+    used: frozenset[str] = getattr(kind, "_used_names", frozenset())
+    return {name: remedy for name, remedy in (INSTEAD | ONLY_CALLED_BY_USERS).items() if name not in used}
+
+
 def refuse_hooks(kind: type) -> None:
     """Raise `SettingsError` with all methods of a subclass that Glassloop would never call."""
-    instead = INSTEAD | ONLY_CALLED_BY_USERS
+    instead = unused_names(kind)
     own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
-    found = [name for name in INSTEAD if hasattr(kind, name)]
-    found += [name for name in ONLY_CALLED_BY_USERS if getattr(kind, name, None) is not getattr(own, name, None)]
+    found = [name for name in instead if name in INSTEAD and hasattr(kind, name)]
+    found += [name for name in instead if name in ONLY_CALLED_BY_USERS and getattr(kind, name) is not getattr(own, name)]
     if found:
         remedies = dict.fromkeys(instead[name] for name in found)
         raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
@@ -147,7 +153,7 @@ def refuse_no_model(model: ModelT | None) -> ModelT:
 
 def refuse_assignment(trainer: object, name: str, value: object) -> None:
     """Raise `SettingsError` for an assignment to a Trainer that would have no effect."""
-    instead = INSTEAD | ONLY_CALLED_BY_USERS
+    instead = unused_names(type(trainer))
     if name in instead:
         raise SettingsError(f"assigning {name} to a Trainer has no effect in Glassloop", instead[name])
     if name == "model":
@@ -160,7 +166,9 @@ def refuse_assignment(trainer: object, name: str, value: object) -> None:
     changed = [name] if name in FIXED_PARTS else []
     if name == "args":
         before = vars(trainer)[name]
-        changed = [setting for setting in READ_ONCE if getattr(before, setting) != getattr(value, setting)]
+        changed = [
+            setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], getattr(before, setting))
+        ]
     if changed:
         problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
         raise SettingsError(problem, "construct a new Trainer")

@@ -46,8 +46,8 @@ class GlassloopError(Exception):
         return f"{self.area}: {self.problem}\ntry:  {self.remedy}"
 
 
-class SettingsError(GlassloopError):
-    """A setting, an argument or a combination of them is not allowed."""
+class SettingsError(GlassloopError, ValueError):
+    """A setting, an argument or a combination of them is not allowed. Scripts for transformers catch a `ValueError`."""
 
     area = "settings"
     exit_code = 2

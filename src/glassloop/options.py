@@ -12,8 +12,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from glassloop.arguments import CHOICES, TRACKERS, TrainingArguments
+from glassloop.arguments import CHOICES, TrainingArguments
 from glassloop.defaults import CHOSEN_SETTINGS
+from glassloop.drop_in.settings import TRACKERS
 from glassloop.help_page import HelpAll
 from glassloop.run_folder.layout import is_run, is_seeds_folder
 from glassloop.settings import TASKS, DataSettings

@@ -17,10 +17,9 @@ from glassloop.compatibility import (
 )
 from glassloop.data.formats import refuse_unreadable
 from glassloop.data.interfaces import Rows
-from glassloop.engine.evaluate import Evaluation, Interrupted, named_metrics, run_over
+from glassloop.engine.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
 from glassloop.engine.identity import identified
 from glassloop.engine.interfaces import Tensors
-from glassloop.engine.state import State
 from glassloop.errors import DivergedError
 from glassloop.files import share_files, user_path
 from glassloop.measures import checked_numbers
@@ -88,15 +87,16 @@ class Trainer(TrainerSetup):
     def _parts(self) -> TrainingParts:
         """Check everything a training needs, choose its backend, and return its parts."""
         refuse_hooks(type(self))
+        self.args.check()
         refuse_unmergeable(self.model)
         refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self._choose_usable()  # the user may have frozen weights or assigned parts
         self._prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
-        rows = refuse_unreadable(self.train_dataset, "train_dataset")
+        rows = self._readable(self.train_dataset)
         batches = self._batches(rows, training=True)
         measures = self.measures if self.compute_metrics is None else None
-        self.state = State()
+        self.state = self._new_state()
         return TrainingParts(
             model=self.model,
             args=self.args,
@@ -196,13 +196,21 @@ class Trainer(TrainerSetup):
         num_rows = None if rows is None else len(rows)
         with stage(EVALUATING, num_rows), self.backend.evaluation_context(model):
             batches = self.backend.adapt_batches(self._batches(rows, training=False), rows)
-            found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop)
+            found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
             raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
         scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.logits, found.labels))
         return named_metrics(found, scores, prefix)
+
+    def _readable(self, rows: Rows | None) -> Rows:
+        """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
+        return refuse_unreadable(rows, "train_dataset")
+
+    def _predict_batch(self) -> PredictBatch | None:
+        """Return what replaces the forward pass of an evaluation, or None."""
+        return None
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.

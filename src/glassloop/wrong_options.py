@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 import typer
 
-from glassloop.arguments import REFUSED
+from glassloop.drop_in.settings import COMPILE, LOADER, REFUSED, SETTINGS, UNNEEDED
 from glassloop.errors import SettingsError, closest, listed, visible
 
 UsageError = typer.BadParameter.__mro__[1]  # of click, which recent versions of typer include under a private name
@@ -141,13 +141,15 @@ ARGUMENTS: tuple[tuple[tuple[str, ...], str, dict[str, str]], ...] = (
     ),
 )
 INSTEAD: dict[str, str] = {
-    **REFUSED,
+    **{name: f"omit {name}: {one.text}" for name, one in SETTINGS.items() if one.outcome == UNNEEDED},
+    **{name: one.text for name, one in SETTINGS.items() if one.outcome == REFUSED},
+    "push_to_hub": "upload the folder of the model with hf upload after the run",
     **dict.fromkeys(
         ("dropout", "hidden_dropout", "hidden_dropout_prob", "attention_dropout", "classifier_dropout", "dropout_rate"),
         "set the dropout in the config.json of the model: it is a property of the model",
     ),
-    **dict.fromkeys(("num_workers", "workers", "dataloader_workers"), REFUSED["dataloader_num_workers"]),
-    **dict.fromkeys(("compile", "torch_compile"), REFUSED["torch_compile"]),
+    **dict.fromkeys(("num_workers", "workers", "dataloader_workers"), f"omit it: {LOADER}"),
+    **dict.fromkeys(("compile", "torch_compile"), COMPILE),
     **dict.fromkeys(
         ("num_labels", "num_classes", "n_classes", "n_labels"), "omit it: the labels are counted in the training rows"
     ),

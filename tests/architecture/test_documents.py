@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 import generate_reference
 import pytest
+import transformers
 import typer
 from check_site import problems_of
 from site_pages import with_links
 
-from glassloop import PUBLIC, DataSettings, TrainingArguments
+from glassloop import PUBLIC, DataSettings
+from glassloop.arguments import TrainingArguments
 from glassloop.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -249,6 +251,14 @@ def test_files_and_commands_of_the_project_that_documents_name_exist() -> None:
 
 
 # --- the site ----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_transformers_lists_every_field_of_the_installed_version() -> None:
+    rows = generate_reference.settings_of_transformers().splitlines()
+    listed = {row.split("`")[1]: row.split(" | ")[1] for row in rows[2:]}
+    theirs = {entry.name for entry in dataclasses.fields(transformers.TrainingArguments) if not entry.name.startswith("_")}
+    assert not theirs - {*listed}
+    assert {*listed.values()} == {"works", "renamed", "kept", "no effect", "refused"}
 
 
 def test_the_reference_lists_every_setting_command_and_public_name() -> None:

@@ -26,6 +26,20 @@ class Callback:
             state: Where training stands.
         """
 
+    def on_epoch_start(self, state: State) -> None:
+        """Act before the first step of an epoch, or before the next one of a resumed epoch.
+
+        Args:
+            state: Where training stands.
+        """
+
+    def on_step_start(self, state: State) -> None:
+        """Act before every step.
+
+        Args:
+            state: Where training stands.
+        """
+
     def on_step(self, state: State, batches: list[Batch]) -> None:
         """Act after every step. Reading a number from the device here makes every step wait for it.
 

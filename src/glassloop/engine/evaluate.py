@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
 from glassloop.markup import scores
 from glassloop.run_folder.record import TIMINGS
 from glassloop.stages import advance
 
+# A model and a batch -> the sum of the rows' losses (None without labels), the logits, and the labels
+PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]]
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
 
 
@@ -49,6 +52,7 @@ def run_over(
     backend: EvaluationBackend,
     loss_sum: LossSum | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    predict: PredictBatch | None = None,
 ) -> Evaluation:
     """Run a model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
 
@@ -60,6 +64,7 @@ def run_over(
         backend: The device and precision to use, and the processes that share the batches.
         loss_sum: A function of logits and labels that returns the sum of the rows' losses.
         should_stop: Called after each batch; True ends the pass.
+        predict: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows, logits and labels.
 
     Returns:
         Logits, labels and loss, without metrics.
@@ -70,17 +75,20 @@ def run_over(
     began = time.perf_counter()
     was_training = model.training
     model.eval()
-    numbers, labels, cost = [], [], torch.zeros((), device=backend.device)
+    predict = predicted_with(backend, loss_sum) if predict is None else predict
+    numbers: list[np.ndarray] = []
+    labels: list[torch.Tensor] = []
+    cost = torch.zeros((), device=backend.device)
     logits: list[np.ndarray] = []
     waiting: list[torch.Tensor] = []  # logits on the device: copying them one by one would wait for each batch
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
                 with backend.forward(model):
-                    found = model(**backend.move(batch.inputs)).logits.float()
-                if batch.labels is not None and loss_sum is not None:
-                    cost = cost + loss_sum(found, backend.move(batch.labels))
-                    labels.append(batch.labels)
+                    loss, found, known = predict(model, batch)
+                if loss is not None and known is not None:
+                    cost = cost + loss
+                    labels.append(known)
                 numbers.append(batch.numbers)
                 waiting.append(found)
                 advance(len(batch.numbers) * backend.processes.num_processes)
@@ -98,10 +106,22 @@ def run_over(
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
     found_logits = np.concatenate([part for share in shares for part in share[1]])[places]
-    known = [part for share in shares for part in share[2]]
-    found_labels = np.concatenate(known)[places] if known else None
-    loss = sum(share[3] for share in shares) / len(order) if known else None
-    return Evaluation(found_logits, found_labels, loss, time.perf_counter() - began)
+    all_labels = [part for share in shares for part in share[2]]
+    found_labels = np.concatenate(all_labels)[places] if all_labels else None
+    mean = sum(share[3] for share in shares) / len(order) if all_labels else None
+    return Evaluation(found_logits, found_labels, mean, time.perf_counter() - began)
+
+
+def predicted_with(backend: EvaluationBackend, loss_sum: LossSum | None) -> PredictBatch:
+    """Return the usual forward pass: the logits of a model, and `loss_sum` of logits and labels if there are labels."""
+
+    def predict(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
+        logits = model(**backend.move(batch.inputs)).logits.float()
+        if batch.labels is None or loss_sum is None:
+            return None, logits, None
+        return loss_sum(logits, backend.move(batch.labels)), logits, batch.labels
+
+    return predict
 
 
 def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:

@@ -28,6 +28,7 @@ def train_step(
     backend: StepBackend,
     max_norm: float = 0.0,
     on_gradients: Callable[[torch.nn.Module], None] | None = None,
+    batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Update the weights once, and return the loss and the gradient norm as two numbers that stay on the device.
 
@@ -43,6 +44,7 @@ def train_step(
         backend: How each part of the step is executed.
         max_norm: Scale gradients down to this norm; 0 disables clipping.
         on_gradients: Called with the model before clipping.
+        batch_loss: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows.
 
     Returns:
         A tensor of two numbers: the loss, and the gradient norm before clipping.
@@ -51,9 +53,11 @@ def train_step(
     step_loss = torch.zeros((), device=backend.device)
     for batch in group:
         with backend.forward(model, is_last=batch is group[-1]):
-            logits = model(**backend.move(batch.inputs)).logits.float()
-            rows = len(batch.numbers)
-            loss = loss_sum(logits, backend.move(batch.labels)) if rows else logits.sum() * 0.0
+            if batch_loss is None:
+                logits = model(**backend.move(batch.inputs)).logits.float()
+                loss = loss_sum(logits, backend.move(batch.labels)) if len(batch.numbers) else logits.sum() * 0.0
+            else:
+                loss = batch_loss(model, batch)
             loss = loss / num_examples
         backend.backward(loss)
         step_loss = step_loss + loss.detach()
@@ -124,30 +128,40 @@ def fit(
             state.judge(metrics, plan)
             tell("on_evaluate", metrics=metrics)
 
+    def after_step(log_due: bool, evaluation_due: bool, save_due: bool) -> None:
+        """Log, evaluate and save, in this order, if it is due or if a callback has asked for it."""
+        if log_due or "log" in state.asked:
+            log()
+        if evaluate and (evaluation_due or "evaluate" in state.asked):
+            evaluate_now()
+        state.signal = agree(state.asked_to_stop)
+        if save and (state.signal or save_due or "save" in state.asked):
+            read_figures()
+            save()
+            tell("on_save")
+        state.asked.clear()
+
     def end_epoch() -> None:
         state.epoch, state.batch = state.epoch + 1, 0
         tell("on_epoch_end")
+        if state.asked:
+            after_step(False, False, False)
 
     tell("on_fit_start")
     if evaluate and (state.evaluation_due or (plan.eval_on_start and state.step == 0)):
         evaluate_now()
         state.signal = agree(state.asked_to_stop)
     while state.step < plan.max_steps and not (state.stop_reason or state.signal):
+        tell("on_epoch_start")
         for group in groups_of(plan.accumulate, batches.epoch(state.epoch, skip=state.batch)):
+            tell("on_step_start")
             unread.append(step(group))
             state.step += 1
             state.batch += len(group)
             tell("on_step", batches=group)
-            last = state.step == plan.max_steps
-            if last or any(due(every, state.step) for every in (plan.log_every, plan.eval_every)):
-                log()
-            if evaluate and due(plan.eval_every, state.step):
-                evaluate_now()
-            state.signal = agree(state.asked_to_stop)
-            if save and (state.signal or due(plan.save_every, state.step)):
-                read_figures()
-                save()
-                tell("on_save")
+            last, evaluation_due = state.step == plan.max_steps, due(plan.eval_every, state.step)
+            log_due = last or evaluation_due or due(plan.log_every, state.step) or (plan.log_first and state.step == 1)
+            after_step(log_due, evaluation_due and state.step >= plan.eval_from, due(plan.save_every, state.step))
             if last or state.stop_reason or state.signal:
                 break
         else:
@@ -242,6 +256,10 @@ class RunPlan(Protocol):
     def save_every(self) -> int: ...
     @property
     def eval_on_start(self) -> bool: ...
+    @property
+    def eval_from(self) -> int: ...  # the first step that may be followed by an evaluation
+    @property
+    def log_first(self) -> bool: ...  # log the first step
 
 
 class RunState(Protocol):
@@ -253,6 +271,7 @@ class RunState(Protocol):
     stop_reason: str | None
     evaluation_due: bool
     unlogged: list[list[float]]
+    asked: set[str]  # what callbacks ask for after this step: "log", "evaluate", "save"
     asked_to_stop: int  # the signal this process received
     signal: int  # the signal all processes act on
 

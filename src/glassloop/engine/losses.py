@@ -87,7 +87,13 @@ def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, back
 
 
 def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> None:
-    """Raise `SettingsError` if the model's forward computes another loss than Glassloop, which would not be used.
+    """Raise `SettingsError` if the model's forward computes another loss than Glassloop, which would not be used."""
+    if problem := other_loss(model, batch, task, backend, say):
+        raise SettingsError(problem, OTHER_LOSS_REMEDY)
+
+
+def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> str | None:
+    """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none.
 
     Raise `ModelError` if it returns no logits.
 
@@ -96,7 +102,7 @@ def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBacken
     accepted = inspect.signature(model.forward).parameters
     has_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     if batch.labels is None or not ("labels" in accepted or has_kwargs) or out_of_range(model, batch.inputs.get("input_ids")):
-        return
+        return None
     labels = batch.labels if task == "single_label_classification" else batch.labels.float()
     was_training, kind = model.training, getattr(model.config, "problem_type", None)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -111,7 +117,7 @@ def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBacken
         if no_memory(error):
             raise
         say(f"the model's own loss could not be compared with Glassloop's ({type(error).__name__}: {error})")
-        return
+        return None
     finally:
         model.train(was_training)
         model.config.problem_type = kind  # transformers' heads write the type they infer into it
@@ -121,14 +127,15 @@ def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBacken
         problem = f"{type(model).__name__} returns a {type(found).__name__} without logits"
         raise ModelError(problem, "return transformers.modeling_outputs.SequenceClassifierOutput(logits=…) from forward")
     if not isinstance(theirs, torch.Tensor):
-        return
+        return None
     rounding = 1e-5 if theirs.dtype == logits.dtype == torch.float32 else 2e-2
     theirs = theirs.float().mean()  # some return one loss per row
     problem = f"the model's forward computes its own loss: {theirs.item():.6g} for the first batch, while Glassloop's is"
     if not torch.isclose(theirs, ours, rtol=rounding, atol=rounding / 10, equal_nan=True):
-        raise SettingsError(f"{problem} {ours.item():.6g}", OTHER_LOSS_REMEDY)
+        return f"{problem} {ours.item():.6g}"
     if gradients_differ(theirs, ours, logits, 10 * rounding):
-        raise SettingsError(f"{problem} {ours.item():.6g}, and their gradients differ", OTHER_LOSS_REMEDY)
+        return f"{problem} {ours.item():.6g}, and their gradients differ"
+    return None
 
 
 @contextmanager

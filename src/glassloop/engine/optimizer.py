@@ -1,4 +1,4 @@
-"""AdamW with the usual exclusions from weight decay, and learning rate schedules."""
+"""AdamW and other optimizers with the usual exclusions from weight decay, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from glassloop.arguments import TrainingArguments
 from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory
-from glassloop.errors import SettingsError
+from glassloop.errors import SettingsError, visible
 from glassloop.run_folder.record import Plan
 
 
@@ -135,6 +135,79 @@ def linear_share(warmup_steps: int, max_steps: int, step: int) -> float:
     return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
 
 
+def optimizer_options(text: str | None) -> dict[str, float | bool | str]:
+    """Return the extra settings of an optimizer in `momentum=0.9,nesterov=true`.
+
+    Raises `SettingsError` if the text has another form.
+    """
+    options: dict[str, float | bool | str] = {}
+    for part in (text or "").replace(" ", "").split(","):
+        name, equals, value = part.partition("=")
+        if part and not (name.isidentifier() and equals):
+            raise SettingsError(f"optim_args is {visible(text)}, not like momentum=0.9,nesterov=true", "write name=value")
+        if part:
+            known: dict[str, bool] = {"true": True, "false": False, "yes": True, "no": False}
+            try:
+                options[name] = known[value.lower()] if value.lower() in known else float(value)
+            except ValueError:
+                options[name] = value
+    return options
+
+
+def named_optimizer(model: torch.nn.Module, args: TrainingArguments) -> Optimizer:
+    """Return an optimizer other than AdamW, by its name in the settings.
+
+    Raises `SettingsError` if all parameters are frozen, or if the optimizer does not take `optim_args`.
+    """
+    from transformers import Adafactor
+
+    kinds: dict[str, tuple[type[Optimizer], dict[str, bool]]] = {
+        "adafactor": (Adafactor, {"scale_parameter": False, "relative_step": False}),
+        "sgd": (torch.optim.SGD, {}),
+        "adagrad": (torch.optim.Adagrad, {}),
+        "rmsprop": (torch.optim.RMSprop, {}),
+    }
+    kind, fixed = kinds[args.optim]
+    return optimizer_of(
+        model, args.weight_decay, kind, {"lr": args.learning_rate, **fixed, **optimizer_options(args.optim_args)}
+    )
+
+
+def optimizer_of(
+    model: torch.nn.Module, weight_decay: float, kind: type[Optimizer], options: Mapping[str, object]
+) -> Optimizer:
+    """Return an optimizer of a class, with weight decay for all parameters but biases and normalization weights."""
+    groups = decay_groups(model, weight_decay)
+    if not groups:
+        raise SettingsError("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)")
+    try:
+        return kind(groups, **options)  # type: ignore[arg-type]  # the class checks its own arguments
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"the optimizer {kind.__name__} cannot be made: {error}", "check optim and optim_args") from error
+
+
+def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: OptimizerFactory = make_optimizer) -> Optimizer:
+    """Return the optimizer of the settings. `make` makes AdamW."""
+    if not args.optim.startswith("adamw"):
+        return named_optimizer(model, args)
+    if args.optim_args:
+        raise SettingsError(f"optim_args has no effect on {args.optim}", "set adam_beta1, adam_beta2 and adam_epsilon")
+    return make(
+        model,
+        args.learning_rate,
+        weight_decay=args.weight_decay,
+        betas=(args.adam_beta1, args.adam_beta2),
+        epsilon=args.adam_epsilon,
+        fused=args.optim == "adamw_torch_fused",
+    )
+
+
+def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
+    """Return the learning rate schedule of the settings."""
+    options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
+    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
+
+
 def make_optimizers(
     args: TrainingArguments,
     model: torch.nn.Module,
@@ -142,7 +215,7 @@ def make_optimizers(
     given: tuple[Optimizer | None, LRScheduler | None],
     make: OptimizerFactory = make_optimizer,
 ) -> tuple[Optimizer, LRScheduler]:
-    """Return the user's optimizer and schedule if given, else AdamW (as `make` makes it) and the schedule of the settings."""
+    """Return the user's optimizer and schedule if given, else those of the settings. `make` makes AdamW."""
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
         raise SettingsError("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer")
@@ -153,16 +226,5 @@ def make_optimizers(
         if not any(id(weight) in held for weight in model.parameters()):
             problem = "the optimizer contains no parameter of the model"
             raise SettingsError(problem, "create it from model.parameters() of this model")
-    else:
-        optimizer = make(
-            model,
-            args.learning_rate,
-            weight_decay=args.weight_decay,
-            betas=(args.adam_beta1, args.adam_beta2),
-            epsilon=args.adam_epsilon,
-            fused=args.optim == "adamw_torch_fused",
-        )
-    if scheduler is None:
-        options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
-        scheduler = make_scheduler(args.lr_scheduler_type, optimizer, plan.warmup_steps, plan.max_steps, options)
-    return optimizer, scheduler
+    optimizer = optimizer_for(args, model, make) if optimizer is None else optimizer
+    return optimizer, scheduler or scheduler_for(args, optimizer, plan.warmup_steps, plan.max_steps)

@@ -8,6 +8,8 @@ from glassloop.arguments import TrainingArguments
 from glassloop.errors import SettingsError
 from glassloop.run_folder.record import Plan
 
+DEFAULT_LOGGING_STEPS, DEFAULT_EVAL_STEPS = 10, 500
+
 
 def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> Plan:
     """Return the plan for an epoch of `num_batches`; raise `SettingsError` if there is nothing to train or evaluate on."""
@@ -16,7 +18,8 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
     per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
     max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
     warmup = args.warmup_steps
-    eval_every = {"no": 0, "steps": args.eval_steps or args.logging_steps, "epoch": per_epoch}[args.eval_strategy]
+    eval_steps = args.eval_steps or args.logging_steps or DEFAULT_EVAL_STEPS
+    eval_every = steps_between(args.eval_strategy, eval_steps, per_epoch, max_steps)
     if eval_every and not has_eval:
         raise SettingsError(f"eval_strategy is {args.eval_strategy}, but there is no eval_dataset", "pass an eval_dataset")
     best = args.metric_for_best_model or "loss"
@@ -28,12 +31,20 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         batches_per_epoch=num_batches,
         accumulate=args.gradient_accumulation_steps,
         warmup_steps=math.ceil(warmup * max_steps) if warmup < 1 else int(warmup),
-        log_every=args.logging_steps,
+        log_every=steps_between(args.logging_strategy, args.logging_steps or DEFAULT_LOGGING_STEPS, per_epoch, max_steps),
+        log_first=args.logging_first_step,
         eval_every=eval_every,
-        save_every={"no": 0, "steps": args.save_steps, "epoch": per_epoch}[args.save_strategy],
+        eval_from=math.ceil(args.eval_delay * (per_epoch if args.eval_strategy == "epoch" else 1)),
+        save_every=steps_between(args.save_strategy, args.save_steps, per_epoch, max_steps),
         eval_on_start=args.eval_on_start,
         best_metric=best,
+        needs_best=bool(args.metric_for_best_model or args.load_best_model_at_end or args.early_stopping_patience),
         greater_is_better=greater,
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,
     )
+
+
+def steps_between(strategy: str, steps: float, per_epoch: int, max_steps: int) -> int:
+    """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
+    return {"no": 0, "steps": math.ceil(steps * max_steps) if steps < 1 else int(steps), "epoch": per_epoch}[strategy]

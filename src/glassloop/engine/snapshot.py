@@ -75,7 +75,8 @@ def optimizer_tensors(
     tensors = {}
     for parameter, values in (own if gathered is None else gathered).items():
         for key, value in values.items():
-            tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+            if value is not None:  # as SGD without momentum has it
+                tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
     groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
     return tensors, {"groups": groups}
 
@@ -89,7 +90,7 @@ def restore_optimizer(model: torch.nn.Module, optimizer: Optimizer, tensors: Ten
         if parameter_name not in parameters:
             raise ModelError(f"optimizer.safetensors: {name} does not belong to a parameter of the model", OTHER_MODEL)
         parameter = parameters[parameter_name]
-        if value.dim() and value.shape != parameter.shape:
+        if value.dim() == parameter.dim() and value.shape != parameter.shape:  # Adafactor keeps rows and columns
             raise ModelError(f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", OTHER_MODEL)
         where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
         inner.state[parameter][key] = value.to(where)

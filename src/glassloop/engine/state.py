@@ -35,6 +35,7 @@ class State:
         evaluation_due: Whether an evaluation was interrupted and is to be repeated.
         unlogged: Loss and gradient norm of each step since the last log.
         history: The entries of history.jsonl.
+        asked: What callbacks ask for after this step: "log", "evaluate" or "save".
         asked_to_stop: The signal that this process received, or 0.
         signal: The signal that all processes act on, or 0.
     """
@@ -53,6 +54,7 @@ class State:
     evaluation_due: bool = False
     unlogged: list[list[float]] = field(default_factory=list)
     history: list[Entry] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
     asked_to_stop: int = 0
     signal: int = 0
 
@@ -93,6 +95,8 @@ class State:
         Raises:
             SettingsError: The evaluation did not compute the plan's metric.
         """
+        if plan.best_metric not in metrics and not plan.needs_best:
+            return
         if plan.best_metric not in metrics:
             raise SettingsError(
                 f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}",
@@ -111,4 +115,4 @@ class State:
 
     def to_dict(self) -> dict[str, object]:
         """Return everything that a checkpoint has to hold."""
-        return {name: value for name, value in asdict(self).items() if name not in ("asked_to_stop", "signal")}
+        return {name: value for name, value in asdict(self).items() if name not in ("asked", "asked_to_stop", "signal")}

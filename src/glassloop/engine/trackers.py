@@ -38,7 +38,7 @@ class Trackers(Callback):
             if name == "wandb" and "WANDB_DIR" not in os.environ:
                 options["dir"] = str(folder)  # else wandb writes to the current directory
             try:
-                tracker = kind(run_name, **options)
+                tracker = kind(run_name.replace("/", "-").replace("\\", "-"), **options)  # some use it as a folder's name
                 tracker.start()
             except ImportError as error:
                 raise SettingsError(

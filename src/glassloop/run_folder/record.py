@@ -104,7 +104,10 @@ class Plan:
         eval_every: Number of steps between two evaluations; 0 for none.
         save_every: Number of steps between two checkpoints; 0 for none.
         eval_on_start: Whether to evaluate before the first step.
+        eval_from: The first step that may be followed by an evaluation.
+        log_first: Whether to log the first step.
         best_metric: Name of the metric that decides which evaluation is the best.
+        needs_best: Whether anything depends on the best evaluation.
         greater_is_better: Whether a higher value of that metric is better.
         patience: Number of evaluations without improvement before the training stops; None to never stop early.
         least_gain: Smallest improvement that counts.
@@ -119,7 +122,10 @@ class Plan:
     eval_every: int
     save_every: int
     eval_on_start: bool = False
+    eval_from: int = 0
+    log_first: bool = False
     best_metric: str = "eval_loss"
+    needs_best: bool = True
     greater_is_better: bool = False
     patience: int | None = None
     least_gain: float = 0.0

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from glassloop.data.encoding import lengths_of
+from glassloop.data.interfaces import Rows
 from glassloop.engine.interfaces import Tensors
 from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.engine.state import NotFiniteError
@@ -70,8 +71,16 @@ def out_of_memory(training: StartedTraining, error: BaseException) -> TooLargeEr
     rows = parts.eval_rows if parts.state.evaluation_due and parts.eval_rows is not None else parts.train_rows
     size = getattr(parts.args, f"per_device_{kind}_batch_size")
     return TooLargeError(
-        f"not enough memory for a batch of {size} rows of up to {max(lengths_of(rows)):,} tokens ({error})",
+        f"not enough memory for a batch of {size} rows{longest(rows)} ({error})",
         f"lower per_device_{kind}_batch_size"
         + (" and raise gradient_accumulation_steps by the same factor" if kind == "train" else "")
         + ", or lower max_length",
     )
+
+
+def longest(rows: Rows) -> str:
+    """Return how many tokens the longest row has, as part of a sentence; nothing if rows have no tokens to count."""
+    try:
+        return f" of up to {max(lengths_of(rows)):,} tokens"
+    except (TypeError, KeyError, IndexError, ValueError):
+        return ""

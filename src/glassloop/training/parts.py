@@ -13,11 +13,12 @@ from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Rows
 from glassloop.engine.callbacks import Callback
-from glassloop.engine.interfaces import Backend, LossSum, LRScheduler, Optimizer, Say, Tensors, TrainingUse
+from glassloop.engine.interfaces import Backend, LossSum, LRScheduler, Optimizer, Say, Tensors, TrainingBatch, TrainingUse
 from glassloop.engine.state import State
 from glassloop.run_folder.record import Plan
 from glassloop.transformers_types import Model
 
+BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 
 
@@ -59,3 +60,8 @@ class TrainingParts:
     say: Say
     say_once: Say
     quiet: bool  # no progress bar
+
+    batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
+    loss_compared: bool = False  # the loss of the model was compared with Glassloop's
+    loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
+    started: Callable[[Optimizer, LRScheduler], None] = lambda optimizer, scheduler: None  # called before the first step

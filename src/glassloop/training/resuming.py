@@ -27,7 +27,8 @@ from glassloop.training.parts import TrainingParts
 
 # Settings that do not change any weight: a run may be resumed with other values.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
-        "eval_strategy", "eval_steps", "eval_on_start", "logging_steps", "save_strategy", "save_steps", "save_total_limit",
+        "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
+        "logging_dir", "save_strategy", "save_steps", "save_total_limit",
         "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
 # Settings that do not change anything in the folder of a finished run.
 NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
@@ -94,7 +95,7 @@ def identity_of(parts: TrainingParts) -> Identity:
         "parts without weights": weightless_parts(model),
         "frozen": frozen_names(model),
         "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
-        "loss": parts.task if parts.custom_loss is None else identified(parts.custom_loss),
+        "loss": parts.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
         # Evaluations matter if they decide which weights a training ends with.

@@ -110,7 +110,9 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         backend=backend,
         max_norm=args.max_grad_norm,
         on_gradients=parts.on_gradients,
+        batch_loss=parts.batch_loss,
     )
+    parts.started(training.optimizer, training.scheduler)
     try:
         fit(
             backend.wrap_step(step, training.optimizer, training.scheduler, parts.say),
@@ -118,7 +120,7 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
             plan,
             state,
             callbacks=training.callbacks(history),
-            evaluate=training.evaluate if plan.eval_every or plan.eval_on_start else None,
+            evaluate=training.evaluate if parts.eval_rows is not None else None,
             save=partial(save_checkpoint, training),
             gather=backend.processes.gather_figures,
             agree=backend.processes.agree,

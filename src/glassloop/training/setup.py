@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 DEFAULT_DIR = "trainer_output"
 
 
+def why_plain(args: TrainingArguments) -> str | None:
+    """Return why only the plain backend can train with these settings; None if any can."""
+    if args.gradient_checkpointing:
+        return "gradient_checkpointing computes activations again"
+    return None if args.optim.startswith("adamw") else f"the optimizer is {args.optim}"
+
+
 class TrainerSetup:
     """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
 
@@ -79,7 +86,7 @@ class TrainerSetup:
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         self._in_run = False  # a run holds the lock of the folder, and gets the final model
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
-        self.state = State()
+        self.state = self._new_state()
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
@@ -123,9 +130,18 @@ class TrainerSetup:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
         reason = None if isinstance(self._collate, PaddingCollator) else "the data collator is custom"
         reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
+        reason = reason or why_plain(self.args) or self._why_plain()
         if self.on_gradients is not None and self.args.backend == "auto":
             reason = reason or "on_gradients may change gradients"
         self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
+
+    def _new_state(self) -> State:
+        """Return the state of a training before its first step."""
+        return State()
+
+    def _why_plain(self) -> str | None:
+        """Return why only the plain backend can run what a subclass adds, or None."""
+        return None
 
     def _prove(self, rows: Rows | None = None) -> None:
         """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.

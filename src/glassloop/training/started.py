@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import torch
 
+from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.stability import Repeats, collator_repeats, content_of, rows_repeat
 from glassloop.engine.callbacks import Callback
@@ -19,11 +20,13 @@ from glassloop.engine.optimizer import make_optimizers
 from glassloop.engine.saver import BestWeights, Saver
 from glassloop.engine.trackers import Trackers
 from glassloop.errors import SettingsError
+from glassloop.files import user_path
 from glassloop.run_folder.layout import CHECKPOINTS_NAME
 from glassloop.seeding import random_states_kept
 from glassloop.show.progress import progress_for
 from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import identity_of
+from glassloop.transformers_types import Model
 
 
 class StartedTraining:
@@ -40,13 +43,15 @@ class StartedTraining:
 
     def __init__(self, parts: TrainingParts) -> None:
         self.parts, backend, plan = parts, parts.backend, parts.plan
-        if parts.custom_loss is None:
+        if parts.custom_loss is None and parts.batch_loss is None and not parts.loss_compared:
             refuse_other_loss(parts.model, next(parts.batches.epoch()), parts.task, backend, parts.say_once)
         self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
         self.report_random_rows()
+        if parts.args.gradient_checkpointing:
+            checkpoint_gradients(parts.model)
         make_optimizer = backend.start_training(parts.model, parts.use)
         self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
-        if parts.custom_loss is not None:
+        if parts.custom_loss is not None and parts.batch_loss is None:
             check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
         optimizer, scheduler = make_optimizers(parts.args, parts.model, plan, parts.optimizers, make_optimizer)
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
@@ -59,6 +64,9 @@ class StartedTraining:
     def report_random_rows(self) -> None:
         """Report which rows differ each time they are read, and what that means for a resumed run."""
         parts, batches, say = self.parts, self.parts.batches, self.parts.say_once
+        if not isinstance(batches, Batches):
+            say("the batches are those of a DataLoader: a resumed run skips those it has seen, but may draw different ones")
+            return
         if batches.repeats is not Repeats.SAME:
             say(f"the training rows differ between reads: {batches.repeats.value}")
         if not isinstance(batches.collate, PaddingCollator):
@@ -102,7 +110,8 @@ class StartedTraining:
         found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
         if parts.backend.processes.is_main and args.trackers:
             name = args.run_name or parts.folder.name
-            found.append(Trackers(args.trackers, parts.folder, name, args.to_dict()))
+            folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
+            found.append(Trackers(args.trackers, folder, name, args.to_dict()))
         if parts.backend.processes.is_main and not parts.quiet:
             found.append(progress_for(parts.plan, args.disable_tqdm, history, parts.metric_title))
         return [*found, *parts.callbacks]
@@ -111,3 +120,12 @@ class StartedTraining:
     def num_bytes(self) -> int:
         """The size of the model's weights."""
         return sum(weight.nbytes for weight in self.bare.parameters())
+
+
+def checkpoint_gradients(model: Model) -> None:
+    """Let a model compute activations again in the backward pass. Raises `SettingsError` if it cannot."""
+    try:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    except (AttributeError, ValueError) as error:
+        problem = f"{type(model).__name__} does not support gradient_checkpointing"
+        raise SettingsError(problem, "omit it, and lower per_device_train_batch_size instead") from error

@@ -12,7 +12,10 @@ from glassloop.engine.callbacks import EVENTS, Callback, checked_callbacks
 
 
 def test_the_events_are_these() -> None:
-    assert EVENTS == ("on_fit_start", "on_step", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_fit_end")
+    assert (
+        *("on_fit_start", "on_epoch_start", "on_step_start", "on_step", "on_log", "on_evaluate", "on_save"),
+        *("on_epoch_end", "on_fit_end"),
+    ) == EVENTS
 
 
 def test_the_loop_calls_exactly_these_events() -> None:
@@ -66,5 +69,5 @@ def test_a_missing_event_is_refused(says) -> None:
         def on_fit_start(self, state) -> None:
             pass
 
-    with says("Half has no on_step", "make it a subclass of glassloop.Callback"):
+    with says("Half has no on_epoch_start", "make it a subclass of glassloop.Callback"):
         checked_callbacks([Half])

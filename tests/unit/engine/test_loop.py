@@ -171,12 +171,12 @@ def test_step_log_evaluate_save_stop() -> None:
     batches = Numbers(5, 1)
     plan = plan_of(batches, accumulate=2, max_steps=4, log_every=2, eval_every=3, save_every=3)
     assert happenings(plan, batches) == [
-        "on_fit_start 0",
-        *("step", "on_step 1"),
-        *("step", "on_step 2", "on_log 2"),
-        *("step", "on_step 3", "on_log 3", "evaluate", "on_evaluate 3", "save", "on_save 3"),
-        "on_epoch_end 3",
-        *("step", "on_step 4", "on_log 4"),
+        *("on_fit_start 0", "on_epoch_start 0"),
+        *("on_step_start 0", "step", "on_step 1"),
+        *("on_step_start 1", "step", "on_step 2", "on_log 2"),
+        *("on_step_start 2", "step", "on_step 3", "on_log 3", "evaluate", "on_evaluate 3", "save", "on_save 3"),
+        *("on_epoch_end 3", "on_epoch_start 3"),
+        *("on_step_start 3", "step", "on_step 4", "on_log 4"),
         "on_fit_end 4",
     ]
 
@@ -193,8 +193,8 @@ def test_every_epoch_has_its_end_the_last_one_too() -> None:
 def test_an_evaluation_before_the_first_step() -> None:
     batches = Numbers(2, 1)
     plan = replace(plan_of(batches), eval_on_start=True)
-    assert happenings(plan, batches)[:4] == ["on_fit_start 0", "evaluate", "on_evaluate 0", "step"]
-    assert "evaluate" not in happenings(replace(plan, eval_on_start=False), batches)
+    assert happenings(plan, batches)[:4] == ["on_fit_start 0", "evaluate", "on_evaluate 0", "on_epoch_start 0"]
+    assert "evaluate" not in happenings(replace(plan, eval_on_start=False, log_first=False, eval_from=0), batches)
 
 
 def test_an_evaluation_is_judged_before_callbacks_see_it() -> None:
@@ -432,7 +432,7 @@ class State:
     stop_reason = None
     evaluation_due = False
     def __init__(self):
-        self.unlogged, self.losses = [], []
+        self.unlogged, self.losses, self.asked = [], [], set()
     def read(self, figures):
         self.unlogged += figures
         self.losses += [loss for loss, norm in figures]
@@ -464,7 +464,8 @@ scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
 loss_sum = lambda logits, labels: (logits.squeeze(-1) - labels).square().sum()
 step = lambda group: loop.train_step(model, group, loss_sum, optimizer, scheduler, backend=Backend(), max_norm=10.0)
 plan = SimpleNamespace(
-    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False
+    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False,
+    eval_from=0, log_first=False,
 )
 state = loop.fit(step, Batches(), plan, State())
 assert len(state.losses) == 40 and state.losses[-1] < state.losses[0] / 100, state.losses

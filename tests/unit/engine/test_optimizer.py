@@ -8,8 +8,8 @@ import pytest
 import torch
 from families import FAMILIES, tiny_model
 
-from glassloop.arguments import SCHEDULES
-from glassloop.engine.optimizer import AdamW, decay_groups, make_optimizer, make_scheduler
+from glassloop.arguments import SCHEDULES, TrainingArguments
+from glassloop.engine.optimizer import AdamW, decay_groups, make_optimizer, make_scheduler, optimizer_for, optimizer_options
 from glassloop.errors import SettingsError
 
 OPTIONS = {
@@ -178,3 +178,34 @@ def test_missing_options_are_a_glassloop_error(name: str) -> None:
         rates(name, options={})
     assert caught.value.problem.startswith(f"lr_scheduler_type {name}: ")
     assert caught.value.remedy == "check lr_scheduler_kwargs"
+
+
+# --- by name -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adafactor", "Adafactor"), ("sgd", "SGD"), ("adagrad", "Adagrad"), ("rmsprop", "RMSprop")]
+)
+def test_an_optimizer_by_name_has_the_usual_groups(name: str, kind: str) -> None:
+    found = optimizer_for(TrainingArguments(optim=name, learning_rate=0.1, weight_decay=0.2), tiny_model())
+    assert type(found).__name__ == kind
+    assert [(group["lr"], group["weight_decay"]) for group in found.param_groups] == [(0.1, 0.2), (0.1, 0.0)]
+
+
+def test_extra_settings_reach_the_optimizer() -> None:
+    found = optimizer_for(TrainingArguments(optim="sgd", optim_args="momentum=0.9, nesterov=true"), tiny_model())
+    assert (found.defaults["momentum"], found.defaults["nesterov"]) == (0.9, True)
+    assert optimizer_options("a=1,b=False,c=word") == {"a": 1.0, "b": False, "c": "word"}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"optim": "sgd", "optim_args": "speed=1"}, "the optimizer SGD cannot be made"),
+        ({"optim": "sgd", "optim_args": "momentum"}, "not like momentum=0.9"),
+        ({"optim_args": "momentum=1"}, "optim_args has no effect on adamw_torch_fused"),
+    ],
+)
+def test_extra_settings_that_cannot_be_used(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        optimizer_for(TrainingArguments(**given), tiny_model())

@@ -77,6 +77,12 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
         assert tracker.calls == ["start", plain, *logged, "finish"]
 
 
+@pytest.mark.usefixtures("known")
+def test_a_run_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
+    Trackers(("tensorboard",), tmp_path, "../team/run\\1", {})
+    assert Tracker.made[0].run_name == "..-team-run-1"
+
+
 def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers_module, "package_version", lambda name: None)
     for name in ("tensorboard", "wandb", "trackio"):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 from families import tiny_model
 from random_rows import Augmented
@@ -16,13 +17,14 @@ from torch.nn.functional import cross_entropy
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.errors import SettingsError
-from glassloop.training.started import StartedTraining
+from glassloop.trainer import Trainer as RunTrainer
+from glassloop.training.started import StartedTraining, checkpoint_gradients
 
 
 def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
 ) -> None:
-    """It was never used: the model trained on the usual loss instead."""
+    """It was never used: the model trained on the usual loss instead. Runs of the command do not use it."""
     model = tiny_model()
     usual = type(model).forward
 
@@ -35,8 +37,8 @@ def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
     args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
     parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
     with pytest.raises(SettingsError, match="the model's forward computes its own loss"):
-        Trainer(model, **parts).train()
-    Trainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
+        RunTrainer(model, **parts).train()
+    RunTrainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
 
 
 def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
@@ -55,3 +57,11 @@ def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_leng
     parts = replace(trainer._parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
     with says("group_by_length orders rows by lengths that differ in each process"):
         StartedTraining.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
+
+
+def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it() -> None:
+    model = tiny_model()
+    checkpoint_gradients(model)
+    assert model.is_gradient_checkpointing
+    with pytest.raises(SettingsError, match="Linear does not support gradient_checkpointing"):
+        checkpoint_gradients(torch.nn.Linear(2, 2))

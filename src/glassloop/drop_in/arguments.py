@@ -1,0 +1,164 @@
+"""`glassloop.TrainingArguments`: the training settings as scripts for transformers use them.
+
+Every setting of transformers' `TrainingArguments` is accepted, works or is refused by name; settings may be assigned later and
+are checked again when training starts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from glassloop.arguments import HALVES, Setting, translated
+from glassloop.arguments import TrainingArguments as Settings
+from glassloop.drop_in.setters import Setters
+from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
+from glassloop.errors import SettingsError, did_you_mean, visible
+from glassloop.settings import refuse
+
+OWN = {entry.name: entry.default for entry in fields(Settings)}
+
+
+def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[TrainingArguments]:
+    """Add the settings of transformers to a class, as fields, so that `HfArgumentParser` makes an option for each."""
+    for name, theirs in SETTINGS.items():
+        kind.__annotations__[name] = theirs.kind
+        text = f"{theirs.outcome}: {theirs.text}"
+        setattr(kind, name, field(default=theirs.default, metadata={"help": text}, repr=False, compare=theirs.outcome == KEPT))
+    made = dataclass(init=False, unsafe_hash=True)(kind)
+    # copies: HfArgumentParser changes the types of fields, and those of Glassloop's own class must stay
+    made.__dataclass_fields__ = {name: copy(entry) for name, entry in made.__dataclass_fields__.items()}
+    return made
+
+
+@with_settings_of_transformers
+class TrainingArguments(Settings, Setters):
+    """The settings of a training run, under the names of transformers' `TrainingArguments`.
+
+    A setting may be assigned after construction; all are checked again when training starts.
+
+    Args:
+        output_dir: Folder for everything the run writes.
+        **given: Any other setting of Glassloop or of transformers, by name.
+
+    Raises:
+        SettingsError: A name or value is not allowed. All problems are reported together.
+    """
+
+    def __init__(self, output_dir: str | Path | None = None, **given: object) -> None:
+        super().__init__(output_dir, **given)
+        for name, theirs in SETTINGS.items():
+            is_given = given.get(name) is not None and theirs.outcome != RENAMED  # a renamed one is stored under its new name
+            object.__setattr__(self, name, given[name] if is_given else theirs.default)
+
+    def __getattribute__(self, name: str) -> object:
+        if name in HALVES:  # scripts read them, whatever they were called when they were set
+            return self.precision == name
+        if name == "device" and "_device" in vars(self):
+            return vars(self)["_device"]
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in OWN and name not in SETTINGS:
+            if near := did_you_mean(name, [*OWN, *SETTINGS]):
+                raise SettingsError(f"there is no setting {visible(name)}{near}", "glassloop train --help lists all settings")
+            object.__setattr__(self, name, value)  # of the script itself
+            return
+        settings, problems = translated({name: value}, Settings)
+        refuse(problems)
+        if "device" in settings:
+            vars(self).pop("_device", None)
+        kept = {} if name in SETTINGS and SETTINGS[name].outcome == RENAMED else {name: value}
+        for today, meant in (kept | settings).items():
+            object.__setattr__(self, today, meant)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+
+    def set_device(self, device: str) -> None:
+        """Set what scripts read as `device`. A Trainer calls this with the device it has chosen.
+
+        Args:
+            device: The device: cpu, cuda or mps.
+        """
+        object.__setattr__(self, "_device", device)
+
+    def to_dict(self) -> dict[str, Setting]:
+        """Return all settings of Glassloop by name, as plain values that JSON can hold."""
+        return {name: vars(self)[name] for name in OWN}
+
+    def to_json_string(self) -> str:
+        """Return all settings of Glassloop as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_sanitized_dict(self) -> dict[str, Setting]:
+        """Return all settings of Glassloop by name."""
+        return self.to_dict()
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that train together."""
+        return int(os.environ.get("WORLD_SIZE", "1"))
+
+    @property
+    def process_index(self) -> int:
+        """The number of this process among all, from 0."""
+        return int(os.environ.get("RANK", "0"))
+
+    @property
+    def local_process_index(self) -> int:
+        """The number of this process on this machine, from 0."""
+        return int(os.environ.get("LOCAL_RANK", "0"))
+
+    @property
+    def should_save(self) -> bool:
+        """Whether this process writes files."""
+        return self.process_index == 0
+
+    should_log = should_save
+
+    @property
+    def n_gpu(self) -> int:
+        """The number of GPUs that this process uses, once there is a Trainer."""
+        return int(self.device.startswith("cuda"))
+
+    @property
+    def train_batch_size(self) -> int:
+        """The number of training rows of a batch in this process."""
+        return self.per_device_train_batch_size
+
+    @property
+    def eval_batch_size(self) -> int:
+        """The number of evaluation rows of a batch in this process."""
+        return self.per_device_eval_batch_size
+
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Return the number of warm-up steps of a training.
+
+        Args:
+            num_training_steps: The number of steps of the training.
+        """
+        return math.ceil(self.warmup_steps * num_training_steps) if self.warmup_steps < 1 else int(self.warmup_steps)
+
+    def get_process_log_level(self) -> int:
+        """Return the level for Python's logging in this process: warnings."""
+        return 30
+
+    @contextmanager
+    def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
+        """Run the block in the main process first.
+
+        Args:
+            local: Accepted for compatibility.
+            desc: Accepted for compatibility.
+        """
+        from accelerate import PartialState
+
+        with PartialState().main_process_first():
+            yield

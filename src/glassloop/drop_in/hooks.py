@@ -1,0 +1,189 @@
+"""Methods that subclasses of transformers' Trainer override, as parts of the loop: the loss, one prediction, loaders.
+
+A loss of a script is the mean over the rows of a batch. The loop needs their sum, which it divides by the true number of rows
+of a step. So a script's own loss is right under accumulation and with several processes, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+import numpy as np
+import torch
+
+from glassloop.data.batches import Batch
+from glassloop.engine.evaluate import PredictBatch
+from glassloop.engine.interfaces import StepBackend
+from glassloop.engine.loop import TrainingBatch
+from glassloop.errors import SettingsError
+
+Inputs = dict[str, torch.Tensor]
+BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
+Prediction = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
+COUNT = "num_items_in_batch"
+
+
+def overrides(trainer: object, base: type, name: str) -> bool:
+    """Return whether a Trainer has its own version of a method, by a subclass or by an assignment."""
+    own = getattr(type(trainer), name, None) is not getattr(base, name, None)
+    return own or name in vars(trainer)
+
+
+def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> Inputs:
+    """Return the inputs of a batch and its labels as a script gets them, on the device."""
+    inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors
+    return backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
+
+
+def count_for(compute_loss: Callable[..., object], rows: int) -> dict[str, int]:
+    """Return `num_items_in_batch` for a function that names it: with it, too, its result is the mean of the rows' losses."""
+    return {COUNT: max(rows, 1)} if COUNT in inspect.signature(compute_loss).parameters else {}
+
+
+def summed_loss(compute_loss: Callable[..., object], backend: StepBackend) -> BatchLoss:
+    """Return the sum of the rows' losses for a `compute_loss` that returns their mean."""
+
+    def batch_loss(model: torch.nn.Module, batch: TrainingBatch) -> torch.Tensor:
+        rows = len(batch.numbers)
+        loss = compute_loss(model, inputs_with_labels(batch, backend), **count_for(compute_loss, rows))
+        return tensor_of(loss).float().mean() * rows
+
+    return batch_loss
+
+
+def tensor_of(loss: object) -> torch.Tensor:
+    """Return the loss that `compute_loss` returned, alone or with outputs. Raises `SettingsError` if it is no tensor."""
+    loss = loss[0] if isinstance(loss, tuple) else loss
+    if not isinstance(loss, torch.Tensor):
+        raise SettingsError(f"compute_loss returned a {type(loss).__name__}, not a tensor", "return the loss")
+    return loss
+
+
+def predicted_with_loss(compute_loss: Callable[..., object], backend: StepBackend) -> PredictBatch:
+    """Return one prediction of a script's own loss, called with `return_outputs=True`."""
+
+    def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+        inputs, rows = inputs_with_labels(batch, backend), len(batch.numbers)
+        if batch.labels is None:
+            return None, logits_of(model(**inputs)).float(), None
+        found = compute_loss(model, inputs, return_outputs=True, **count_for(compute_loss, rows))
+        if not isinstance(found, tuple) or len(found) != 2:
+            problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
+            raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
+        return tensor_of(found).float().mean() * rows, logits_of(found[1]).float(), batch.labels
+
+    return predict
+
+
+def predicted_by_step(prediction_step: Callable[..., tuple[object, ...]], backend: StepBackend) -> PredictBatch:
+    """Return one prediction of a script's own `prediction_step`."""
+
+    def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+        loss, logits, labels = prediction_step(model, inputs_with_labels(batch, backend), False, None)
+        if logits is None:
+            raise SettingsError("prediction_step returned no logits", "return (loss, logits, labels)")
+        total = None if loss is None else tensor_of(loss).float().mean() * len(batch.numbers)
+        return total, logits_of(logits), labels.cpu() if isinstance(labels, torch.Tensor) else batch.labels
+
+    return predict
+
+
+def preprocessed(predict: PredictBatch, change: Callable[[torch.Tensor, torch.Tensor | None], object]) -> PredictBatch:
+    """Return a prediction whose logits `preprocess_logits_for_metrics` has changed."""
+
+    def changed(model: torch.nn.Module, batch: Batch) -> Prediction:
+        loss, logits, labels = predict(model, batch)
+        made = change(logits, None if labels is None else labels.to(logits.device))
+        return loss, logits_of(made), labels
+
+    return changed
+
+
+def logits_of(outputs: object) -> torch.Tensor:
+    """Return the logits among the outputs of a model: by name, or the first that is not the loss."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    if isinstance(outputs, Mapping):
+        found = outputs.get("logits", next((value for name, value in outputs.items() if name != "loss"), None))
+    else:
+        found = getattr(outputs, "logits", None)
+        if found is None and isinstance(outputs, tuple):
+            found = next((value for value in outputs if isinstance(value, torch.Tensor) and value.dim() > 1), None)
+    if not isinstance(found, torch.Tensor):
+        raise SettingsError("the outputs of the model contain no logits", "return an object with logits, or a dict")
+    return found
+
+
+class LoaderBatches:
+    """The batches of a script's own DataLoader: its order is the loader's, and resuming skips batches.
+
+    Args:
+        loader: Yields dicts of tensors.
+        rank: The number of this process, from 0; it gets its share of the rows of each batch.
+        num_processes: The number of processes.
+        num_batches: The number of batches of an epoch, if the loader does not know it.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Mapping[str, torch.Tensor]],
+        rank: int = 0,
+        num_processes: int = 1,
+        num_batches: int = 0,
+    ) -> None:
+        self.loader, self.rank, self.num_processes, self.num_batches = loader, rank, num_processes, num_batches
+        self.batch_size = getattr(loader, "batch_size", None) or 1
+
+    def __len__(self) -> int:
+        try:
+            return len(self.loader)  # type: ignore[arg-type]  # a DataLoader over rows with a length
+        except TypeError:
+            if self.num_batches < 1:
+                raise SettingsError("the training data has no length", "set max_steps") from None
+            return self.num_batches
+
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, without the first `skip`."""
+        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        first = skip * self.batch_size
+        for inputs in islice(self.loader, skip, None):
+            yield self.share(inputs, self.rank, self.num_processes, first)
+            first += rows_of(inputs)
+
+    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
+        """Yield every `num_processes`-th batch from number `rank` on, whole."""
+        first = 0
+        for place, inputs in enumerate(self.loader):
+            if place % num_processes == rank:
+                yield self.share(inputs, 0, 1, first)
+            first += rows_of(inputs)
+
+    def share(self, inputs: Mapping[str, torch.Tensor], rank: int, num_processes: int, first: int) -> Batch:
+        """Return the share of one process of a batch whose first row has the number `first`."""
+        rows = rows_of(inputs)
+        mine = np.arange(rows)[rank::num_processes]
+        chosen = torch.from_numpy(mine if len(mine) else np.zeros(1, dtype=np.int64))
+        taken = {name: value[chosen] if num_processes > 1 else value for name, value in inputs.items()}
+        labels = taken.pop("labels", None)
+        return Batch(taken, labels, mine + first, rows)
+
+    def order(self, epoch: int = 0) -> list[np.ndarray]:
+        """Return the rows of each batch, numbered as the loader yields them in any epoch."""
+        return [np.arange(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(self))]
+
+    def row_hashes(self) -> np.ndarray:
+        """Return no hash: reading a loader may draw random numbers."""
+        return np.zeros(0, dtype=np.int64)
+
+    def first_labels(self) -> torch.Tensor | None:
+        """Return the labels of the first batch."""
+        return next(self.epoch()).labels
+
+
+def rows_of(inputs: Mapping[str, torch.Tensor]) -> int:
+    """Return the number of rows of a batch."""
+    return len(next(iter(inputs.values())))

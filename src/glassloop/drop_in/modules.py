@@ -1,0 +1,48 @@
+"""Models that are plain torch modules: they have no config of transformers, and are saved as weights alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from glassloop.engine.interfaces import Tensors
+from glassloop.transformers_types import Model
+
+
+@dataclass
+class BareConfig:
+    """What Glassloop reads of a model's config, for a module that has none. The module computes its own loss."""
+
+    num_labels: int = 2
+    problem_type: str | None = None
+    model_type: str = "module"
+    id2label: dict[int, str] = field(default_factory=lambda: {0: "LABEL_0", 1: "LABEL_1"})
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the values by name."""
+        return {"num_labels": self.num_labels}
+
+
+def with_config(model: Model) -> Model:
+    """Return the model; a plain torch module gets a config, with as many labels as its last layer has outputs."""
+    if isinstance(model, torch.nn.Module) and not hasattr(model, "config"):
+        widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
+        number = widths[-1] if widths else 2
+        config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
+        object.__setattr__(model, "config", config)  # not a part of the module
+    return model
+
+
+def is_bare(model: object) -> bool:
+    """Return whether a model is a plain torch module."""
+    return isinstance(getattr(model, "config", None), BareConfig)
+
+
+def save_bare(model: torch.nn.Module, folder: Path, weights: Tensors | None) -> None:
+    """Write the weights of a plain torch module, under the name that transformers uses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = weights or model.state_dict()
+    save_file({name: value.detach().cpu().clone() for name, value in found.items()}, folder / "model.safetensors")

@@ -1,0 +1,249 @@
+"""A Trainer whose parts are those of a script: its model, loss, loaders and optimizers, as the loop needs them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from glassloop.compatibility import EvalPrediction
+from glassloop.data.batches import Batches
+from glassloop.data.interfaces import Rows
+from glassloop.drop_in.hooks import (
+    LoaderBatches,
+    overrides,
+    predicted_by_step,
+    predicted_with_loss,
+    preprocessed,
+    summed_loss,
+)
+from glassloop.drop_in.modules import is_bare, save_bare, with_config
+from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
+from glassloop.drop_in.state import TrainerState
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.evaluate import PredictBatch, predicted_with
+from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors
+from glassloop.engine.losses import other_loss
+from glassloop.engine.state import State
+from glassloop.errors import SettingsError, listed
+from glassloop.seeding import seed_all
+from glassloop.training.parts import Optimizers, TrainingParts
+from glassloop.training.setup import DEFAULT_DIR
+from glassloop.transformers_types import Model
+
+USED_NAMES = frozenset(
+    (
+        *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
+        *("optimizer", "lr_scheduler", "tokenizer", "preprocess_logits_for_metrics", "optimizer_cls_and_kwargs"),
+        *(*LOADERS, *OPTIMIZERS),
+    )
+)
+
+
+class OwnParts(Overridable):
+    """Finds out what a script has replaced, and builds the parts of a training from it.
+
+    Attributes:
+        model_init: Returns the model; called when the Trainer is constructed and again before each training.
+        preprocess_logits_for_metrics: Changes logits, given labels, before metrics are computed.
+    """
+
+    model_init: Callable[..., Model] | None = None
+    preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
+    _used_names = USED_NAMES
+    _model_loss: str | None = None  # why the loss is that of the model
+    _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
+    _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
+    _is_training = False
+    _eval_loader = "get_eval_dataloader"
+
+    def _initialized(self, seed: int) -> Model:
+        """Return a new model of `model_init`, with random weights that depend on the seed only."""
+        seed_all(seed)
+        make = self.model_init
+        if make is None:
+            return self.model
+        trial = [None] if inspect.signature(make).parameters else []  # of a search for hyperparameters, which there is not
+        return with_config(make(*trial))
+
+    def _overrides(self, *names: str) -> list[str]:
+        """Return which of these methods are not those of Glassloop."""
+        base = next(kind for kind in type(self).__mro__ if kind.__module__.startswith("glassloop.drop_in."))
+        return [name for name in names if overrides(self, base, name)]
+
+    def _why_plain(self) -> str | None:
+        if found := self._overrides("compute_loss", "prediction_step", *LOADERS, *OPTIMIZERS):
+            return f"{found[0]} is overridden"
+        for name in ("compute_loss_func", "optimizer_cls_and_kwargs", "preprocess_logits_for_metrics"):
+            if getattr(self, name) is not None:
+                return f"{name} is given"
+        if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
+            return "the training data has no length"
+        if self._own_optimizers() != (None, None):
+            return "the optimizer is custom"
+        return "the loss is that of the model" if self._model_loss else None
+
+    def _own_optimizers(self) -> Optimizers:
+        """Return the optimizer and the schedule that a script has assigned or created before the training."""
+        mine = [None if now is then else now for now, then in zip((self.optimizer, self.lr_scheduler), self._made, strict=True)]
+        return mine[0], mine[1]  # type: ignore[return-value]  # an optimizer and a schedule, in this order
+
+    def _new_state(self) -> State:
+        return TrainerState()
+
+    def _reads_loader(self, rows: Rows | None, *, training: bool) -> bool:
+        """Return whether batches come from a DataLoader of a script, or from a stream of rows."""
+        name = "get_train_dataloader" if training else self._eval_loader
+        is_stream = rows is not None and not hasattr(rows, "__len__") and hasattr(rows, "__iter__")
+        return bool(self._overrides(name)) or (is_stream and (not training or self.args.max_steps > 0))
+
+    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
+        if not self._reads_loader(rows, training=training):
+            return super()._batches(rows, training=training)
+        name = "get_train_dataloader" if training else self._eval_loader
+        made = self.get_train_dataloader() if training else getattr(self, name)(rows)
+        processes = self.backend.processes
+        known = self.args.max_steps * self.args.gradient_accumulation_steps
+        return LoaderBatches(made, processes.rank, processes.num_processes, known)  # type: ignore[return-value]
+
+    def _readable(self, rows: Rows | None) -> Rows:
+        if self._reads_loader(rows, training=True):
+            return [] if rows is None else rows
+        return super()._readable(rows)
+
+    def _refuse_own_saving(self) -> None:
+        """Raise `SettingsError` if a subclass overrides `save_model` and there will be checkpoints, which cannot use it."""
+        if self._overrides("save_model") and self.args.save_strategy != "no":
+            problem = "save_model is overridden, but checkpoints are written in the background with copies of the weights"
+            raise SettingsError(problem, 'override write_model(folder, weights), or set save_strategy="no"')
+
+    def _refuse_late_changes(self) -> None:
+        """Raise `SettingsError` for settings that were assigned after the Trainer had used them."""
+        changed = [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]
+        if changed:
+            raise SettingsError(
+                f"{listed(changed)} cannot be changed after a Trainer is constructed", "construct a new Trainer"
+            )
+
+    def _parts(self) -> TrainingParts:
+        self._refuse_own_saving()
+        self._refuse_late_changes()
+        self._folder = Path(self.args.output_dir or DEFAULT_DIR)
+        if self.model_init is not None:
+            self.model = self._initialized(self.args.seed)
+        self._adapt()
+        self._find_loss()
+        parts = super()._parts()
+        self._plan = parts.plan
+        if isinstance(self.state, TrainerState):
+            self.state.max_steps = parts.plan.max_steps
+        callbacks = [*parts.callbacks, *([Logged(self)] if self._overrides("log") else [])]
+        batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
+        name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
+        return replace(
+            parts,
+            callbacks=callbacks,
+            batch_loss=batch_loss,
+            loss_name=name,
+            loss_compared=True,
+            started=self._started,
+            optimizers=self._created_optimizers(parts),
+        )
+
+    def _created_optimizers(self, parts: TrainingParts) -> Optimizers:
+        """Return the optimizer and the schedule of a script, if it has its own."""
+        if tuple(parts.optimizers) != (None, None):
+            return parts.optimizers
+        self.optimizer, self.lr_scheduler = self._own_optimizers()
+        if self._overrides(*OPTIMIZERS) or self.optimizer_cls_and_kwargs is not None:
+            self.create_optimizer_and_scheduler(parts.plan.max_steps)
+        return self.optimizer, self.lr_scheduler
+
+    def _find_loss(self) -> None:
+        """Find out whether the model computes another loss than Glassloop; then the model's own is used."""
+        if self._overrides("compute_loss") or self.compute_loss_func is not None or self._has_own_loss():
+            return
+        if is_bare(self.model):
+            self._model_loss = "the model is a plain torch module"
+            return
+        batch = next(self._batches(self.train_dataset, training=True).epoch(), None)
+        found = None if batch is None else other_loss(self.model, batch, self.task, self.backend, self._say_once)
+        if found is not None:
+            self._model_loss = found
+            self._say_once(f"{found}; training uses the model's own")
+
+    def _replaces_loss(self) -> bool:
+        """Return whether the loss is that of a script or of the model, instead of Glassloop's."""
+        return bool(self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss)
+
+    def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
+        """Write the model and its tokenizer; of a plain torch module, its weights.
+
+        Args:
+            folder: The folder to write to.
+            weights: Weights to write instead of those of the model.
+        """
+        if not is_bare(self.model):
+            super().write_model(folder, weights)
+            return
+        save_bare(self.backend.unwrap(self.model), folder, weights)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+
+    def _predict_batch(self) -> PredictBatch | None:
+        predict: PredictBatch | None = None
+        if self._overrides("prediction_step"):
+            predict = predicted_by_step(self.prediction_step, self.backend)
+        elif self._replaces_loss():
+            predict = predicted_with_loss(self.compute_loss, self.backend)
+        if self.preprocess_logits_for_metrics is None:
+            return predict
+        return preprocessed(predict or predicted_with(self.backend, self._loss_sum()), self.preprocess_logits_for_metrics)
+
+    def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
+        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
+
+        Args:
+            found: Logits and labels of all rows.
+        """
+        changed = self.preprocess_logits_for_metrics is not None and self.compute_metrics is None
+        if getattr(self.args, "prediction_loss_only", False) or changed:
+            return {}
+        return super().metrics_of(found)
+
+    def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
+        """Take over the optimizer and the schedule of a training that begins."""
+        self.optimizer, self.lr_scheduler = self._made = optimizer, scheduler
+
+    def _report(self, logs: dict[str, float]) -> None:
+        """Call an overridden `log` with an entry that the history has already."""
+        if self._overrides("log"):
+            self._is_logging = True
+            try:
+                self.log(logs)
+            finally:
+                self._is_logging = False
+
+
+class Logged(Callback):
+    """Calls an overridden `log` of a Trainer with every entry of its history."""
+
+    reads_weights = False
+
+    def __init__(self, trainer: OwnParts) -> None:
+        self.trainer = trainer
+
+    def report(self, state: State) -> None:
+        """Call `log` with the latest entry."""
+        self.trainer._report({name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")})  # type: ignore[misc]
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        """Report a logged step."""
+        self.report(state)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Report an evaluation."""
+        self.report(state)

@@ -1,0 +1,279 @@
+"""The settings of transformers' `TrainingArguments` that are not Glassloop's own: which have an effect, and what to do instead.
+
+Each is renamed (it stands for settings of Glassloop), kept (a script reads it, and nothing else does), unneeded (Glassloop
+does what it asks for anyway, or has no use for it), or refused, unless its value asks for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+RENAMED, KEPT, UNNEEDED, REFUSED = "renamed", "kept", "no effect", "refused"
+TRACKERS = ("none", "tensorboard", "wandb", "trackio")
+# Values of Glassloop's own settings that transformers writes differently.
+TODAY = {
+    "optim": {"adamw_hf": "adamw_torch"},
+    "report_to": {"None": "none", "all": ",".join(name for name in TRACKERS if find_spec(name)) or "none"},
+}
+Translate = Callable[[object], dict[str, object]]
+
+
+@dataclass(frozen=True)
+class TransformersSetting:
+    """How Glassloop treats a setting of transformers.
+
+    Attributes:
+        outcome: `RENAMED`, `KEPT`, `UNNEEDED` or `REFUSED`.
+        text: The setting it is called now, why it has no effect, or what to do instead.
+        kind: The type of its values, from which transformers' `HfArgumentParser` makes an option.
+        default: What a script reads if it was not given.
+        translate: Returns the settings that a value stands for.
+        allowed: The only values, or members of a list, that are not refused; empty if all others are as the outcome says.
+    """
+
+    outcome: str
+    text: str
+    kind: object = str | None
+    default: object = None
+    translate: Translate = lambda value: {}
+    allowed: tuple[str, ...] = ()
+
+    def refuses(self, value: object) -> bool:
+        """Return whether a value is refused: it asks for something, and is not allowed."""
+        asks = value not in (None, False, "", "no", "none", "None", [], {}, self.default)
+        if self.allowed and asks:
+            return not {*(value if isinstance(value, list | tuple) else [value])} <= {*self.allowed}
+        return asks and self.outcome == REFUSED
+
+
+def renamed(text: str, translate: Translate, kind: object = bool | None) -> TransformersSetting:
+    """Return a setting that stands for others."""
+    return TransformersSetting(RENAMED, f"is now called {text}", kind, translate=translate)
+
+
+def kept(text: str, kind: object = str | None, default: object = None) -> TransformersSetting:
+    """Return a setting that only scripts read."""
+    return TransformersSetting(KEPT, text, kind, default)
+
+
+def group(outcome: str, text: str, **names: tuple[object, object]) -> dict[str, TransformersSetting]:
+    """Return settings that share an explanation, each with its type and default."""
+    return {name: TransformersSetting(outcome, text, kind, default) for name, (kind, default) in names.items()}
+
+
+FLAG, ON = (bool | None, None), (bool | None, True)
+TEXT, WHOLE, TABLE, NAMES = (str | None, None), (int | None, None), (str | None, None), (list[str] | None, None)
+
+
+def precision(name: str) -> Translate:
+    """Return the translation of `fp16` or `bf16`: True asks for it, False for fp32 unless the other one is asked for."""
+    return lambda value: {"precision": name} if value else {} if value is None else {"precision": "fp32"}
+
+
+LOADER = "rows are memory-mapped and read in the main process, so there are no workers to configure"
+SEVERAL_PROCESSES = "several processes need no further settings"
+HUB = "without push_to_hub there is nothing to upload"
+HALF_PRECISION = "precision chooses the implementation of half precision"
+COMPILE = "omit it: compiling takes longer than it saves in a fine-tuning run"
+LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
+
+SETTINGS: dict[str, TransformersSetting] = {
+    "evaluation_strategy": renamed("eval_strategy", lambda value: {"eval_strategy": value}, str | None),
+    "no_cuda": renamed('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "use_cpu": renamed('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
+    "use_mps_device": renamed('device="mps"', lambda value: {"device": "mps"} if value else {}),
+    "fp16": renamed('precision="fp16"', precision("fp16")),
+    "bf16": renamed('precision="bf16"', precision("bf16")),
+    "adafactor": renamed('optim="adafactor"', lambda value: {"optim": "adafactor"} if value else {}),
+    "warmup_ratio": renamed(
+        "warmup_steps (a number below 1 is a fraction of all steps)",
+        lambda value: {"warmup_steps": value} if value else {},
+        float | None,
+    ),
+    "per_gpu_train_batch_size": renamed(
+        "per_device_train_batch_size", lambda value: {"per_device_train_batch_size": value}, int | None
+    ),
+    "per_gpu_eval_batch_size": renamed(
+        "per_device_eval_batch_size", lambda value: {"per_device_eval_batch_size": value}, int | None
+    ),
+    "train_sampling_strategy": renamed(
+        "group_by_length", lambda value: {"group_by_length": value == "group_by_length"}, str | None
+    ),
+    "do_train": kept("scripts read it to decide whether to train", bool | None, False),
+    "do_eval": kept("scripts read it to decide whether to evaluate", bool | None, False),
+    "do_predict": kept("scripts read it to decide whether to predict", bool | None, False),
+    "resume_from_checkpoint": kept("scripts read it and pass it to train()"),
+    "label_names": TransformersSetting(
+        KEPT,
+        "call the column of the labels labels, label or label_ids",
+        list[str] | None,
+        allowed=("labels", "label", "label_ids"),
+    ),
+    "prediction_loss_only": kept("an evaluation then returns the loss alone", bool | None, False),
+    "auto_find_batch_size": kept("training starts again with half the batch if memory is short", bool | None, False),
+    "local_rank": kept("the launcher decides it", int | None, -1),
+    **group(
+        UNNEEDED,
+        LOADER,
+        dataloader_num_workers=(int | None, 0),
+        dataloader_pin_memory=ON,
+        dataloader_persistent_workers=FLAG,
+        dataloader_prefetch_factor=WHOLE,
+        dataloader_multiprocessing_context=TEXT,
+        dataloader_in_order=ON,
+        split_batches=FLAG,
+        dispatch_batches=FLAG,
+    ),
+    **group(
+        UNNEEDED,
+        SEVERAL_PROCESSES,
+        ddp_find_unused_parameters=FLAG,
+        ddp_bucket_cap_mb=WHOLE,
+        ddp_broadcast_buffers=FLAG,
+        ddp_static_graph=FLAG,
+        ddp_backend=TEXT,
+        ddp_timeout=(int | None, 1800),
+        log_on_each_node=ON,
+        save_on_each_node=FLAG,
+        xpu_backend=TEXT,
+    ),
+    **group(
+        UNNEEDED,
+        HALF_PRECISION,
+        fp16_opt_level=TEXT,
+        fp16_backend=TEXT,
+        half_precision_backend=TEXT,
+        fp16_full_eval=FLAG,
+        bf16_full_eval=FLAG,
+        tf32=FLAG,
+    ),
+    **group(
+        UNNEEDED,
+        HUB,
+        hub_token=TEXT,
+        hub_private_repo=FLAG,
+        hub_model_id=TEXT,
+        hub_strategy=TEXT,
+        hub_always_push=FLAG,
+        hub_revision=TEXT,
+        push_to_hub_model_id=TEXT,
+        push_to_hub_organization=TEXT,
+        push_to_hub_token=TEXT,
+    ),
+    **group(
+        UNNEEDED,
+        "the loss is always divided by the true number of rows, over all batches and processes",
+        average_tokens_across_devices=ON,
+    ),
+    **group(
+        UNNEEDED,
+        "columns the model does not accept are always dropped and reported",
+        remove_unused_columns=ON,
+    ),
+    **group(
+        UNNEEDED,
+        "an evaluation keeps only logits, and copies them from the device in groups",
+        eval_accumulation_steps=WHOLE,
+        eval_do_concat_batches=ON,
+        eval_use_gather_object=FLAG,
+        torch_empty_cache_steps=WHOLE,
+    ),
+    **group(
+        UNNEEDED,
+        "models are always saved in safetensors format, and checkpoints with all that a resume needs",
+        save_safetensors=ON,
+        save_only_model=FLAG,
+    ),
+    **group(UNNEEDED, "activations are computed again without reentrant autograd", gradient_checkpointing_kwargs=TABLE),
+    **group(
+        UNNEEDED,
+        "a loss that is not finite ends the run",
+        logging_nan_inf_filter=ON,
+    ),
+    **group(
+        UNNEEDED,
+        "messages are one line each, from the main process only",
+        log_level=TEXT,
+        log_level_replica=TEXT,
+        skip_memory_metrics=ON,
+        include_tokens_per_second=FLAG,
+        include_num_input_tokens_seen=(str | None, None),
+        debug=(str | None, ""),
+    ),
+    **group(
+        UNNEEDED,
+        "lengths are counted from the token ids",
+        length_column_name=(str | None, "length"),
+    ),
+    **group(
+        UNNEEDED,
+        "trackers get the folder of the run and run_name",
+        project=TEXT,
+        trackio_space_id=TEXT,
+        trackio_bucket_id=TEXT,
+        trackio_static_space_id=TEXT,
+    ),
+    **group(
+        UNNEEDED,
+        "runs repeat exactly on the same machine and versions",
+        full_determinism=FLAG,
+    ),
+    **group(
+        UNNEEDED,
+        "an encoder has no cache of past tokens",
+        past_index=(int | None, -1),
+        use_cache=FLAG,
+    ),
+    **group(
+        UNNEEDED,
+        "callbacks of Glassloop restore their own state",
+        restore_callback_states_from_checkpoint=FLAG,
+    ),
+    **group(
+        UNNEEDED,
+        "there is only one way to evaluate",
+        use_legacy_prediction_loop=FLAG,
+        jit_mode_eval=FLAG,
+    ),
+    **group(
+        REFUSED,
+        COMPILE,
+        torch_compile=FLAG,
+        torch_compile_backend=TEXT,
+        torch_compile_mode=TEXT,
+        torchdynamo=TEXT,
+        use_liger_kernel=FLAG,
+        liger_kernel_config=TABLE,
+        use_ipex=FLAG,
+    ),
+    **group(
+        REFUSED,
+        LAUNCH,
+        deepspeed=TABLE,
+        fsdp=(list[str] | None, None),
+        fsdp_config=TABLE,
+        fsdp_min_num_params=(int | None, 0),
+        fsdp_transformer_layer_cls_to_wrap=TEXT,
+        sharded_ddp=TEXT,
+        mp_parameters=TEXT,
+        parallelism_config=TABLE,
+        accelerator_config=TABLE,
+        tpu_num_cores=WHOLE,
+        tpu_metrics_debug=FLAG,
+        ray_scope=(str | None, "last"),
+    ),
+    **group(REFUSED, "call trainer.push_to_hub() after training", push_to_hub=FLAG),
+    **group(REFUSED, "omit it: Glassloop adds no noise to embeddings", neftune_noise_alpha=(float | None, None)),
+    **group(REFUSED, "compute_metrics gets all logits and labels at once", batch_eval_metrics=FLAG),
+    **group(
+        REFUSED,
+        "read the inputs from the data set: predictions are in its order",
+        include_inputs_for_metrics=FLAG,
+        include_for_metrics=NAMES,
+    ),
+    **group(REFUSED, "pass optimizers=(optimizer, scheduler)", optim_target_modules=(list[str] | None, None)),
+    **group(REFUSED, "a resumed run always skips the rows it has seen", ignore_data_skip=FLAG),
+    **group(REFUSED, "checkpoints are saved when a signal arrives, without it", enable_jit_checkpoint=FLAG),
+}

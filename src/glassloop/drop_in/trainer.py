@@ -1,0 +1,293 @@
+"""`glassloop.Trainer`: the Trainer with everything that scripts for transformers call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from glassloop.arguments import TrainingArguments as Settings
+from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, PredictionOutput, TrainOutput
+from glassloop.data.interfaces import Collator, Rows
+from glassloop.drop_in.arguments import TrainingArguments
+from glassloop.drop_in.modules import with_config
+from glassloop.drop_in.own_parts import OwnParts
+from glassloop.drop_in.rows import stacked
+from glassloop.drop_in.sharing import upload, write_card
+from glassloop.drop_in.state import STATE_NAME, TrainerState, show_metrics, write_metrics
+from glassloop.engine.callbacks import Callback
+from glassloop.engine.interfaces import Optimizer
+from glassloop.errors import SettingsError, TooLargeError
+from glassloop.training.parts import Optimizers
+from glassloop.transformers_types import Model, Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
+
+class Trainer(OwnParts):
+    """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
+
+    Args:
+        model: The model to train, in place.
+        args: The settings. Default: `TrainingArguments()`.
+        data_collator: Makes a batch of rows. Default: pad the rows to the longest one with the tokenizer; without a
+            tokenizer, stack rows that have the same length.
+        train_dataset: The rows to train on.
+        eval_dataset: The rows to evaluate on, or a dict of several data sets.
+        processing_class: The tokenizer, which pads batches and is saved with the model.
+        model_init: Returns the model; called when the Trainer is constructed and again before each training.
+        compute_loss_func: Returns the mean loss for outputs, labels and `num_items_in_batch`.
+        compute_metrics: Returns names and numbers for an `EvalPrediction`; replaces the default metrics.
+        callbacks: Callbacks of transformers or `glassloop.Callback` objects, or their classes.
+        optimizers: An optimizer and a learning rate schedule that replace those of the settings.
+        optimizer_cls_and_kwargs: The class of an optimizer and its arguments.
+        preprocess_logits_for_metrics: Changes logits, given labels, before metrics are computed.
+        tokenizer: Another name for `processing_class`.
+        **own: Arguments that only Glassloop has: loss, on_gradients, accelerator, backend, measures.
+
+    Raises:
+        SettingsError: If an argument is missing, unknown or not supported.
+        ModelError: If the tokenizer has tokens that the model has no vectors for.
+    """
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        args: Settings | None = None,
+        data_collator: Collator | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | Mapping[str, Rows] | None = None,
+        processing_class: Tokenizer | None = None,
+        model_init: Callable[..., Model] | None = None,
+        compute_loss_func: Callable[..., torch.Tensor] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: Sequence[Callback | TrainerCallback | type] | None = None,
+        optimizers: Optimizers = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None,
+        preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None,
+        *,
+        tokenizer: Tokenizer | None = None,
+        **own: object,
+    ) -> None:
+        args = TrainingArguments() if args is None else args
+        self.model_init, self.compute_loss_func = model_init, compute_loss_func
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
+        self._eval_sets = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
+        tokenizer = processing_class if processing_class is not None else tokenizer
+        model = self._initialized(args.seed) if model is None and model_init is not None else model
+        super().__init__(
+            model if model is None else with_config(model),
+            args,
+            data_collator if data_collator is not None or tokenizer is not None else stacked,
+            train_dataset,
+            next(iter(self._eval_sets.values())) if self._eval_sets else eval_dataset,  # type: ignore[arg-type]
+            tokenizer,
+            compute_metrics,
+            callbacks,
+            optimizers,
+            **own,  # type: ignore[arg-type]
+        )
+        self._refuse_own_saving()
+        self.optimizer, self.lr_scheduler = self._made = optimizers
+        self._read_once = {name: {vars(args)[name]} for name in READ_ONCE if name != "output_dir"}
+        self._read_once["device"].add(self.backend.device.type)
+        if isinstance(args, TrainingArguments):
+            args.set_device(self.backend.device.type)
+        self._tell("on_init_end")
+
+    @contextmanager
+    def _within(self, **facts: object) -> Iterator[None]:
+        """Set internal attributes while a block runs."""
+        before = {name: getattr(self, name) for name in facts}
+        vars(self).update(facts)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+    def train(
+        self,
+        resume_from_checkpoint: bool | str | Path | None = None,
+        trial: None = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        *,
+        restart: bool = False,
+    ) -> TrainOutput:
+        """Train the model in place, to the end.
+
+        Args:
+            resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
+            trial: Must be None.
+            ignore_keys_for_eval: Accepted for compatibility: only the logits of a model are read.
+            restart: Start again from step 0, and move existing checkpoints aside.
+
+        Returns:
+            The number of steps, the mean loss and the metrics.
+
+        Raises:
+            GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
+        """
+        with self._within(_is_training=True):
+            output = self._train_in_memory(resume_from_checkpoint, restart=restart)
+        if isinstance(self.state, TrainerState):
+            self.state.result, self.state.result_at = output.metrics, len(self.state.history)
+        self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
+        self._tell("on_log", logs=output.metrics)
+        self._tell("on_train_end")
+        return output
+
+    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool) -> TrainOutput:
+        """Train; with `auto_find_batch_size`, halve a batch that does not fit into memory, and start again."""
+        args = self.args
+        if not getattr(args, "auto_find_batch_size", False) or resume or tuple(self.optimizers) != (None, None):
+            return super().train(resume, restart=restart)
+        initial = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        while True:
+            try:
+                return super().train(restart=restart)
+            except TooLargeError:
+                size = args.per_device_train_batch_size
+                if size == 1 or self.state.evaluation_due:
+                    raise
+                self._say(f"a batch of {size} rows does not fit into memory: training starts again with {size // 2} rows")
+                object.__setattr__(args, "per_device_train_batch_size", size // 2)
+                self.model.load_state_dict(initial)
+                restart = True  # what was trained with larger batches is moved aside
+
+    def evaluate(
+        self,
+        eval_dataset: Rows | Mapping[str, Rows] | str | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Return loss and metrics over all rows of one or several data sets. A training calls this method, too.
+
+        Args:
+            eval_dataset: The rows, several data sets by name, or the name of one. Default: the `eval_dataset` of the Trainer.
+            ignore_keys: Accepted for compatibility: only the logits of a model are read.
+            metric_key_prefix: What the name of each metric begins with; the name of a data set follows.
+
+        Returns:
+            The metrics by name, such as `eval_loss`.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        if isinstance(eval_dataset, str):
+            eval_dataset = {eval_dataset: self._eval_sets[eval_dataset]}
+        several = self._eval_sets if eval_dataset is None else eval_dataset if isinstance(eval_dataset, dict) else {}
+        sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
+        found = Metrics()
+        for prefix, rows in sets.items():
+            scores = super().evaluate(rows, None, prefix)
+            found |= scores
+            if not self._is_training:  # else the loop logs and reports it
+                self.log(scores)
+                self._tell("on_evaluate", metrics=scores)
+        return found
+
+    def predict(
+        self, test_dataset: Rows, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Return logits, labels and metrics of all rows, in their order.
+
+        Args:
+            test_dataset: The rows, with or without labels.
+            ignore_keys: Accepted for compatibility: only the logits of a model are read.
+            metric_key_prefix: What the name of each metric begins with.
+
+        Returns:
+            The logits as `predictions`, the labels as `label_ids`, and the metrics.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        with self._within(_eval_loader="get_test_dataloader"):
+            found = super().predict(test_dataset, None, metric_key_prefix)
+        self._tell("on_predict", metrics=found.metrics)
+        return found
+
+    def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
+        """Print metrics.
+
+        Args:
+            split: What they are of, such as "train" or "eval".
+            metrics: Names and numbers.
+        """
+        if self.is_world_process_zero():
+            show_metrics(split, metrics)
+
+    def save_metrics(self, split: str, metrics: Mapping[str, float], combined: bool = True) -> None:
+        """Write metrics to SPLIT_results.json, and add them to all_results.json.
+
+        Args:
+            split: What they are of, such as "train" or "eval".
+            metrics: Names and numbers.
+            combined: Whether to add them to all_results.json.
+        """
+        if self.is_world_process_zero():
+            write_metrics(self._folder, split, metrics, combined=combined)
+
+    def save_state(self) -> None:
+        """Write the state to trainer_state.json in output_dir."""
+        if self.is_world_process_zero() and isinstance(self.state, TrainerState):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.state.save_to_json(self._folder / STATE_NAME)
+
+    def is_world_process_zero(self) -> bool:
+        """Return whether this is the main process of all."""
+        return self.backend.processes.is_main
+
+    def is_local_process_zero(self) -> bool:
+        """Return whether this is the main process of this machine."""
+        return self.backend.processes.is_main
+
+    def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
+        """Save the model, its config and its tokenizer as transformers does, in safetensors format.
+
+        Args:
+            output_dir: The folder. Default: `output_dir` of the settings.
+        """
+        super().save_model(output_dir)
+
+    def create_model_card(self, **facts: str | list[str] | None) -> None:
+        """Write README.md to `output_dir`: a model card with the settings and the latest metrics.
+
+        Args:
+            **facts: Entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
+        """
+        if self.is_world_process_zero():
+            write_card(self._folder, self.args, self.state.history, facts)
+
+    def push_to_hub(self, commit_message: str = "End of training", blocking: bool = True, **facts: str | None) -> str:
+        """Save the model and upload `output_dir` to the model hub. Return the address.
+
+        Args:
+            commit_message: The message of the commit.
+            blocking: Accepted for compatibility: this method always waits for the upload.
+            **facts: Entries of the model card; `token` and `revision` are those of the hub.
+
+        Raises:
+            ResourceError: If the hub cannot be reached.
+        """
+        token, revision = facts.pop("token", None), facts.pop("revision", None)
+        self.save_model()
+        self.create_model_card(**facts)
+        name = getattr(self.args, "hub_model_id", None) or self._folder.name
+        token = token or getattr(self.args, "hub_token", None)
+        return upload(self._folder, name, commit_message, token=token, revision=revision)
+
+    def hyperparameter_search(self, *given: object, **named: object) -> None:
+        """Refuse: train one run per setting instead.
+
+        Args:
+            *given: Not used.
+            **named: Not used.
+        """
+        problem = "hyperparameter_search is not supported"
+        raise SettingsError(problem, "train one run per setting: a loop over TrainingArguments, or glassloop train --seeds")

@@ -1,0 +1,565 @@
+"""Small scripts in the habits of transformers' users: run with transformers and with Glassloop, they give the same numbers.
+
+Each script gets the package, and returns what it found: losses, scores, steps or names. Rows come in a fixed order, and
+there is no dropout, so that losses can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from datasets import Dataset
+from families import tiny_model
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, TensorDataset
+from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+import glassloop
+
+Found = list[float] | list[str] | float | int
+SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
+QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files")
+
+
+def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
+    """Add a script to the collection."""
+    SCRIPTS[function.__name__] = function
+    return function
+
+
+def padded_rows(number: int = 48) -> list[dict[str, Any]]:
+    """Rows of one length, with labels that alternate."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for place in range(number):
+        ids = [2, *map(int, draw.integers(5, 45, 3 + place % 5)), 3]
+        mask = [1] * len(ids) + [0] * (10 - len(ids))
+        rows.append({"input_ids": ids + [0] * (10 - len(ids)), "attention_mask": mask, "labels": place % 2})
+    return rows
+
+
+def calm_model(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return tiny_model(dropout=0.0, **options)
+
+
+def settings(lib: ModuleType, folder: Path, **given: Any) -> Any:
+    usual = {"max_steps": 6, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 1, "save_strategy": "no"}
+    quiet = {"disable_tqdm": True, "report_to": "none", "seed": 1, "use_cpu": True}
+    return lib.TrainingArguments(output_dir=str(folder / lib.__name__), **usual | quiet | given)
+
+
+def in_order(lib: ModuleType) -> Any:
+    """A Trainer that reads its rows in their order."""
+
+    class InOrder(lib.Trainer):
+        def get_train_dataloader(self) -> Any:
+            size, collate = self.args.per_device_train_batch_size, transformers.default_data_collator
+            return DataLoader(
+                self.train_dataset, batch_size=size, sampler=SequentialSampler(self.train_dataset), collate_fn=collate
+            )
+
+    return InOrder
+
+
+def losses(trainer: Any, name: str = "loss") -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def trained(
+    lib: ModuleType, folder: Path, kind: Any = None, model: Any = None, parts: dict[str, Any] | None = None, **given: Any
+) -> Any:
+    """A Trainer after its training."""
+    kind = in_order(lib) if kind is None else kind
+    parts = {"train_dataset": padded_rows(), **(parts or {})}
+    trainer = kind(model=calm_model() if model is None else model, args=settings(lib, folder, **given), **parts)
+    trainer.train()
+    return trainer
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+@script
+def plain_training(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder))
+
+
+@script
+def weight_decay_and_warmup(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, weight_decay=0.1, warmup_steps=3))
+
+
+@script
+def cosine_schedule(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, lr_scheduler_type="cosine"), "learning_rate")
+
+
+@script
+def epochs_and_epoch_logging(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, max_steps=-1, num_train_epochs=2, logging_strategy="epoch"))
+
+
+@script
+def sgd_by_name(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, optim="sgd", learning_rate=0.1, optim_args="momentum=0.9"))
+
+
+@script
+def adafactor_by_name(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, optim="adafactor"))
+
+
+@script
+def adagrad_by_name(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, optim="adagrad"))
+
+
+@script
+def rmsprop_by_name(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, optim="rmsprop"))
+
+
+@script
+def gradient_checkpointing(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, gradient_checkpointing=True))
+
+
+@script
+def no_clipping(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, max_grad_norm=0.0))
+
+
+@script
+def first_step_logged(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, logging_steps=3, logging_first_step=True))
+
+
+@script
+def fractions_of_all_steps(lib: ModuleType, folder: Path) -> Found:
+    parts = {"eval_dataset": padded_rows(8)}
+    return losses(trained(lib, folder, parts=parts, eval_strategy="steps", eval_steps=0.5, logging_steps=0.5), "eval_loss")
+
+
+@script
+def evaluation_delayed(lib: ModuleType, folder: Path) -> Found:
+    parts = {"eval_dataset": padded_rows(8)}
+    trainer = trained(lib, folder, parts=parts, eval_strategy="steps", eval_steps=1, eval_delay=4)
+    return [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]
+
+
+@script
+def assigned_settings(lib: ModuleType, folder: Path) -> Found:
+    args = settings(lib, folder)
+    args.learning_rate, args.max_steps = 5e-3, 4
+    trainer = in_order(lib)(model=calm_model(), args=args, train_dataset=padded_rows())
+    trainer.train()
+    return losses(trainer)
+
+
+@script
+def settings_by_setters(lib: ModuleType, folder: Path) -> Found:
+    args = settings(lib, folder).set_training(learning_rate=5e-3, batch_size=4, max_steps=3, seed=1)
+    trainer = in_order(lib)(model=calm_model(), args=args.set_logging(steps=1, report_to="none"), train_dataset=padded_rows())
+    trainer.train()
+    return losses(trainer)
+
+
+# --- a loss of one's own -------------------------------------------------------------------------------------------
+
+
+@script
+def weighted_loss(lib: ModuleType, folder: Path) -> Found:
+    class Weighted(in_order(lib)):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **others: Any) -> Any:
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            loss = functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([1.0, 3.0]))
+            return (loss, outputs) if return_outputs else loss
+
+    parts = {"eval_dataset": padded_rows(20)}
+    trainer = trained(lib, folder, Weighted, parts=parts, eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=20)
+    return losses(trainer) + losses(trainer, "eval_loss")
+
+
+@script
+def focal_loss_with_count(lib: ModuleType, folder: Path) -> Found:
+    class Focal(in_order(lib)):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            each = functional.cross_entropy(outputs.logits, labels, reduction="none")
+            loss = ((1 - torch.exp(-each)) ** 2 * each).mean()
+            return (loss, outputs) if return_outputs else loss
+
+    return losses(trained(lib, folder, Focal))
+
+
+@script
+def loss_function_argument(lib: ModuleType, folder: Path) -> Found:
+    def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        return functional.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+    return losses(trained(lib, folder, parts={"compute_loss_func": loss}))
+
+
+@script
+def loss_in_forward(lib: ModuleType, folder: Path) -> Found:
+    class Doubled(transformers.BertForSequenceClassification):
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None, **others: Any) -> Any:
+            found = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+            loss = None if labels is None else 2 * functional.cross_entropy(found.logits, labels)
+            return SequenceClassifierOutput(loss=loss, logits=found.logits)
+
+    usual = calm_model()
+    model = Doubled(usual.config)
+    model.load_state_dict(usual.state_dict())
+    return losses(trained(lib, folder, model=model))
+
+
+class Bag(nn.Module):
+    """A classifier without a config, as tutorials write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.words, self.head = nn.Embedding(60, 8), nn.Linear(8, 2)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> dict[str, Any]:
+        logits = self.head(self.words(input_ids).mean(1))
+        return {"logits": logits} if labels is None else {"loss": functional.cross_entropy(logits, labels), "logits": logits}
+
+
+@script
+def plain_module(lib: ModuleType, folder: Path) -> Found:
+    trainer = trained(lib, folder, model=Bag(), parts={"eval_dataset": padded_rows(16)})
+    return [*losses(trainer), trainer.evaluate()["eval_loss"]]
+
+
+@script
+def label_smoothing(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, label_smoothing_factor=0.1))
+
+
+@script
+def multi_label(lib: ModuleType, folder: Path) -> Found:
+    rows = [{**row, "labels": [float(row["labels"]), 1.0, 0.0]} for row in padded_rows()]
+    model = calm_model(num_labels=3, problem_type="multi_label_classification")
+    return losses(trained(lib, folder, model=model, parts={"train_dataset": rows}))
+
+
+@script
+def regression(lib: ModuleType, folder: Path) -> Found:
+    rows = [{**row, "labels": row["labels"] / 2} for row in padded_rows()]
+    return losses(trained(lib, folder, model=calm_model(num_labels=1), parts={"train_dataset": rows}))
+
+
+@script
+def accumulation(lib: ModuleType, folder: Path) -> Found:
+    """transformers forgets to divide by the number of batches, so it takes one batch of the same rows."""
+    sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2} if lib is glassloop else {}
+
+    class Mean(in_order(lib)):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **others: Any) -> Any:
+            outputs = model(**inputs)
+            return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    return losses(trained(lib, folder, Mean, **sizes))
+
+
+# --- optimizers ----------------------------------------------------------------------------------------------------
+
+
+@script
+def own_optimizer(lib: ModuleType, folder: Path) -> Found:
+    class Momentum(in_order(lib)):
+        def create_optimizer(self, model: Any = None) -> Any:
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+            return self.optimizer
+
+    return losses(trained(lib, folder, Momentum))
+
+
+@script
+def own_scheduler(lib: ModuleType, folder: Path) -> Found:
+    class Steps(in_order(lib)):
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            self.lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer or self.optimizer, 2, 0.1)
+            return self.lr_scheduler
+
+    return losses(trained(lib, folder, Steps))
+
+
+@script
+def optimizers_argument(lib: ModuleType, folder: Path) -> Found:
+    model = calm_model()
+    optimizer = torch.optim.AdamW(
+        [{"params": model.classifier.parameters(), "lr": 1e-2}, {"params": model.bert.parameters()}], lr=1e-3
+    )
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 2, 6)
+    return losses(trained(lib, folder, model=model, parts={"optimizers": (optimizer, schedule)}))
+
+
+@script
+def optimizer_class_argument(lib: ModuleType, folder: Path) -> Found:
+    return losses(trained(lib, folder, parts={"optimizer_cls_and_kwargs": (torch.optim.NAdam, {"lr": 1e-3})}, weight_decay=0.1))
+
+
+@script
+def frozen_encoder(lib: ModuleType, folder: Path) -> Found:
+    model = calm_model()
+    for weight in model.bert.parameters():
+        weight.requires_grad = False
+    return losses(trained(lib, folder, model=model))
+
+
+# --- data ----------------------------------------------------------------------------------------------------------
+
+
+@script
+def arrow_rows(lib: ModuleType, folder: Path) -> Found:
+    rows = Dataset.from_list(padded_rows())
+    rows.set_format("torch")
+    return losses(trained(lib, folder, parts={"train_dataset": rows}))
+
+
+@script
+def extra_columns_and_label(lib: ModuleType, folder: Path) -> Found:
+    rows = Dataset.from_list([{**row, "idx": place, "label": row["labels"]} for place, row in enumerate(padded_rows())])
+    trainer = lib.Trainer(calm_model(), settings(lib, folder), eval_dataset=rows.remove_columns("labels"))
+    return [trainer.evaluate()["eval_loss"]]
+
+
+@script
+def tuples_with_own_collator(lib: ModuleType, folder: Path) -> Found:
+    rows = padded_rows()
+    columns = [torch.tensor([row[name] for row in rows]) for name in ("input_ids", "attention_mask", "labels")]
+
+    def collate(found: Any) -> dict[str, Any]:
+        return dict(zip(("input_ids", "attention_mask", "labels"), map(torch.stack, zip(*found, strict=True)), strict=True))
+
+    trainer = lib.Trainer(calm_model(), settings(lib, folder), data_collator=collate, eval_dataset=TensorDataset(*columns))
+    return [trainer.evaluate()["eval_loss"]]
+
+
+@script
+def stream_of_rows(lib: ModuleType, folder: Path) -> Found:
+    class Stream(IterableDataset):
+        def __iter__(self) -> Any:
+            yield from padded_rows()
+
+    return losses(trained(lib, folder, lib.Trainer, parts={"train_dataset": Stream()}, max_steps=9))
+
+
+@script
+def several_evaluation_sets(lib: ModuleType, folder: Path) -> Found:
+    sets = {"seen": padded_rows(), "few": padded_rows(10)}
+    trainer = trained(lib, folder, parts={"eval_dataset": sets}, eval_strategy="steps", eval_steps=3)
+    return losses(trainer, "eval_seen_loss") + losses(trainer, "eval_few_loss")
+
+
+@script
+def own_evaluation_loader(lib: ModuleType, folder: Path) -> Found:
+    class Half(lib.Trainer):
+        def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+            return DataLoader(padded_rows(24), batch_size=8, collate_fn=transformers.default_data_collator)
+
+    return [Half(calm_model(), settings(lib, folder), eval_dataset=padded_rows()).evaluate()["eval_loss"]]
+
+
+# --- evaluation ----------------------------------------------------------------------------------------------------
+
+
+@script
+def compute_metrics(lib: ModuleType, folder: Path) -> Found:
+    def scores(found: Any) -> dict[str, float]:
+        logits, labels = found
+        return {"accuracy": float((np.argmax(logits, -1) == labels).mean())}
+
+    trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(), "compute_metrics": scores})
+    return [trainer.evaluate()["eval_accuracy"], trainer.predict(padded_rows(10)).metrics["test_accuracy"]]
+
+
+@script
+def preprocessed_logits(lib: ModuleType, folder: Path) -> Found:
+    def scores(found: Any) -> dict[str, float]:
+        return {"ones": float(found.predictions.sum()), "dimensions": float(found.predictions.ndim)}
+
+    parts = {"compute_metrics": scores, "preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1)}
+    found = lib.Trainer(calm_model(), settings(lib, folder), eval_dataset=padded_rows(), **parts).evaluate()
+    return [found["eval_ones"], found["eval_dimensions"]]
+
+
+@script
+def own_prediction_step(lib: ModuleType, folder: Path) -> Found:
+    class Doubled(lib.Trainer):
+        def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+            with torch.no_grad():
+                found = model(**{name: value for name, value in inputs.items() if name != "labels"})
+            return functional.cross_entropy(found.logits, inputs["labels"]), found.logits * 2, inputs["labels"]
+
+    found = Doubled(calm_model(), settings(lib, folder)).predict(padded_rows())
+    return [*found.predictions[3].tolist(), found.metrics["test_loss"]]
+
+
+@script
+def loss_only(lib: ModuleType, folder: Path) -> Found:
+    args = settings(lib, folder, prediction_loss_only=True)
+    found = lib.Trainer(calm_model(), args, eval_dataset=padded_rows(), compute_metrics=lambda found: {"never": 1.0}).evaluate()
+    return sorted(name for name in found if name in ("eval_loss", "eval_never"))
+
+
+@script
+def predictions(lib: ModuleType, folder: Path) -> Found:
+    found = lib.Trainer(calm_model(), settings(lib, folder)).predict(padded_rows(5))
+    return [*found.predictions.ravel().tolist(), *found.label_ids.tolist()]
+
+
+@script
+def own_evaluate(lib: ModuleType, folder: Path) -> Found:
+    class Counted(in_order(lib)):
+        def evaluate(self, *given: Any, **named: Any) -> Any:
+            return super().evaluate(*given, **named) | {"eval_mine": 7.0}
+
+    parts = {"eval_dataset": padded_rows(8)}
+    trainer = trained(lib, folder, Counted, parts=parts, eval_strategy="steps", eval_steps=3, metric_for_best_model="loss")
+    return losses(trainer)
+
+
+# --- callbacks -----------------------------------------------------------------------------------------------------
+
+
+@script
+def early_stopping(lib: ModuleType, folder: Path) -> Found:
+    parts = {"eval_dataset": padded_rows(), "callbacks": [EarlyStoppingCallback(early_stopping_patience=2)]}
+    best = {"metric_for_best_model": "loss", "greater_is_better": False, "eval_strategy": "steps", "eval_steps": 1}
+    return trained(lib, folder, parts=parts, max_steps=40, learning_rate=0.05, **best).state.global_step
+
+
+@script
+def callback_events(lib: ModuleType, folder: Path) -> Found:
+    seen: list[str] = []
+
+    class Watching(TrainerCallback):
+        def __getattribute__(self, name: str) -> Any:
+            if name.startswith("on_") and name not in (
+                "on_log",
+                "on_evaluate",
+                "on_step_end",
+                "on_prediction_step",
+                "on_init_end",
+            ):
+                seen.append(name)
+            return super().__getattribute__(name)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            seen.append(f"step {state.global_step} of {state.max_steps}")
+            control.should_evaluate = state.global_step == 2
+            control.should_training_stop = state.global_step == 4
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **others: Any) -> None:
+            seen.append("evaluated" if "eval_loss" in metrics else "nothing")
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any, model: Any = None, **others: Any) -> None:
+            seen.append(f"log {[name for name in ('loss', 'eval_loss', 'train_loss') if name in logs]} {model is not None}")
+
+    trained(lib, folder, parts={"callbacks": [Watching], "eval_dataset": padded_rows(8)}, logging_steps=2)
+    return seen
+
+
+@script
+def callbacks_added_and_removed(lib: ModuleType, folder: Path) -> Found:
+    class Stop(TrainerCallback):
+        def __init__(self, step: int = 1) -> None:
+            self.step = step
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
+            control.should_training_stop = state.global_step >= self.step
+            return control
+
+    trainer = in_order(lib)(calm_model(), settings(lib, folder), train_dataset=padded_rows(), callbacks=[Stop])
+    removed = trainer.pop_callback(Stop)
+    trainer.add_callback(Stop(3))
+    trainer.remove_callback(TrainerCallback)
+    trainer.train()
+    return [float(removed.step), float(trainer.state.global_step)]
+
+
+@script
+def own_log(lib: ModuleType, folder: Path) -> Found:
+    seen: list[str] = []
+
+    class Logging(in_order(lib)):
+        def log(self, logs: Any, *given: Any, **named: Any) -> None:
+            seen.append(",".join(name for name in ("loss", "learning_rate", "train_loss") if name in logs))
+            super().log(logs, *given, **named)
+
+    trained(lib, folder, Logging, logging_steps=3)
+    return seen
+
+
+# --- what scripts read afterwards ----------------------------------------------------------------------------------
+
+
+@script
+def model_from_function(lib: ModuleType, folder: Path) -> Found:
+    trainer = in_order(lib)(model_init=lambda trial: calm_model(), args=settings(lib, folder), train_dataset=padded_rows())
+    trainer.train()
+    first = losses(trainer)
+    trainer.train()
+    return first + losses(trainer)
+
+
+@script
+def saved_files(lib: ModuleType, folder: Path) -> Found:
+    trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(8)})
+    trainer.save_metrics("train", {"train_loss": 1.0})
+    trainer.save_metrics("eval", trainer.evaluate())
+    trainer.log_metrics("train", {"train_loss": 1.0})
+    trainer.save_state()
+    trainer.save_model()
+    place = Path(trainer.args.output_dir)
+    stored = json.loads((place / "trainer_state.json").read_text(encoding="utf-8"))
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(place)
+    assert torch.equal(again.classifier.weight, trainer.model.classifier.weight)
+    names = sorted(path.name for path in place.glob("*results.json"))
+    return [*names, str(stored["global_step"]), *(str("eval_loss" in entry) for entry in stored["log_history"])]
+
+
+@script
+def what_train_returns(lib: ModuleType, folder: Path) -> Found:
+    trainer = in_order(lib)(calm_model(), settings(lib, folder), train_dataset=padded_rows())
+    found = trainer.train()
+    return [found.global_step, found.training_loss, found.metrics["train_loss"], found.metrics["epoch"]]
+
+
+@script
+def optimizer_and_device_afterwards(lib: ModuleType, folder: Path) -> Found:
+    trainer = trained(lib, folder)
+    rate = trainer.lr_scheduler.get_last_lr()[0] + trainer.optimizer.param_groups[0]["lr"]
+    return [rate, float(torch.zeros(1, device=trainer.args.device).sum()), float(trainer.is_world_process_zero())]
+
+
+def test_there_are_enough_scripts() -> None:
+    assert len(SCRIPTS) >= 40
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.exhaustive) for name in SCRIPTS]
+)
+def test_only_the_import_changes(name: str, tmp_path: Path) -> None:
+    theirs, ours = (SCRIPTS[name](lib, tmp_path) for lib in (transformers, glassloop))
+    if isinstance(theirs, list) and theirs and isinstance(theirs[0], int | float):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    else:
+        assert ours == theirs

@@ -1,0 +1,75 @@
+"""TrainingArguments as scripts use them: assigned later, read under every name, and made by HfArgumentParser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from transformers import HfArgumentParser, IntervalStrategy
+
+from glassloop import TrainingArguments
+from glassloop.errors import SettingsError
+
+
+def test_a_parser_of_transformers_makes_an_option_of_each_setting() -> None:
+    parser = HfArgumentParser(TrainingArguments)
+    words = [
+        "--output_dir",
+        "out",
+        "--do_train",
+        "--learning_rate",
+        "1e-3",
+        "--eval_strategy",
+        "steps",
+        "--logging_dir",
+        "logs",
+    ]
+    (args,) = parser.parse_args_into_dataclasses(words)
+    assert (args.output_dir, args.do_train, args.learning_rate, args.eval_strategy) == ("out", True, 1e-3, "steps")
+    assert args.logging_dir == "logs"
+
+
+def test_settings_may_be_assigned_and_are_checked_again() -> None:
+    args = TrainingArguments("out")
+    args.num_train_epochs, args.evaluation_strategy, args.use_cpu = 5, "epoch", True
+    assert (args.num_train_epochs, args.eval_strategy, args.device) == (5, "epoch", "cpu")
+    args.my_own = 7
+    assert args.my_own == 7
+    with pytest.raises(SettingsError, match="there is no setting"):
+        args.learning_rat = 1
+    with pytest.raises(SettingsError, match="deepspeed is not supported"):
+        args.deepspeed = "config.json"
+    args.learning_rate = -1.0
+    with pytest.raises(SettingsError, match="learning_rate is -1"):
+        args.check()
+
+
+def test_what_scripts_read() -> None:
+    args = TrainingArguments("out", bf16=True, per_device_train_batch_size=4, eval_strategy=IntervalStrategy.STEPS)
+    assert (args.bf16, args.fp16, args.eval_strategy) == (True, False, "steps")
+    assert (args.train_batch_size, args.eval_batch_size, args.world_size, args.process_index) == (4, 32, 1, 0)
+    assert (args.should_save, args.should_log, args.local_process_index, args.n_gpu) == (True, True, 0, 0)
+    assert TrainingArguments("out", warmup_ratio=0.1).get_warmup_steps(25) == 3
+    assert json.loads(args.to_json_string()) == args.to_dict() == args.to_sanitized_dict()
+    with args.main_process_first(desc="tokenizing"):
+        pass
+
+
+def test_the_device_is_that_of_the_trainer() -> None:
+    args = TrainingArguments("out")
+    assert args.device == "auto"
+    args.set_device("cuda")
+    assert (args.device, args.n_gpu, args.to_dict()["device"]) == ("cuda", 1, "auto")
+    args.device = "cpu"
+    assert args.device == "cpu"
+
+
+def test_a_copy_with_other_values() -> None:
+    args = dataclasses.replace(TrainingArguments("out", do_train=True), seed=3)
+    assert (args.seed, args.do_train) == (3, True)
+
+
+def test_a_settings_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="seed is -1"):
+        TrainingArguments("out", seed=-1)

@@ -1,0 +1,75 @@
+"""Callbacks of transformers: their control acts, and early stopping goes on counting after a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from families import tiny_model
+from transformers import EarlyStoppingCallback, TrainerCallback
+
+from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.drop_in.callbacks import is_for_transformers, log_history
+from glassloop.errors import SettingsError
+
+
+def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:
+    usual = {"max_steps": 6, "device": "cpu", "precision": "fp32", "backend": "plain", "disable_tqdm": True}
+    args = TrainingArguments(folder, **usual | {"save_strategy": "no"} | given)
+    parts = {"train_dataset": rows["train"], "eval_dataset": rows["validation"], "processing_class": tokenizer}
+    return Trainer(tiny_model(), args, callbacks=callbacks, **parts)
+
+
+def test_the_callbacks_of_each_package_are_told_apart() -> None:
+    assert is_for_transformers(EarlyStoppingCallback)
+    assert is_for_transformers(EarlyStoppingCallback())
+    assert not is_for_transformers(Callback())
+
+
+def test_the_step_comes_last_in_the_history() -> None:
+    assert [*log_history([{"step": 1, "loss": 2.0}])[0]] == ["loss", "step"]
+
+
+def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(few, tiny_tokenizer, tmp_path) -> None:
+    class Asking(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step == 2:
+                control.should_log = control.should_evaluate = control.should_save = True
+
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Asking], logging_steps=100)
+    trainer.train()
+    assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == [2]
+    assert [entry["step"] for entry in trainer.state.history if "loss" in entry] == [2, 6]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+def test_an_epoch_cannot_be_cut_short(few, tiny_tokenizer, tmp_path) -> None:
+    class Cutting(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_epoch_stop = True
+
+    with pytest.raises(SettingsError, match="should_epoch_stop"):
+        trainer_of(few, tiny_tokenizer, tmp_path, [Cutting]).train()
+
+
+def test_patience_is_not_lost_by_a_resume(few, tiny_tokenizer, tmp_path) -> None:
+    """Nothing improves: three evaluations in all, however often the run was resumed."""
+    given = {
+        "max_steps": 9,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "learning_rate": 0.0,
+        "save_strategy": "steps",
+        "save_steps": 1,
+    }
+    given |= {"metric_for_best_model": "loss", "greater_is_better": False}
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_training_stop = state.global_step == 2
+
+    trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2), Stop], **given).train()
+    again = trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2)], **given)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.step == 3

@@ -1,0 +1,127 @@
+"""A script's loss, prediction step and loader as parts of the loop: sums of rows, shares of processes, skipped batches."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from glassloop.backends.plain import PlainBackend
+from glassloop.drop_in.hooks import (
+    LoaderBatches,
+    count_for,
+    logits_of,
+    overrides,
+    predicted_by_step,
+    predicted_with_loss,
+    preprocessed,
+    summed_loss,
+)
+from glassloop.errors import SettingsError
+
+
+def batch(rows: int = 4, labels: bool = True) -> Any:
+    known = torch.arange(rows).float() if labels else None
+    return SimpleNamespace(inputs={"x": torch.ones(rows, 1)}, labels=known, numbers=range(rows))
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=x * 3)
+
+
+def mean(model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+    labels = inputs.pop("labels")
+    found = model(**inputs)
+    loss = (found.logits[:, 0] - labels).mean()
+    return (loss, found) if return_outputs else loss
+
+
+def by_count(model: Any, inputs: Any, return_outputs: bool = False, *, num_items_in_batch: int) -> Any:
+    labels = inputs.pop("labels")
+    return (model(**inputs).logits[:, 0] - labels).sum() / num_items_in_batch
+
+
+@pytest.mark.parametrize("compute_loss", [mean, by_count])
+def test_a_mean_becomes_a_sum(compute_loss: Any) -> None:
+    assert summed_loss(compute_loss, PlainBackend())(Model(), batch()).item() == 12 - 6
+
+
+def test_only_functions_that_name_the_count_get_it() -> None:
+    assert count_for(mean, 3) == {}
+    assert count_for(by_count, 0) == {"num_items_in_batch": 1}
+
+
+def test_a_loss_that_is_no_tensor_is_refused() -> None:
+    with pytest.raises(SettingsError, match="compute_loss returned a float"):
+        summed_loss(lambda model, inputs: 1.0, PlainBackend())(Model(), batch())
+
+
+def test_a_prediction_has_the_sum_the_logits_and_the_labels() -> None:
+    loss, logits, labels = predicted_with_loss(mean, PlainBackend())(Model(), batch())
+    assert (loss.item(), logits.shape, labels.tolist()) == (6, (4, 1), [0, 1, 2, 3])
+    assert predicted_with_loss(mean, PlainBackend())(Model(), batch(labels=False))[0] is None
+    with pytest.raises(SettingsError, match="ignores return_outputs"):
+        predicted_with_loss(by_count, PlainBackend())(Model(), batch())
+
+
+def test_a_prediction_step_and_a_change_of_its_logits() -> None:
+    def step(model: Any, inputs: Any, loss_only: bool, ignore_keys: Any) -> Any:
+        return torch.tensor(2.0), (inputs["x"],), inputs["labels"]
+
+    predict = predicted_by_step(step, PlainBackend())
+    assert predict(Model(), batch())[0].item() == 8
+    assert preprocessed(predict, lambda logits, labels: logits[:, 0] + labels)(Model(), batch())[1].tolist() == [1, 2, 3, 4]
+    with pytest.raises(SettingsError, match="returned no logits"):
+        predicted_by_step(lambda *given: (None, None, None), PlainBackend())(Model(), batch())
+
+
+def test_logits_are_found_in_any_outputs() -> None:
+    logits = torch.ones(2, 3)
+    for outputs in (
+        logits,
+        {"loss": 1, "scores": logits},
+        {"logits": logits},
+        SimpleNamespace(logits=logits),
+        (torch.tensor(1.0), logits),
+    ):
+        assert logits_of(outputs) is logits
+    with pytest.raises(SettingsError, match="no logits"):
+        logits_of({})
+
+
+def test_overriding_is_noticed_in_a_class_and_on_an_object() -> None:
+    base = type("Base", (), {"a": lambda self: 1})
+    found = base()
+    assert not overrides(found, base, "a")
+    found.a = lambda: 2
+    assert overrides(found, base, "a")
+    assert overrides(type("Sub", (base,), {"a": lambda self: 3})(), base, "a")
+
+
+def loader(rows: int = 10) -> DataLoader[Any]:
+    return DataLoader([{"x": torch.tensor([float(row)]), "labels": row} for row in range(rows)], batch_size=4)
+
+
+def test_a_loader_gives_each_process_its_share_of_each_batch() -> None:
+    whole = [*LoaderBatches(loader()).epoch()]
+    shares = [[*LoaderBatches(loader(), rank, 2).epoch()] for rank in (0, 1)]
+    for place, one in enumerate(whole):
+        rows = torch.cat([share[place].inputs["x"][: len(share[place].numbers)] for share in shares]).flatten().tolist()
+        assert sorted(rows) == one.inputs["x"].flatten().tolist()
+        assert {share[place].size for share in shares} == {one.size}
+
+
+def test_a_resumed_epoch_skips_batches_and_an_evaluation_takes_whole_ones() -> None:
+    batches = LoaderBatches(loader())
+    assert [found.numbers.tolist() for found in batches.epoch(skip=2)] == [[8, 9]]
+    assert [found.numbers.tolist() for found in batches.whole(1, 2)] == [[4, 5, 6, 7]]
+    assert len(batches) == len(batches.order()) == 3
+    assert batches.first_labels().tolist() == [0, 1, 2, 3]
+    assert len(batches.row_hashes()) == 0
+    with pytest.raises(SettingsError, match="has no length"):
+        len(LoaderBatches(iter([])))
+    assert len(LoaderBatches(iter([]), num_batches=7)) == 7

@@ -1,0 +1,32 @@
+"""Plain torch modules get a config, which is no part of them, and are saved as weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from families import tiny_model
+from safetensors.torch import load_file
+
+from glassloop.drop_in.modules import is_bare, save_bare, with_config
+
+
+def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
+    module = with_config(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
+    assert is_bare(module)
+    assert (module.config.num_labels, module.config.id2label[2]) == (3, "LABEL_2")
+    assert module.config.to_dict() == {"num_labels": 3}
+
+
+def test_a_model_of_transformers_keeps_its_config() -> None:
+    model = tiny_model()
+    assert with_config(model) is model
+    assert not is_bare(model)
+
+
+def test_its_weights_are_saved(tmp_path: Path) -> None:
+    module = with_config(torch.nn.Linear(2, 2))
+    save_bare(module, tmp_path / "new", None)
+    assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")["weight"], module.weight)
+    save_bare(module, tmp_path, {"weight": torch.zeros(2)})
+    assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [0, 0]

@@ -1,0 +1,89 @@
+"""The Trainer of scripts: smaller batches where memory is short, test loaders, cards and uploads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from families import tiny_model, weights_hash
+from torch.utils.data import DataLoader
+
+from glassloop import Trainer, TrainingArguments
+from glassloop.errors import ResourceError, SettingsError, TooLargeError
+
+
+def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, **given: Any) -> Any:
+    usual = {
+        "max_steps": 3,
+        "device": "cpu",
+        "precision": "fp32",
+        "backend": "plain",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
+    args = TrainingArguments(folder, **usual | given)
+    parts = {"train_dataset": few["train"], "eval_dataset": few["validation"], "processing_class": tokenizer}
+    return kind(tiny_model(), args, **parts)
+
+
+class Narrow(Trainer):
+    """Has no memory for more than four rows."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+        if len(inputs["labels"]) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().compute_loss(model, inputs, return_outputs)
+
+
+def test_batches_are_halved_until_they_fit(few, tiny_tokenizer, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path / "a", Narrow, auto_find_batch_size=True, per_device_train_batch_size=16)
+    trainer.train()
+    told = capsys.readouterr().err
+    assert "a batch of 16 rows does not fit into memory: training starts again with 8 rows" in told
+    assert "a batch of 8 rows does not fit into memory: training starts again with 4 rows" in told
+    small = trainer_of(few, tiny_tokenizer, tmp_path / "b", Narrow, per_device_train_batch_size=4)
+    small.train()
+    assert weights_hash(trainer.model) == weights_hash(small.model)
+    with pytest.raises(TooLargeError):
+        trainer_of(few, tiny_tokenizer, tmp_path / "c", Narrow, per_device_train_batch_size=16).train()
+
+
+def test_an_overridden_test_loader_is_that_of_predict_alone(few, tiny_tokenizer, tmp_path) -> None:
+    class Mine(Trainer):
+        def get_test_dataloader(self, test_dataset: Any) -> Any:
+            return DataLoader(test_dataset.select(range(3)), batch_size=2, collate_fn=self.data_collator)
+
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, Mine)
+    assert len(trainer.predict(few["validation"]).predictions) == 3
+    assert len(trainer.evaluation().logits) == len(few["validation"])
+
+
+def test_a_card_is_written_and_an_upload_without_a_hub_is_refused(few, tiny_tokenizer, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path)
+    with pytest.raises(ResourceError, match="HF_HUB_OFFLINE is set"):
+        trainer.push_to_hub(model_name="mine")
+    assert "# mine" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_a_search_is_refused(few, tiny_tokenizer, tmp_path) -> None:
+    with pytest.raises(SettingsError, match="hyperparameter_search is not supported"):
+        trainer_of(few, tiny_tokenizer, tmp_path).hyperparameter_search(n_trials=3)
+
+
+def test_an_evaluation_after_training_is_part_of_the_history(few, tiny_tokenizer, tmp_path) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path)
+    trainer.train()
+    trainer.evaluate()
+    assert ["train_loss" in entry or "eval_loss" in entry for entry in trainer.state.log_history[-2:]] == [True, True]
+    assert "eval_loss" in trainer.state.log_history[-1]
+
+
+def test_the_device_can_be_read_and_the_settings_copied_after_construction(few, tiny_tokenizer, tmp_path) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, device="auto")
+    assert torch.zeros(1, device=trainer.args.device).device.type == trainer.args.device != "auto"
+    trainer.args = dataclasses.replace(trainer.args, max_steps=1)
+    assert trainer.train().global_step == 1
