@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -59,14 +60,29 @@ class Hook:
     every: bool = False  # at this call and at all after it
 
 
+STAGES = re.compile(
+    r"^(starting|loading the (model|tokenizer)|checking the model|saving the model|(reading|tokenizing) .*"
+    r"|(evaluating|predicting)( \(|: ).*)\n",
+    re.MULTILINE,
+)
+
+
+def without_stages(text: str) -> str:
+    """Error output without the lines that say what a command is doing."""
+    return STAGES.sub("", text)
+
+
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended: its exit code (negative: of a signal), and what it said."""
+    """How a trial ended: its exit code (negative: of a signal), and what it said, without the lines of its stages."""
 
     code: int
     out: str
     err: str
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "err", without_stages(self.err))
 
     @property
     def lines(self) -> list[str]:

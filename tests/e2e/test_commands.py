@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trials import Servers
+from trials import Servers, without_stages
 
 import glassloop
 
@@ -32,7 +32,7 @@ class Ran:
             timeout=60,
             check=False,
         )
-        self.code, self.out, self.err = ended.returncode, ended.stdout, ended.stderr
+        self.code, self.out, self.err = ended.returncode, ended.stdout, without_stages(ended.stderr)
 
 
 @pytest.fixture
