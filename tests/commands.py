@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,18 @@ from pathlib import Path
 from trials import Ended, Servers
 
 SHOWN = {"OMP_NUM_THREADS": "1", "COLUMNS": "160", "PYTHONIOENCODING": "utf-8"}
+
+
+STAGES = re.compile(
+    r"^(starting|loading the (model|tokenizer)|checking the model|saving the model|(reading|tokenizing) .*"
+    r"|(evaluating|predicting)( \(|: ).*)\n",
+    re.MULTILINE,
+)
+
+
+def without_stages(text: str) -> str:
+    """Error output without the lines that say what a command is doing."""
+    return STAGES.sub("", text)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import termios
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -26,12 +27,12 @@ COLUMNS, ROWS = 100, 50
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
-def printed_by(command: list[str]) -> str:
-    """Return what a command prints in a terminal with `COLUMNS` columns; a progress bar as it was at the end."""
+def printed_by(command: list[str], columns: int = COLUMNS, folder: Path | None = None) -> tuple[str, int]:
+    """Return what a command prints in a terminal, a progress bar as it was at the end, and its exit status."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder) as process:
         os.close(theirs)
         parts = []
         try:
@@ -39,19 +40,18 @@ def printed_by(command: list[str]) -> str:
                 parts.append(part)
         except OSError:  # the last process has closed the terminal
             pass
-    if process.returncode:
-        sys.exit(f"{shlex.join(command)} exited with status {process.returncode}")
-    text = b"".join(parts).decode("utf-8", "replace").replace("\r\n", "\n").replace(f"{Path.cwd()}/", "")
+    text = b"".join(parts).decode("utf-8", "replace").replace("\r\n", "\n").replace(f"{folder or Path.cwd()}/", "")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-    return "\n".join(re.sub(r"\x1b\[[0-9;?]*[A-HJKhl]", "", line) for line in lines).rstrip()
+    return "\n".join(re.sub(r"\x1b\[[0-9;?]*[A-HJKhl]", "", line) for line in lines).rstrip(), process.returncode
 
 
-def picture(command: list[str], text: str) -> str:
-    """Return the command and its output as SVG."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    shown = textwrap.wrap(f"$ {shlex.join(command)}", COLUMNS - 2, subsequent_indent="    ", break_on_hyphens=False)
-    console.print(Text(" \\\n".join(shown), style="bold"))
-    console.print(Text.from_ansi(text))
+def picture(shown: Sequence[tuple[list[str], str]], columns: int = COLUMNS) -> str:
+    """Return commands and their output as SVG."""
+    console = Console(record=True, width=columns, file=io.StringIO())
+    for command, text in shown:
+        lines = textwrap.wrap(f"$ {shlex.join(command)}", columns - 2, subsequent_indent="    ", break_on_hyphens=False)
+        console.print(Text(" \\\n".join(lines), style="bold"))
+        console.print(Text.from_ansi(text))
     svg = console.export_svg(title="Glassloop", unique_id="terminal")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return re.sub(r"font-family: [^;]*;", f"font-family: {FONTS};", svg)
@@ -60,7 +60,10 @@ def picture(command: list[str], text: str) -> str:
 def main() -> None:
     """Draw the command given after the name of the picture."""
     target, *command = sys.argv[1:]
-    svg = picture([Path(command[0]).name, *command[1:]], printed_by(command))
+    text, status = printed_by(command)
+    if status:
+        sys.exit(f"{shlex.join(command)} exited with status {status}")
+    svg = picture([([Path(command[0]).name, *command[1:]], text)])
     Path(target).write_text(svg, encoding="utf-8")
 
 

@@ -23,8 +23,8 @@ WIDTH = 118
 FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
-        *("errors", "settings", "arguments", "settings_file", "files", "cache", "children"),
-        *("hub", "lock", "claim", "defaults", "records", "report", "markup", "run_folder."),
+        *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
+        *("hub", "lock", "claim", "defaults", "records", "report", "markup", "stages", "run_folder."),
         *("drop_in.settings", "drop_in.setters"),
     ),
     # What goes into a model, the model, and how its predictions are scored.

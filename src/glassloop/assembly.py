@@ -28,6 +28,7 @@ from glassloop.outcomes import validation_names
 from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings
 from glassloop.settings_file import GivenSettings
+from glassloop.stages import LOADING, stage
 from glassloop.trainer import Trainer
 from glassloop.training.parts import TrainingParts
 from glassloop.training.resuming import identity_of
@@ -59,10 +60,12 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
     """
     refuse_missing(args.trackers)
     source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
-    config = load_config(model)
+    with stage(LOADING):
+        config = load_config(model)
     with backend.processes.main_first():
         examples = examples_for(given, config)
-        tokenizer = load_tokenizer(model)
+        with stage("loading the tokenizer"):
+            tokenizer = load_tokenizer(model)
         limit = length_limit(examples, tokenizer, config, args.max_length)
         encoded = encode(examples, tokenizer, limit.max_length)
         examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
@@ -70,8 +73,9 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
     chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes)
     args = chosen.settings
-    network = load_model(model, labels=examples.labels, task=examples.task, new_head=given.new_head, seed=args.seed)
-    fingerprint = weights_fingerprint(network) if backend.processes.is_main else ""
+    with stage(LOADING):
+        network = load_model(model, labels=examples.labels, task=examples.task, new_head=given.new_head, seed=args.seed)
+        fingerprint = weights_fingerprint(network) if backend.processes.is_main else ""
     held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
@@ -84,7 +88,8 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     trainer._in_run = True
-    parts = trainer._parts()
+    with stage("checking the model"):
+        parts = trainer._parts()
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -17,6 +17,8 @@ from glassloop.options import choices_of, completed_runs, given_for, with_resume
 from glassloop.processes import report
 from glassloop.report import Report, error_report, output_of, show_report
 from glassloop.settings import FILE_SETTINGS, DataSettings, refuse_invalid_bytes
+from glassloop.show.stages import starting
+from glassloop.stages import show_on
 from glassloop.wrong_options import usage_error
 
 app = typer.Typer(
@@ -69,6 +71,8 @@ def result_of(arguments: list[str], debug: bool) -> Report | int | None:
         if debug:
             traceback.print_exc()
         return error_report(known) if report(known) else known.exit_code
+    finally:
+        show_on(None)
 
 
 def option_names() -> dict[str, list[str]]:
@@ -117,7 +121,8 @@ def data_command(
     **options: object,
 ) -> Report:
     """Show the splits, labels, lengths and padding of a data set."""
-    from glassloop.commands.data import describe_data
+    with starting():
+        from glassloop.commands.data import describe_data
 
     return describe_data(data, model, max_length, batch_size, given_for(DataSettings, options))
 
@@ -170,7 +175,8 @@ def train_command(
     **options: object,
 ) -> Report:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
-    from glassloop.commands.train import train
+    with starting(plain=bool(options.get("disable_tqdm"))):
+        from glassloop.commands.train import train
     from glassloop.settings_file import GivenSettings, read_settings
 
     training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
@@ -209,8 +215,9 @@ def evaluate_command(
     **options: object,
 ) -> Report:
     """Evaluate a trained model and compare it with a baseline."""
-    from glassloop.commands.evaluate import evaluate
-    from glassloop.evaluation import Wanted
+    with starting():
+        from glassloop.commands.evaluate import evaluate
+        from glassloop.evaluation import Wanted
 
     given = given_for(DataSettings, options)
     return evaluate(run, Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size), out)
@@ -233,7 +240,8 @@ def predict_command(
     **options: object,
 ) -> Report:
     """Predict one text, one pair of texts, or every row of a file."""
-    from glassloop.commands.predict import predict
+    with starting(lines=file is not None):  # one answer needs no log
+        from glassloop.commands.predict import predict
 
     return predict(run, text, text_pair, file, out, text_column, pair_column, device, given_for(DataSettings, options))
 
@@ -247,7 +255,8 @@ def init_command(
     **options: object,
 ) -> None:
     """Write a commented settings file for glassloop train --config."""
-    from glassloop.commands.init import write_template
+    with starting(lines=False):
+        from glassloop.commands.init import write_template
 
     write_template(data, model, out, given_for(DataSettings, options))
 
@@ -272,7 +281,8 @@ def verify_command(
     **options: object,
 ) -> Report:
     """Check that backends, processes and resume give equal results."""
-    from glassloop.commands.verify import verify
+    with starting(lines=False):
+        from glassloop.commands.verify import verify
 
     return verify(what, model, given_for(DataSettings, options))
 

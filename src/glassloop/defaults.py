@@ -11,7 +11,7 @@ from glassloop.errors import counted, listed
 
 BATCH_SIZES = {1_000: 8, 10_000: 16}  # up to so many rows; beyond, LARGE_BATCH
 LARGE_BATCH = 32
-WANTED_STEPS, STEPS_PER_LABEL, MOST_STEPS = 1_000, 40, 20_000
+WANTED_STEPS, STEPS_PER_LABEL, MOST_STEPS = 1_000, 80, 20_000
 LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an encoder of 12 layers of width 768
 MOST_RATE = 3e-4

@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TextIO
 
+from glassloop.stages import clear
+
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LONGEST = 1900  # characters of a problem; messages of other libraries may quote whole files
 
@@ -37,8 +39,8 @@ class GlassloopError(Exception):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)  # both arguments, so that the error can be pickled between processes
-        self.problem = shortened(printable(problem), LONGEST)
-        self.remedy = shortened(printable(remedy), LONGEST)
+        self.problem = without_middle(printable(problem))
+        self.remedy = without_middle(printable(remedy))
 
     def __str__(self) -> str:
         return f"{self.area}: {self.problem}\ntry:  {self.remedy}"
@@ -134,6 +136,11 @@ def shortened(value: object, limit: int = 150) -> str:
     return printable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
+def without_middle(text: str) -> str:
+    """Return `text`, without its middle if it is very long: what is wrong often comes last, after the name of a file."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 600]} … {text[-597:]}"
+
+
 def printable(text: str) -> str:
     """Return `text` with control characters (line breaks, terminal escapes) and lone surrogates written as escapes."""
     return UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
@@ -147,6 +154,7 @@ def say(line: str) -> None:
 
 def show(line: str, stream: TextIO | None = None) -> None:
     """Print one line, by default on standard output, with control characters escaped."""
+    clear()
     print(printable(line), file=stream or sys.stdout, flush=True)
 
 

@@ -27,6 +27,7 @@ from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
 from glassloop.show.html import trainer_view
+from glassloop.stages import EVALUATING, stage
 from glassloop.training.failures import advice
 from glassloop.training.parts import TrainingParts
 from glassloop.training.session import trained
@@ -66,6 +67,9 @@ class Trainer(TrainerSetup):
         SettingsError: If an argument is missing, unknown or not supported.
         ModelError: If the tokenizer has tokens that the model has no vectors for.
     """
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of a {self.model.config.model_type} model at step {self.state.step:,}>"
 
     def _repr_html_(self) -> str:
         args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
@@ -189,7 +193,8 @@ class Trainer(TrainerSetup):
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
         self._prove(rows)
-        with self.backend.evaluation_context(model):
+        num_rows = None if rows is None else len(rows)
+        with stage(EVALUATING, num_rows), self.backend.evaluation_context(model):
             batches = self.backend.adapt_batches(self._batches(rows, training=False), rows)
             found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
         if found.loss is not None and not math.isfinite(found.loss):

@@ -18,15 +18,15 @@ LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
     "backends": 1_300,
     "commands": 1_100,
-    "data": 4_500,
+    "data": 4_550,
     "drop_in": 2_200,  # every setting, method and callback of transformers' Trainer
     "engine": 2_250,  # the Protocols of a backend and the documented parameters of public functions
-    "models": 900,
+    "models": 1_360,  # and a light classifier, which predicts without transformers
     "run_folder": 700,
-    "show": 1_000,
+    "show": 1_200,
     "speed": 3_200,
     "training": 1_100,
-    "top level": 6_000,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
+    "top level": 6_100,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import typer
+from commands import without_stages
 
 import glassloop
 from glassloop import cli
 from glassloop.arguments import TrainingArguments
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
-from glassloop.options import ALIASES
+from glassloop.options import ALIASES, default_of
 from glassloop.report import Report
 from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.settings_file import GivenSettings
@@ -57,7 +58,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    """Runs the command in this process; returns its exit code, output and error output."""
+    """Runs the command in this process; returns its exit code, output, and error output without the lines of stages."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
@@ -65,7 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
             cli.main()
         captured = capfd.readouterr()
         code = left.value.code
-        return (code if isinstance(code, int) else 0 if code is None else 1), captured.out, captured.err
+        return (code if isinstance(code, int) else 0 if code is None else 1), captured.out, without_stages(captured.err)
 
     return call
 
@@ -91,7 +92,7 @@ def test_the_flags_are_these(name: str) -> None:
     from_settings = dict.fromkeys(flag for name in names for flag in (ALIASES.get(name), f"--{name}") if flag)
     flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
     positive = [flag for flag in flags if not flag.startswith("--no-")]
-    rest = ["--help-all"] if kinds else []
+    rest = ["--help-all"] if kinds or name == "predict" else []
     assert positive == [*own, *(flag for flag in from_settings if flag not in own), *rest]
 
 
@@ -121,8 +122,7 @@ def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
     for entry in fields(kind):
         if f"--{entry.name}" not in own:
             param: Any = params[entry.name]
-            default = "" if entry.default is None or entry.default is False else f"  [default: {entry.default}]"
-            assert param.help == entry.metadata["help"] + default
+            assert param.help == entry.metadata["help"] + default_of(entry.name, entry.default)
             assert param.default is None, "a flag that was not given must not hide the setting of a file"
 
 
@@ -480,7 +480,7 @@ def test_short_names_reach_the_settings(command) -> None:
 def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("run.toml", "[training]\nload_best_model_at_end = true\nlearning_rate = -1\n")
     assert command("--config", str(path)) == (2,)
-    assert capsys.readouterr().err.startswith(
+    assert without_stages(capsys.readouterr().err).startswith(
         "settings: learning_rate is -1, not 0 or more; load_best_model_at_end needs evaluations, but eval_strategy is no\n"
     )
     _, _, training, _ = command("--config", str(path), "--eval_strategy", "epoch", "--learning_rate", "1e-3")

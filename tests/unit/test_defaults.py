@@ -76,7 +76,7 @@ def test_there_are_enough_steps_but_not_too_many_epochs(rows: int) -> None:
 
 
 def test_many_labels_get_more_steps() -> None:
-    assert [num_epochs(100, labels) for labels in (1, 2, 25, 26, 50, 10_000)] == [10, 10, 10, 11, 20, 20]
+    assert [num_epochs(100, labels) for labels in (1, 2, 12, 13, 25, 10_000)] == [10, 10, 10, 11, 20, 20]
     assert num_epochs(1_000, 10_000) == 20
     assert num_epochs(5_000, 10_000) == 4
 

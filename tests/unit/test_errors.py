@@ -58,8 +58,9 @@ def test_an_error_is_two_lines_and_has_its_exit_code(kind: type[GlassloopError])
 
 
 def test_every_kind_of_error_is_known_here() -> None:
-    assert {*GlassloopError.__subclasses__()} >= {*KINDS}
-    codes = [kind.exit_code for kind in GlassloopError.__subclasses__()]
+    own = [kind for kind in GlassloopError.__subclasses__() if kind.__module__ == "glassloop.errors"]
+    assert {*own} >= {*KINDS}
+    codes = [kind.exit_code for kind in own]
     assert len(codes) == len({*codes}), "two kinds of error share an exit code"
     assert not {0, 1} & {*codes}, "0 is success, 1 an error of no kind"
 
@@ -117,8 +118,8 @@ def test_listed_joins_and_says_how_many_more() -> None:
 def test_a_message_is_never_long() -> None:
     """Other libraries quote values of any length."""
     problem, remedy = str(DataError("\x1b" * 70_000, "y" * 70_000)).splitlines()
-    assert problem == "data: " + r"\x1b" * 474 + "\\x1…"
-    assert remedy == "try:  " + "y" * 1899 + "…"
+    assert problem == "data: " + r"\x1b" * 325 + " … " + "b" + r"\x1b" * 149
+    assert remedy == "try:  " + "y" * 1300 + " … " + "y" * 597
 
 
 def test_did_you_mean_offers_the_nearest_name_or_nothing() -> None:

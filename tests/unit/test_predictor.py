@@ -8,6 +8,8 @@ import gzip
 import json
 import os
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,15 @@ import pyarrow.parquet
 import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
+from safetensors.torch import load_file, save_file
 from sample_record import RECORD
 
-from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples
+from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples, load_tokenizer
+from glassloop.data.encoding import tokenizer_key
 from glassloop.data.readers import read_file
 from glassloop.errors import DataError, ModelError, SettingsError
 from glassloop.run_folder.layout import RUN_NAME
-from glassloop.run_folder.run_json import write_run
+from glassloop.run_folder.run_json import read_run, write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
@@ -472,3 +476,75 @@ def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monk
     )
     with pytest.raises(DataError, match="row 8: the text is empty"):
         predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+
+
+def is_light(predictor: Predictor) -> bool:
+    return type(predictor.model).__module__ == "glassloop.models.light"
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_without_transformers_the_predictions_are_the_same(pairs: bool, text_run: Path, pair_run: Path) -> None:
+    """Lengths differ and some texts are truncated, so rows are padded and sorted."""
+    run, seconds = (pair_run, [text[::-1] for text in TEXTS[::-1]]) if pairs else (text_run, None)
+    texts = [*TEXTS[:3], "word [SEP] good, " * 40]
+    light, known = Predictor(run, device="cpu", batch_size=3, light=True), Predictor(run, device="cpu", batch_size=3)
+    assert is_light(light)
+    assert not is_light(known)
+    np.testing.assert_allclose(light.logits(texts, seconds), known.logits(texts, seconds), atol=1e-5)
+    assert light.typed == known.typed
+    assert light.typed.num_rows == 1
+    assert (light.names, light.task, light.max_length, light.outputs) == (
+        *(known.names, known.task, known.max_length, known.outputs),
+    )
+
+
+def changed_run(text_run: Path, folder: Path, **changes: Any) -> Path:
+    """A copy of a run whose record says something else."""
+    shutil.copytree(text_run, folder)
+    record = read_run(folder)
+    write_run(folder, replace(record, **changes))
+    return folder
+
+
+def test_a_run_that_recorded_another_tokenizer_needs_transformers(text_run: Path, tmp_path: Path) -> None:
+    identity = read_run(text_run).identity
+    assert is_light(Predictor(changed_run(text_run, tmp_path / "same"), light=True))
+    other = changed_run(text_run, tmp_path / "other", identity=identity | {"tokenizer": "0" * 16})
+    assert not is_light(Predictor(other, light=True))
+    assert not is_light(Predictor(changed_run(text_run, tmp_path / "none", identity={}), light=True))
+    assert not is_light(Predictor(changed_run(text_run, tmp_path / "long", max_length=63), light=True))
+    assert not is_light(Predictor(text_run / "model", light=True))  # no record at all
+
+
+def test_the_same_errors_without_transformers(says, text_run: Path, tmp_path: Path) -> None:
+    run = changed_run(text_run, tmp_path / "run")
+    path = run / "model" / "model.safetensors"
+    weights = load_file(path)
+    weights["bert.pooler.dense.bias"][2] = float("nan")
+    save_file(weights, path, {"format": "pt"})
+    with says(f"{path}: changed since the run wrote it (its checksum differs)", kind=ModelError):
+        Predictor(run, light=True)
+    write_run(run, read_run(run))  # with the checksums of the files as they are now
+    problem = f"{path}: the weight bert.pooler.dense.bias is not finite (1 of its 32 numbers)"
+    with says(problem, kind=ModelError):
+        Predictor(run, light=True)
+
+
+def test_a_tokenizer_larger_than_the_embedding_without_transformers(text_run: Path, tmp_path: Path) -> None:
+    run = changed_run(text_run, tmp_path / "run")
+    tokenizer = load_tokenizer(run / "model")
+    tokenizer.add_tokens(["new", "newer"])
+    tokenizer.save_pretrained(run / "model")
+    record = read_run(run)
+    write_run(run, replace(record, identity=record.identity | {"tokenizer": tokenizer_key(tokenizer)[:16]}))
+    with pytest.raises(ModelError, match="the tokenizer has 1 token beyond the 97 rows"):
+        Predictor(run, light=True)
+
+
+def test_code_in_a_config_is_refused_without_transformers(text_run: Path, tmp_path: Path) -> None:
+    run = changed_run(text_run, tmp_path / "run")
+    path = run / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "code.Model"}}))
+    write_run(run, read_run(run))
+    with pytest.raises(ModelError, match="the model needs its own code"):
+        Predictor(run, light=True)

@@ -1056,6 +1056,7 @@ def test_a_notebook_shows_a_trainer_before_and_after_training(trainer_of) -> Non
     assert "<svg" not in before
     trainer.train()
     after = trainer._repr_html_()
+    assert repr(trainer) == f"<Trainer of a bert model at step {STEPS_OF_AN_EPOCH}>"
     assert "eval_loss" in after
     assert "<svg" in after
     assert "eval_accuracy" in trainer.evaluate()._repr_html_()

@@ -41,19 +41,19 @@ def predict(
     return Report({"run": run, "predictions": [answer]})
 
 
-def predictor_of(run: str, device: str) -> Predictor:
-    """Return the predictor of a run, or of all seeds in a folder together."""
+def predictor_of(run: str, device: str, *, light: bool = False) -> Predictor:
+    """Return the predictor of a run, or of all seeds in a folder together; of a run without transformers if `light`."""
     from glassloop.ensemble import SeedsPredictor, has_seeds
 
     folder = user_path(run)
-    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device)
+    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device, light=light)
 
 
 def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = predictor_of(run, device)
+    predictor = predictor_of(run, device, light=True)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')

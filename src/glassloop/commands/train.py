@@ -17,6 +17,7 @@ from glassloop.arguments import training_arguments
 from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
 from glassloop.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty, resumed_folder
+from glassloop.collection import collection_paused
 from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
@@ -36,6 +37,7 @@ from glassloop.settings_file import GivenSettings, write_settings
 from glassloop.show.banner import banner
 from glassloop.show.contents import run_content
 from glassloop.show.results import show_outcome
+from glassloop.show.stages import show_lines
 from glassloop.training.final_model import remove_manifest
 from glassloop.training.resuming import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.session import resume_named, stop_if_asked
@@ -101,6 +103,8 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             say(f"{folder} is already complete")
             return folder
     args = training_arguments(given.training)
+    if args.disable_tqdm:
+        show_lines()
     backend = choose_backend(args)
     with ExitStack() as held:
         if stored is None:
@@ -109,7 +113,8 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             if not args.output_dir or not folder.exists():
                 held.callback(remove_if_empty, *new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
-        run = assemble(given, args, backend)
+        with collection_paused():  # transformers is imported
+            run = assemble(given, args, backend)
         if backend.processes.is_main:
             held.enter_context(locked(folder, run.parts.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now

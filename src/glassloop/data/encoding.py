@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +23,11 @@ from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, cut_by_truncation
 from glassloop.errors import SettingsError
 from glassloop.settings import SEVERAL
+from glassloop.stages import advance, stage
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from tokenizers import Tokenizer as Backend
 
     from glassloop.transformers_types import Tokenizer
 
@@ -53,7 +55,11 @@ class Encoding:
     typed: TypedTokens = NONE_TYPED
 
     def notes(self, limit: LengthLimit) -> list[str]:
-        """Return what a person should know about the rows."""
+        """Return what a person should know about the rows.
+
+        Args:
+            limit: The number of tokens that the rows were cut to.
+        """
         return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
 
 
@@ -80,7 +86,8 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[st
         parts = [FORMAT, fact.fingerprint, tokens_key, max_length, examples.task, examples.num_labels, fact.unlabelled]
         key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
         build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length)
-        encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
+        with stage(f"tokenizing {name}", fact.num_rows):
+            encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
     return encoded
 
 
@@ -120,6 +127,7 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
         for encoded, read in tokenized_groups(tokenizer, texts, max_length):
             cut += cut_by_truncation(encoded, read, tokenizer, max_length)
             typed += typed_tokens(read, tokenizer)
+            advance(len(read[0]))
             for kind in ID_KINDS.keys() & encoded.keys():
                 ids.setdefault(kind, []).extend(encoded[kind])
         columns = {kind: id_lists(ids[kind], dtype) for kind, dtype in ID_KINDS.items() if kind in ids}
@@ -157,14 +165,31 @@ def model_labels(cells: pa.Array, task: str, num_labels: int) -> pa.Array:
 def tokenizer_key(tokenizer: Tokenizer) -> str:
     """Return a checksum of all that changes the ids: vocabulary, normalization, special tokens, side of truncation."""
     if backend := getattr(tokenizer, "backend_tokenizer", None):
-        state = json.loads(backend.to_str())
-        state.pop("truncation", None)  # set by the last call, not a property of the tokenizer
-        state.pop("padding", None)
+        state = backend_state(backend)
     else:
         settings = {
             name: repr(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items() if name != "name_or_path"
         }
-        state = [sorted(tokenizer.get_vocab().items()), settings]
-    described = [state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
-    described.append(getattr(tokenizer, "split_special_tokens", False))
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+        state = json.dumps([sorted(tokenizer.get_vocab().items()), settings], sort_keys=True)
+    split_special = getattr(tokenizer, "split_special_tokens", False)
+    return key_of(state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, split_special)
+
+
+def backend_state(backend: Backend) -> str:
+    """Return everything that a tokenizer of the `tokenizers` library does, as JSON."""
+    return plain_state(backend.to_str())
+
+
+@lru_cache(maxsize=1)
+def plain_state(text: str) -> str:
+    """Return the JSON of a tokenizer with its keys in order and without the settings of its last call."""
+    state = json.loads(text)
+    state.pop("truncation", None)  # set by the last call, not a property of the tokenizer
+    state.pop("padding", None)
+    return json.dumps(state, sort_keys=True)
+
+
+def key_of(state: str, kind: object, truncation_side: object, input_names: list[str], split_special: object) -> str:
+    """Return the checksum of a tokenizer: of its `state` as JSON, its class, and its settings that change the ids."""
+    settings = json.dumps([kind, truncation_side, input_names, split_special])
+    return hashlib.sha256(f"[{state}, {settings[1:]}".encode()).hexdigest()

@@ -30,6 +30,7 @@ from glassloop.files import find_path, names_beside, scratch_dir
 from glassloop.hub import is_hub_name
 from glassloop.records import Json
 from glassloop.settings import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
+from glassloop.stages import stage
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -94,7 +95,9 @@ def cached_examples(path: Data, settings: DataSettings, outputs: LabelSet | None
     described["outputs"] = asdict(outputs) if outputs else None
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
     build = partial(build_examples, source=source, settings=settings, outputs=outputs, content=content, path=path)
-    return open_or_build("data", key, build, load_prepared)
+    name = Path(path).name if isinstance(path, str | Path) and Path(path).is_absolute() else path
+    with stage(f"reading {name}" if isinstance(name, str) else "reading the data"):
+        return open_or_build("data", key, build, load_prepared)
 
 
 def build_examples(

@@ -15,6 +15,7 @@ from glassloop.data.joining import columns_of_text
 from glassloop.errors import DataError, listed, visible
 from glassloop.run_folder.record import Columns
 from glassloop.settings import DataSettings
+from glassloop.stages import advance
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
         if labelled:
             found.add(label_cells(table, columns.label, settings.label_separator))
         index += table.num_rows
+        advance(table.num_rows)
     return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
 
 

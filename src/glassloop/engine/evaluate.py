@@ -13,6 +13,7 @@ from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
 from glassloop.markup import scores
 from glassloop.run_folder.record import TIMINGS
+from glassloop.stages import advance
 
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits, and the labels
 PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]]
@@ -90,6 +91,7 @@ def run_over(
                     labels.append(known)
                 numbers.append(batch.numbers)
                 waiting.append(found)
+                advance(len(batch.numbers) * backend.processes.num_processes)
                 if len(waiting) == READ_BATCHES:
                     logits.append(torch.cat(waiting).cpu().numpy())
                     waiting.clear()

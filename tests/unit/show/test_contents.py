@@ -18,7 +18,7 @@ from glassloop.run_folder.seeds_json import FAILED, SeedRecord, SeedsRecord
 from glassloop.settings_file import RunSettings
 from glassloop.show.contents import data_content, outcomes_content, run_content, seeds_content
 
-SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes"]
+SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"]
 
 
 def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
@@ -55,6 +55,9 @@ def test_each_validation_split_has_its_own_metrics() -> None:
         "baseline": {"accuracy": 0.4},
         "positive_label": None,
         "classes": None,
+        "balanced_accuracy": None,
+        "verdict": None,
+        "advice": (),
     }
     assert found["validation_mismatched"]["metrics"] == {"loss": 0.25, "accuracy": 0.5}
     assert found["validation_mismatched"]["baseline"] == {"accuracy": 0.3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from glassloop.data.batches import Batch
 from glassloop.engine.history import History
 from glassloop.engine.state import State
 from glassloop.run_folder.record import Plan
-from glassloop.show import progress
+from glassloop.show import progress, stages
+from glassloop.show.notebook import Notebook
 from glassloop.show.progress import Bar, Lines, Pace, SeedsProgress, described, progress_for, share_done
 
 PLAN = Plan(
@@ -65,10 +67,11 @@ def test_a_bar_in_a_terminal_unless_it_is_not_wanted(history: History, monkeypat
     assert isinstance(progress_for(PLAN, True, history), Lines)
 
 
-def test_a_bar_in_a_notebook(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_in_a_notebook_unless_lines_are_wanted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert isinstance(progress_for(PLAN, False, history), Bar)
+    assert isinstance(progress_for(PLAN, False, history), Notebook)
+    assert isinstance(progress_for(PLAN, True, history), Lines)
 
 
 # --- lines -------------------------------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ def test_the_time_left_counts_steps_since_the_resume(history: History, capsys, m
 
 
 def test_lines_are_lines(history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(stages, "LINE_SECONDS", 0.0)
     run_through(Lines(PLAN, history), history, 1200, log_every=600)
     out, err = capsys.readouterr()
     assert out == ""
@@ -112,18 +115,49 @@ def test_lines_do_not_flood_a_log(history: History, capsys: pytest.CaptureFixtur
     assert [line.split()[1] for line in lines] == ["10/1,200", "1,200/1,200"]
 
 
+def test_lines_of_a_run_of_a_day(history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step and one log each second for a day: a few hundred lines, close together at first."""
+    clock = [1000.0]
+    monkeypatch.setattr(stages.time, "perf_counter", lambda: clock[0])
+    lines, state = Lines(Plan(**{**asdict(PLAN), "max_steps": 86_400}), history), State()
+    history.on_fit_start(state)
+    lines.on_fit_start(state)
+    for _ in range(86_400):
+        clock[0] += 1.0
+        state.step += 1
+        state.history[:] = [{"step": state.step, "epoch": 0.0, "loss": 0.5, "learning_rate": 1e-5}]
+        lines.on_log(state, [[0.5, 1.0]])
+    shown = [int(line.split("/")[0].split()[1].replace(",", "")) for line in capsys.readouterr().err.splitlines()]
+    assert shown[:4] == [1, 6, 11, 16]
+    assert 200 < len(shown) < 500
+    assert shown[-1] == 86_400
+
+
 # --- the bar -----------------------------------------------------------------------------------------------------
 
 
 def test_the_bar_goes_to_the_end_and_evaluations_stay_above_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "120")
     bar = Bar(PLAN, history)
     run_through(bar, history, 1200)
     assert (bar.bar.n, bar.bar.total) == (1200, 1200)
     shown = screen.getvalue()
     assert "step 1,200  epoch 2.00  loss 0.4012  f1_macro 0.5000\n" in shown
-    assert re.search(r"epoch=2\.00, loss=0\.5000, lr=5\.00e-05, rows/s=\d+", shown)
+    assert re.search(r"epoch 2\.00, loss 0\.5000, lr 5\.00e-05, \d+ rows/s", shown)
+
+
+def test_a_bar_of_80_columns_is_whole(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    run_through(Bar(Plan(**{**asdict(PLAN), "max_steps": 120_000}), history), history, 30)
+    drawn = [part for part in re.split("[\r\n]", screen.getvalue()) if "%|" in part]
+    assert all(len(part) <= 80 for part in drawn)
+    last = drawn[-1]
+    assert re.fullmatch(r" +\d+%\|.{4,}\| 30/120000 \[00:00<\d\d:\d\d, epoch 0\.05, loss 0\.5000, \d+ rows/s\]", last)
 
 
 def test_a_bar_starts_where_the_run_does(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,252 @@
+"""Load and run a classifier without transformers, whose import takes longer than a prediction.
+
+A model is accepted only if its results are known: its family is in the table, and so is each of its settings and weights.
+Otherwise `load_light_model` returns None, and transformers loads the model or reports what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from glassloop.models.families import FAMILIES, Family
+from glassloop.models.files import CONFIG_NAME, find_model, read_json_file
+from glassloop.models.inputs import longest_input
+from glassloop.models.light_tokenizer import LightTokenizer, load_light_tokenizer
+from glassloop.records import Json, NotARecordError, decoded
+from glassloop.run_folder.record import RunRecord
+
+WEIGHTS_NAME, WORDS_NAME = "model.safetensors", "embeddings.word_embeddings.weight"
+GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "relu": torch.relu,
+}
+# What the config of DistilBERT calls the settings of other families, and what it does not say.
+DISTILBERT_NAMES = {
+    **{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
+    **{"hidden_dim": "intermediate_size", "activation": "hidden_act"},
+}
+DISTILBERT_SETTINGS: dict[str, Json] = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
+# Settings that would change the results, with the only value that is accepted.
+REQUIRED: dict[str, Json] = {
+    **{"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    **{"chunk_size_feed_forward": 0, "use_task_id": False, "sinusoidal_pos_embds": False},
+}
+# Settings without effect on an evaluation in fp32.
+IGNORED = {
+    *("architectures", "label2id", "dtype", "transformers_version", "initializer_range", "use_cache", "tie_word_embeddings"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob", "dropout"),
+    *("attention_dropout", "qa_dropout", "seq_classif_dropout", "bos_token_id", "eos_token_id", "gradient_checkpointing"),
+    *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj", "task_type_vocab_size"),
+}
+
+
+@dataclass(frozen=True)
+class LightConfig:
+    """The settings of a classifier, under the names of transformers' configs."""
+
+    model_type: str
+    problem_type: str
+    id2label: dict[int, str]
+    hidden_act: str
+    layer_norm_eps: float
+    vocab_size: int
+    max_position_embeddings: int
+    type_vocab_size: int
+    pad_token_id: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    embedding_size: int
+    num_hidden_groups: int = 0  # ALBERT: the layers run several times
+    inner_group_num: int = 1
+
+    @property
+    def num_labels(self) -> int:
+        """Return the number of outputs."""
+        return len(self.id2label)
+
+
+@dataclass(frozen=True)
+class LightOutput:
+    """What a classifier returns."""
+
+    logits: torch.Tensor
+
+
+class LightClassifier(nn.Module):
+    """An encoder with post-norm layers and its classification head, in evaluation only.
+
+    Args:
+        config: The settings of the model.
+        weights: Its weights by their names in transformers, without the name of the encoder.
+    """
+
+    def __init__(self, config: LightConfig, weights: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        family = FAMILIES[config.model_type]
+        if family.layout is None or family.head is None:
+            raise ValueError(f"{family.title} has no layout")
+        self.config, self.weights, self.family, self.layout, self.head = config, weights, family, family.layout, family.head
+        self.eval()
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> LightOutput:
+        """Return the logits of padded rows."""
+        mask = None if bool(attention_mask.all()) else attention_mask[:, None, None, :].bool()
+        hidden = self.embed(input_ids, token_type_ids)
+        for layer in self.layer_calls():
+            hidden = self.run_layer(layer, hidden, mask)
+        activate = ACTIVATIONS[self.head.activation]
+        return LightOutput(self.linear(self.head.outputs, activate(self.linear(self.head.dense, hidden[:, 0]))))
+
+    def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
+        """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""
+        layout, weights = self.layout, self.weights
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        if self.family.positions_after_padding:
+            counted = ids.ne(self.config.pad_token_id)
+            positions = counted.cumsum(1) * counted + self.config.pad_token_id
+        hidden = functional.embedding(ids, weights[f"{layout.embeddings}.{layout.words}.weight"])
+        if self.config.type_vocab_size:
+            types = torch.zeros_like(ids) if types is None else types
+            hidden = hidden + functional.embedding(types, weights[f"{layout.embeddings}.{layout.token_types}.weight"])
+        hidden = hidden + functional.embedding(positions, weights[f"{layout.embeddings}.{layout.positions}.weight"])
+        hidden = self.norm(f"{layout.embeddings}.{layout.embeddings_norm}", hidden)
+        return self.linear(self.family.projection, hidden) if projects(self.family, self.config) else hidden
+
+    def run_layer(self, layer: str, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return what the layer of this name makes of the vectors of all tokens."""
+        layout, (rows, tokens, width) = self.layout, hidden.shape
+        heads = self.config.num_attention_heads
+        query, key, value = (
+            self.linear(f"{layer}.{part}", hidden).view(rows, tokens, heads, -1).transpose(1, 2)
+            for part in (layout.query, layout.key, layout.value)
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = attended.transpose(1, 2).reshape(rows, tokens, width)
+        hidden = self.norm(
+            f"{layer}.{layout.attention_norm}", self.linear(f"{layer}.{layout.attention_output}", attended) + hidden
+        )
+        inner = self.linear(f"{layer}.{layout.up}", hidden)
+        inner = functional.gelu(inner, approximate=GELU_APPROXIMATIONS[self.config.hidden_act])
+        return self.norm(f"{layer}.{layout.feed_forward_norm}", self.linear(f"{layer}.{layout.down}", inner) + hidden)
+
+    def linear(self, part: str | None, values: torch.Tensor) -> torch.Tensor:
+        """Return values after a linear layer."""
+        return functional.linear(values, self.weights[f"{part}.weight"], self.weights[f"{part}.bias"])
+
+    def norm(self, part: str, values: torch.Tensor) -> torch.Tensor:
+        """Return values after a layer norm."""
+        weight, bias = self.weights[f"{part}.weight"], self.weights[f"{part}.bias"]
+        return functional.layer_norm(values, weight.shape, weight, bias, self.config.layer_norm_eps)
+
+    def layer_calls(self) -> Iterator[str]:
+        """Yield the name of the layer for each call: ALBERT runs a group of layers several times."""
+        config, (first, *inner) = self.config, self.layout.layers
+        for number in range(config.num_hidden_layers):
+            if inner:
+                group = int(number / (config.num_hidden_layers / config.num_hidden_groups))
+                yield from (f"{first}.{group}.{inner[0]}.{place}" for place in range(config.inner_group_num))
+            else:
+                yield f"{first}.{number}"
+
+
+def projects(family: Family, config: LightConfig) -> bool:
+    """Return whether a linear layer stands between the embeddings and the layers. ELECTRA has one only for another width."""
+    return family.projection is not None and (config.model_type == "albert" or config.embedding_size != config.hidden_size)
+
+
+def weight_shapes(model: LightClassifier) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of all weights of a model with these settings."""
+    config, layout, family, head = model.config, model.layout, model.family, model.head
+    width, inner, embedded = config.hidden_size, config.intermediate_size, config.embedding_size
+    tables = {layout.words: config.vocab_size, layout.positions: config.max_position_embeddings}
+    tables |= {layout.token_types: config.type_vocab_size} if config.type_vocab_size else {}
+    matrices = {head.dense: (width, width), head.outputs: (config.num_labels, width)}
+    if family.projection is not None and projects(family, config):
+        matrices[family.projection] = (width, embedded)
+    norms = {f"{layout.embeddings}.{layout.embeddings_norm}": embedded}
+    for layer in {*model.layer_calls()}:
+        square = (layout.query, layout.key, layout.value, layout.attention_output)
+        matrices |= {f"{layer}.{part}": (width, width) for part in square}
+        matrices |= {f"{layer}.{layout.up}": (inner, width), f"{layer}.{layout.down}": (width, inner)}
+        norms |= {f"{layer}.{part}": width for part in (layout.attention_norm, layout.feed_forward_norm)}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{layout.embeddings}.{name}.weight": (rows, embedded) for name, rows in tables.items()
+    }
+    for name, shape in matrices.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    for name, size in norms.items():
+        shapes |= {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+    return shapes
+
+
+def load_light(folder: Path, run: RunRecord, device: torch.device) -> tuple[LightTokenizer, LightClassifier] | None:
+    """Return the tokenizer and the model of a run, whose folder is checked first; None if transformers has to load them."""
+    find_model(folder)
+    tokenizer = load_light_tokenizer(folder, run.identity.get("tokenizer"))
+    model = load_light_model(folder, device) if tokenizer is not None else None
+    if tokenizer is None or model is None:
+        return None
+    types = "token_type_ids" in tokenizer.model_input_names and not model.config.type_vocab_size
+    unknown = max(tokenizer.get_vocab().values()) >= model.config.vocab_size
+    same_length = (run.settings.max_length or longest_input(tokenizer, model.config)) == run.max_length
+    return (tokenizer, model) if same_length and not (types or unknown) else None
+
+
+def load_light_model(folder: Path, device: torch.device) -> LightClassifier | None:
+    """Return the classifier in a folder that `find_model` has checked; None if transformers has to load it."""
+    config = light_config(read_json_file(folder / CONFIG_NAME))
+    if config is None or [path.name for path in folder.glob("*.safetensors*")] != [WEIGHTS_NAME]:
+        return None
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(folder / WEIGHTS_NAME, device=str(device))
+    except (OSError, SafetensorError):
+        return None
+    encoder = next((name.removesuffix(WORDS_NAME) for name in weights if name.endswith(f".{WORDS_NAME}")), "")
+    model = LightClassifier(config, {name.removeprefix(encoder): weight for name, weight in weights.items()})
+    if {name: tuple(weight.shape) for name, weight in model.weights.items()} != weight_shapes(model):
+        return None
+    sound = all(weight.dtype == torch.float32 and is_finite(weight) for weight in weights.values())
+    return model if sound else None
+
+
+def is_finite(weight: torch.Tensor) -> bool:
+    """Return whether a weight contains neither NaN nor infinity."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(weight))).all())
+
+
+def light_config(settings: Mapping[str, Json]) -> LightConfig | None:
+    """Return the settings in a config.json; None if one is missing, has an unusual value or is unknown."""
+    family, labels = FAMILIES.get(str(settings.get("model_type"))), settings.get("id2label")
+    if family is None or family.head is None or settings.get("architectures") != [family.classifier]:
+        return None
+    if not isinstance(labels, dict) or {*labels} != {str(number) for number in range(len(labels))}:
+        return None
+    found = {name: value for name, value in settings.items() if name not in IGNORED and REQUIRED.get(name, ...) != value}
+    if settings["model_type"] == "distilbert":
+        found = DISTILBERT_SETTINGS | {DISTILBERT_NAMES.get(name, name): value for name, value in found.items()}
+    found = {"embedding_size": found.get("hidden_size")} | found
+    if {*found} - {field.name for field in fields(LightConfig)}:
+        return None
+    try:
+        config = decoded(LightConfig, found)
+    except NotARecordError:
+        return None
+    heads = config.num_attention_heads
+    if config.hidden_act not in GELU_APPROXIMATIONS or heads < 1 or config.hidden_size % heads:
+        return None
+    return replace(config, id2label={int(number): str(name) for number, name in labels.items()})
