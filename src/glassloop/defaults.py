@@ -16,7 +16,7 @@ LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an encoder of 12 layers of width 768
 MOST_RATE = 3e-4
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
-WARMUP = 0.1
+WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
 CHOSEN_SETTINGS = {
     "per_device_train_batch_size": "batch size",
     "num_train_epochs": "epochs",
@@ -65,7 +65,7 @@ def choose_settings(
     if "learning_rate" not in given:
         chosen["learning_rate"] = learning_rate(weights, steps)
     if "warmup_steps" not in given:
-        chosen["warmup_steps"] = WARMUP
+        chosen["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
     if not chosen:
         return Chosen(args)
     sizes = [counted(rows, "training row", "training rows"), counted(labels, "output", "outputs")]

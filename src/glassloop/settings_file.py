@@ -87,6 +87,8 @@ def read_settings(path: str | None) -> GivenSettings:
         found = tomllib.loads(text_of(user_path(path)))
     except OSError as error:
         raise SettingsError(f"config {path}: {error.strerror}", "create one with glassloop init DATA") from error
+    except SettingsError:
+        raise
     except (ValueError, RecursionError) as error:  # a syntax error, bytes that are not UTF-8, a number with 5,000 digits
         raise SettingsError(f"config {path}: not TOML: {error}", "create a valid one with glassloop init DATA") from error
     problems = [

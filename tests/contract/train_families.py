@@ -37,7 +37,7 @@ def train_all(folder: Path, num_processes: int, families: Sequence[str]) -> dict
         )
         trainer.train()
         evaluation = trainer.evaluate()
-        history = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
+        history = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history if "loss" in entry]
         figures[f"{family} {rate}"] = [*history, [evaluation["eval_accuracy"], evaluation["eval_f1"]]]
     return figures
 

@@ -181,8 +181,10 @@ REFUSED = {
     "no numbers": (
         2,
         "settings: learning_rate is 'fast', not a finite number; seed is '1.5', not a whole number; "
-        "logging_steps is 0, not 1 or more; rows is 'few', not a whole number of 10 or more\n"
-        "try:  set learning_rate to a finite number; set seed to a whole number; set logging_steps to 1 or more; "
+        "logging_steps is 0.0, not a whole number of 1 or more, or a fraction of all steps; "
+        "rows is 'few', not a whole number of 10 or more\n"
+        "try:  set learning_rate to a finite number; set seed to a whole number; "
+        "set logging_steps to a whole number of 1 or more, or a fraction of all steps; "
         "set rows to a whole number of 10 or more\n",
     ),
     "no numbers on going on": (

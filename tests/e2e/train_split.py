@@ -113,7 +113,7 @@ def run(folder: Path, plain_checkpoint: Path) -> dict[str, Any]:
     found["still"], found["share"] = figures_of(trainer), watch.seen[0]
     found["kind"] = [type(trainer.backend).__name__, type(trainer.model).__name__, trainer.backend.precision]
     found["plain"] = sorted({type(weight).__name__ for weight in trainer.model.parameters()})
-    trainer._folder = folder / "again"
+    trainer.args.output_dir = str(folder / "again")
     trainer.train()
     found["again"] = [watch.seen[-1], weights_hash(trainer.model)]
 

@@ -90,7 +90,7 @@ def test_49_a_full_disk_of_the_writing_process(runs: Any, reference: Path) -> No
 
 
 def test_49_what_all_processes_find_is_reported_once(runs: Any, tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text,label\ngood,1\nbad,-7\n")
+    (tmp_path / "train.csv").write_text("text,label\ngood,1\nfine,0\nbad,-7\n")
     ended = both(runs, *runs.arguments(runs.new(), data=tmp_path / "train.csv"))
     assert ended[0].code == 3
     assert ended[1].code != 0
