@@ -55,6 +55,7 @@ def trained(checkout: Path, name: str, steps: int, model: str, folder: Path) -> 
     processes = 2 if "two-processes" in name else 1
     command = [
         *(sys.executable, "-m", "glassloop", "train", "quickstart", "--model", model, "--rows", "600"),
+        *("--learning_rate", "5e-5", "--warmup_steps", "0", "--num_train_epochs", "3"),  # earlier checkouts choose no others
         *("--max_steps", str(steps), "--per_device_train_batch_size", str(16 // processes), "--logging_steps", "1"),
         *("--eval_strategy", "steps", "--eval_steps", str(max(2, steps // 2)), "--save_strategy", "no", "--disable_tqdm"),
         *("--output_dir", str(folder), *JOBS[name]),
