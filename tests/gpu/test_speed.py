@@ -373,3 +373,16 @@ def test_the_best_weights_are_put_back(trained) -> None:
     }
     trainer = trained("graphs", **given)
     assert trainer.evaluate()["eval_loss"] == pytest.approx(float(figures(trainer, "eval_loss").min()), abs=CLOSE)
+
+
+def test_gradients_of_long_sequences_are_the_same_each_time() -> None:
+    """Flash attention adds up the gradients of queries over blocks of keys, in any order unless it is told otherwise."""
+    rows = [np.full(length, 7) for length in (512, 300, 512, 40, 511, 129)]
+    packing = checks.moved(packing_of(rows, multiple=64), "cuda")
+    heads = [drawn(packing.tokens, 12, 32, seed=seed).to(torch.bfloat16) for seed in (1, 2, 3)]
+    grad = drawn(packing.tokens, 12, 32, seed=4).to(torch.bfloat16)
+    ops = TorchOperations(torch.device("cuda"))
+    _, saved = attend(*heads, packing, 0.0, ops.masks)
+    first = attend_backward(grad, saved)
+    for _ in range(20):
+        assert all(torch.equal(one, other) for one, other in zip(attend_backward(grad, saved), first, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -10,6 +12,7 @@ from glassloop.speed.operations.dropout import DropoutMasks
 from glassloop.speed.packing.layout import Grids, Packing
 
 aten = torch.ops.aten
+ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
 # What a forward function keeps for its backward function. Only these two know what it contains.
 Saved: TypeAlias = tuple[Any, ...]
 
@@ -53,11 +56,26 @@ def attend_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, tor
     if isinstance(saved[-1], Packing):
         return attend_in_grid_backward(grad, saved)
     query, key, value, out, logsumexp, random, unused, query_bounds, bounds, longest, rate, window = saved
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
-        grad, query, key, value, out, logsumexp, query_bounds, bounds, *longest, rate, False, random, unused,
-        window_size_left=window, window_size_right=window,
-    )  # fmt: skip
+    with summing_in_order(longest[1] > ONE_BLOCK):
+        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
+            grad, query, key, value, out, logsumexp, query_bounds, bounds, *longest, rate, False, random, unused,
+            window_size_left=window, window_size_right=window,
+        )  # fmt: skip
     return found
+
+
+@contextmanager
+def summing_in_order(needed: bool) -> Iterator[None]:
+    """Let flash attention add up gradients of queries in a fixed order; else blocks of keys add theirs as they finish."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if not needed or before:
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def attend_qkv(heads: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks) -> tuple[torch.Tensor, Saved]:

@@ -14,6 +14,7 @@ from glassloop.speed.operations.attention import (
     attend_qkv_backward,
     can_flash,
     from_grid,
+    summing_in_order,
     to_grid,
 )
 from glassloop.speed.operations.dropout import DropoutMasks
@@ -168,3 +169,18 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
 def test_flash_attention_needs_a_gpu() -> None:
     assert not can_flash(drawn(3, 0))
     assert not can_flash(drawn(3, 0).bfloat16())
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_gradients_are_summed_in_order_only_where_needed(before: bool) -> None:
+    torch.use_deterministic_algorithms(before)
+    try:
+        for needed in (False, True):
+            with summing_in_order(needed):
+                assert torch.are_deterministic_algorithms_enabled() is (needed or before)
+            assert torch.are_deterministic_algorithms_enabled() is before
+        with pytest.raises(ValueError, match="as it was"), summing_in_order(True):
+            raise ValueError("the flag is as it was")
+        assert torch.are_deterministic_algorithms_enabled() is before
+    finally:
+        torch.use_deterministic_algorithms(False)
