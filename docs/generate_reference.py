@@ -157,6 +157,7 @@ def directive(name: str) -> str:
 
 
 GENERATED: dict[str, Callable[..., str]] = {
+    "settings_of_transformers": settings_of_transformers,
     "settings": settings,
     "commands": commands,
     "short_names": short_names,
