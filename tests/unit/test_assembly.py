@@ -43,7 +43,7 @@ def test_settings_that_are_not_given_are_chosen_from_data_and_model(write, livel
     run = assemble(given, args, PlainBackend("cpu", "fp32"))
     assert run.record.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
     assert run.trainer.args == run.record.settings == run.parts.args
-    assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.1)
+    assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.0)
     assert run.reason.startswith("batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
 
 

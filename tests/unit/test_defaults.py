@@ -91,3 +91,10 @@ def test_a_smaller_encoder_gets_a_higher_rate() -> None:
 @pytest.mark.parametrize("steps", [1, 10, 100, 1000, 10**6])
 def test_few_steps_get_a_higher_rate_within_bounds(steps: int) -> None:
     assert learning_rate(BASE, 1000) <= learning_rate(BASE, steps) <= 2 * learning_rate(BASE, 1000)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (19, 0.0), (20, 0.1), (1000, 0.1)])
+def test_a_short_run_has_no_warmup(steps: int, warmup: float) -> None:
+    """Its first step would have a learning rate of zero."""
+    args = TrainingArguments(max_steps=steps)
+    assert choose_settings(args, {"max_steps"}, 2400, 2, MINILM).settings.warmup_steps == warmup

@@ -111,7 +111,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "task": "single label classification: neg, pos",
         "model": f"{lively_dir} (bert, 0.0 M parameters)",
         "steps": "8 (7 per epoch), 4 rows per step, no padding",
-        "learning rate": "0.0003, linear schedule, 1 warm-up steps",
+        "learning rate": "0.0003, linear schedule, 0 warm-up steps",
         "chosen": "learning rate, warm-up: from 27 training rows, 2 outputs, 0.0 M encoder weights",
         "device": "cpu, fp32, backend packed",
         "savings": ", ".join(read_run(folder).savings),

@@ -64,7 +64,7 @@ def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: P
     rows = "text,label\n" + "".join(f"film {row},{'ab'[row % 2]}\n" for row in range(40))
     given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
     found = settled(given).training
-    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.1)
+    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.0)
     assert found.learning_rate > 5e-5
     assert "chosen batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
     glue = GivenSettings("glue/mrpc", "no such model", {})
