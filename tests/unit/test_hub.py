@@ -10,6 +10,8 @@ import pytest
 
 from glassloop.hub import PROBE_SECONDS, hub_unreachable, is_hub_name
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 NO_ADDRESS = "HF_ENDPOINT or the proxy setting is not a valid address"
 
 

@@ -15,6 +15,8 @@ from glassloop import children, processes
 from glassloop.errors import GlassloopError, ResourceError
 from glassloop.processes import ERROR_FILE, launch, report
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 CHILD = """
 import json, os, pathlib, signal, sys, time
 from glassloop.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError

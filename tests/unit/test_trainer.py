@@ -26,6 +26,8 @@ from glassloop.engine.callbacks import EVENTS
 from glassloop.engine.losses import LOSS_REMEDY
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 STEPS_OF_AN_EPOCH = 8  # 29 rows in batches of 4
 
 

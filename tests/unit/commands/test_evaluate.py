@@ -18,6 +18,8 @@ from glassloop.errors import DataError
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.run_folder.run_json import read_run, write_run
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 LABELS = ["pos, really", "neg"]
 
 

@@ -19,6 +19,8 @@ from glassloop.ensemble import SeedsPredictor
 from glassloop.errors import DataError, ResourceError
 from glassloop.evaluation import Wanted
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 LABELS = ["pos, really", "neg"]
 OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
 

@@ -21,6 +21,8 @@ from glassloop.run_folder.record import Columns
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings_file import GivenSettings, read_settings
 
+pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+
 ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )

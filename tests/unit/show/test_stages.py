@@ -153,6 +153,7 @@ def test_a_line_does_not_begin_behind_the_bar(monkeypatch: pytest.MonkeyPatch) -
 # --- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("train", "nothing.csv"), ("evaluate", "nothing"), ("data", "nothing.csv")], ids=str)
 def test_the_first_line_comes_before_torch(command: tuple[str, str], tmp_path) -> None:
     """What Python imports is listed in the same stream, so the order does not depend on the clock."""

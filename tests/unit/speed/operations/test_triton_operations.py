@@ -13,7 +13,10 @@ from glassloop.speed.encoders import replaced_layers
 from glassloop.speed.optimizer.adamw import FlatAdamW
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled"),
+    pytest.mark.slow,
+]
 
 WIDTH, ROWS = 24, 11  # neither fills a block of a kernel
 

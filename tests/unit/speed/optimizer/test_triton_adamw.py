@@ -7,7 +7,10 @@ import torch
 from kernel_checks import DTYPES, AdamWPair
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(autouse=True)
