@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
-        *("hub", "lock", "claim", "defaults", "records", "report", "markup", "stages", "run_folder."),
+        *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
         *("drop_in.settings", "drop_in.setters"),
     ),
     # What goes into a model, the model, and how its predictions are scored.
@@ -50,7 +50,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "options", "help_page", "wrong_options", "__main__", "__init__"),
+    "ROOF": ("cli", "verbs.", "options", "help_page", "wrong_options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -18,9 +18,9 @@ from commands import without_stages
 import glassloop
 from glassloop import cli
 from glassloop.arguments import TrainingArguments
+from glassloop.command_result import CommandResult
 from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.options import ALIASES, default_of
-from glassloop.report import Report
 from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.settings_file import GivenSettings
 
@@ -319,9 +319,9 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check() -> Report:
+    def check() -> CommandResult:
         print("a table")
-        return Report({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
+        return CommandResult({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
 
     monkeypatch.setattr("glassloop.commands.doctor.check_machine", check)
     code, out, err = run("doctor", "--json")

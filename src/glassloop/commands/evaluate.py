@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from glassloop.command_result import CommandResult
 from glassloop.commands.evaluate_seeds import evaluate_seeds
 from glassloop.data.writers import refuse_target
 from glassloop.ensemble import has_seeds
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.files import user_path
-from glassloop.report import Report
 from glassloop.show.contents import outcomes_content
 from glassloop.show.results import show_outcome
 
 
-def evaluate(run: str, wanted: Wanted, out: str | None = None) -> Report:
+def evaluate(run: str, wanted: Wanted, out: str | None = None) -> CommandResult:
     """Print the metrics of a trained model, or of the models of several seeds, and write their predictions to `out`."""
     target = user_path(out) if out is not None else None
     if target:
@@ -26,4 +26,4 @@ def evaluate(run: str, wanted: Wanted, out: str | None = None) -> Report:
         show_outcome(Console(), outcome, found.title(outcome))
     if target:
         found.save(target)
-    return Report({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})
+    return CommandResult({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
+from glassloop.command_result import CommandResult
 from glassloop.ensemble import averaged_logits, finished_runs
 from glassloop.evaluation import Evaluated, Wanted, evaluate_run
 from glassloop.measures import short_metrics
 from glassloop.outcomes import Outcome
-from glassloop.report import Report
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import MeasuresRecord, SeedRecord, read_seeds
 from glassloop.show.contents import outcomes_content
 from glassloop.show.seeds import show_seeds
 
 
-def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Report:
+def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> CommandResult:
     """Evaluate each finished seed in a folder, and all of them as one model, whose predictions are written to `target`."""
     runs = finished_runs(folder)
     found = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
@@ -30,7 +30,7 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Report:
     show_seeds(record, Console(), titles, short_metrics(together.metrics))
     if target:
         together.save(target)
-    return Report(
+    return CommandResult(
         {
             "run": folder,
             "data": first.source,

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from glassloop.command_result import CommandResult
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.file_source import bare_name
 from glassloop.data.writers import refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
 from glassloop.files import user_path
 from glassloop.predictor import Prediction, Predictor
-from glassloop.report import Report
 from glassloop.settings import data_settings
 
 
@@ -31,14 +31,14 @@ def predict(
     pair_column: str | None,
     device: str,
     reading: Mapping[str, object],
-) -> Report:
+) -> CommandResult:
     """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
         number, path = predict_file(run, file, out, text_column, pair_column, device, reading)
-        return Report({"run": run, "file": file, "rows": number, "out": path})
+        return CommandResult({"run": run, "file": file, "rows": number, "out": path})
     found = predict_text(run, text, text_pair, device)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
-    return Report({"run": run, "predictions": [answer]})
+    return CommandResult({"run": run, "predictions": [answer]})
 
 
 def predictor_of(run: str, device: str, *, light: bool = False) -> Predictor:

@@ -18,6 +18,7 @@ from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
 from glassloop.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty, resumed_folder
 from glassloop.collection import collection_paused
+from glassloop.command_result import CommandResult
 from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
@@ -28,7 +29,6 @@ from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
-from glassloop.report import Report
 from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
@@ -54,7 +54,7 @@ def train(
     seeds_at_once: int | None = None,
     as_json: bool = False,
     debug: bool = False,
-) -> Report:
+) -> CommandResult:
     """Train one run, in this process or in several, or one run per random seed, and return the result."""
     leave_on_signal()
     if resume is None:
@@ -64,7 +64,7 @@ def train(
     if processes > 1:
         train_in_processes(given, resume, processes, restart=restart, flags={"--json": as_json, "--debug": debug})
     folder = train_run(given, resume, restart=restart)
-    return Report(run_content(folder, read_run(folder)))
+    return CommandResult(run_content(folder, read_run(folder)))
 
 
 def train_in_processes(

@@ -8,12 +8,12 @@ from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
 from glassloop.backends.choose import launched_processes
 from glassloop.claim import resumed_folder
+from glassloop.command_result import CommandResult
 from glassloop.defaults import has_own_settings
 from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
-from glassloop.report import Report
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
@@ -25,7 +25,7 @@ from glassloop.show.seeds import show_seeds
 
 def train_with_seeds(
     given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
-) -> Report:
+) -> CommandResult:
     """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
         raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
@@ -49,7 +49,7 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
-    return Report(seeds_content(record), report_failures(record))
+    return CommandResult(seeds_content(record), report_failures(record))
 
 
 def settled(given: GivenSettings) -> RunSettings:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import torch
 
 from glassloop.arguments import TrainingArguments
+from glassloop.command_result import CommandResult
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import encode
@@ -26,7 +27,6 @@ from glassloop.errors import SettingsError, show
 from glassloop.files import user_path
 from glassloop.models.inputs import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
-from glassloop.report import Report
 from glassloop.run_folder.history import read_history
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
 from glassloop.run_folder.run_json import read_run
@@ -210,7 +210,7 @@ def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
     return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())
 
 
-def verify(what: str, model: str | None, given: Mapping[str, object]) -> Report:
+def verify(what: str, model: str | None, given: Mapping[str, object]) -> CommandResult:
     """Print all claims for a run or a data set. The exit status is 1 if one of them does not hold."""
     data = what
     if is_run(user_path(what)):
@@ -222,4 +222,4 @@ def verify(what: str, model: str | None, given: Mapping[str, object]) -> Report:
     show_claims(claims)
     all_hold = all(claim.holds for claim in claims)
     described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
-    return Report({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)
+    return CommandResult({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)

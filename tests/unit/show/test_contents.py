@@ -9,9 +9,9 @@ from pathlib import Path
 from sample_record import RECORD
 
 from glassloop import encode, load_examples
+from glassloop.command_result import CommandResult
 from glassloop.data.truncation import LengthLimit
 from glassloop.evaluation import Wanted, evaluate_run
-from glassloop.report import Report
 from glassloop.run_folder.record import FINISHED, SplitFacts
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.seeds_json import FAILED, SeedRecord, SeedsRecord
@@ -23,12 +23,12 @@ SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balan
 
 def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     record = read_run(text_run)
-    content = json.loads(str(Report(run_content(text_run, record))))
+    content = json.loads(str(CommandResult(run_content(text_run, record))))
     assert [*content] == [
         *("run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"),
     ]
     assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 20)
-    again = json.loads(str(Report(outcomes_content(evaluate_run(str(text_run), Wanted(device="cpu")).outcomes))))
+    again = json.loads(str(CommandResult(outcomes_content(evaluate_run(str(text_run), Wanted(device="cpu")).outcomes))))
     assert content["splits"].keys() == again.keys() == {"validation"}
     assert [*content["splits"]["validation"]] == [*again["validation"]] == SPLIT_KEYS
     for key in ("rows", "baseline", "positive_label", "classes"):
@@ -68,7 +68,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
     rows = "text,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     examples = load_examples(str(write("rows.csv", rows)), validation_share=0)
     encoded = encode(examples, tiny_tokenizer, 64)
-    content = json.loads(str(Report(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))))
+    content = json.loads(str(CommandResult(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))))
     assert [*content] == ["data", "model", "max_length", "task", "columns", "labels", "splits", "notes"]
     assert content["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert content["labels"] == ["a", "b"]
@@ -84,7 +84,7 @@ def test_several_seeds() -> None:
     done = SeedRecord(FINISHED, folder="seed-1", seconds=2.0, metrics={"accuracy": 0.5}, baseline={"accuracy": 0.4})
     failed = SeedRecord(FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
     content = json.loads(
-        str(Report(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED))))
+        str(CommandResult(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED))))
     )
     assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
     assert content["seeds"]["1"] == {

@@ -16,7 +16,7 @@ from glassloop.errors import GlassloopError
 
 
 @dataclass(frozen=True)
-class Report:
+class CommandResult:
     """The result of a command for `--json`.
 
     Args:
@@ -31,10 +31,10 @@ class Report:
         return json.dumps(plain(self.content), indent=1, allow_nan=False)  # in ASCII, which every terminal can show
 
 
-def error_report(error: GlassloopError) -> Report:
+def error_result(error: GlassloopError) -> CommandResult:
     """Return an error as a report."""
     described = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_status": error.exit_code}
-    return Report({"error": described}, error.exit_code)
+    return CommandResult({"error": described}, error.exit_code)
 
 
 def plain(value: object) -> object:
@@ -61,7 +61,7 @@ def output_of(as_json: bool) -> Iterator[TextIO]:
         yield output
 
 
-def show_report(found: Report, output: TextIO) -> None:
+def show_result(found: CommandResult, output: TextIO) -> None:
     """Print a report as JSON. Of several processes, only the main one prints it."""
     if os.environ.get("RANK", "0") == "0":
         output.write(f"{found}\n")

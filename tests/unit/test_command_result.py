@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from glassloop.command_result import CommandResult, error_result, output_of, show_result
 from glassloop.errors import DataError
-from glassloop.report import Report, error_report, output_of, show_report
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def test_every_value_becomes_plain_json() -> None:
         "nothing": None,
         "yes": True,
     }
-    assert json.loads(str(Report(content))) == {
+    assert json.loads(str(CommandResult(content))) == {
         "record": {"name": "a", "values": [1.0, None]},
         "path": "runs/run-001",
         "seeds": {"42": {"score": None}},
@@ -40,7 +40,7 @@ def test_every_value_becomes_plain_json() -> None:
 
 
 def test_an_error_has_its_parts_and_its_exit_status() -> None:
-    found = error_report(DataError("row 3 is empty", "fill it"))
+    found = error_result(DataError("row 3 is empty", "fill it"))
     assert found.exit_status == 3
     assert found.content["error"] == {"area": "data", "problem": "row 3 is empty", "remedy": "fill it", "exit_status": 3}
 
@@ -60,8 +60,8 @@ def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.Cap
 def test_only_the_main_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
     monkeypatch.setenv("RANK", "1")
-    show_report(Report({"ok": True}), output)
+    show_result(CommandResult({"ok": True}), output)
     assert output.getvalue() == ""
     monkeypatch.setenv("RANK", "0")
-    show_report(Report({"ok": True}), output)
+    show_result(CommandResult({"ok": True}), output)
     assert json.loads(output.getvalue()) == {"ok": True}
