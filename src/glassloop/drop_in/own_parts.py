@@ -66,6 +66,10 @@ class OwnParts(Overridable):
         make = self.model_init
         if make is None:
             return self.model
+        if isinstance(make, torch.nn.Module):
+            raise SettingsError(
+                "model_init is a model, not a function that returns one", "omit the parentheses: model_init=model_init"
+            )
         trial = [None] if inspect.signature(make).parameters else []  # of a search for hyperparameters, which there is not
         return with_config(make(*trial))
 
