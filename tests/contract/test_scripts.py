@@ -564,7 +564,7 @@ def last_checkpoint(lib: ModuleType, folder: Path) -> Found:
     again = in_order(lib)(calm_model(), settings(lib, folder, **given), train_dataset=padded_rows())
     again.train(resume_from_checkpoint=f"{place}/checkpoint-6")
     return [*names, Path(found).name, str(stored.global_step), *(f"{loss:.4f}" for loss in losses(again)),
-            f"{float(model.classifier.weight.abs().sum()):.4f}"]  # fmt: skip
+            f"{model.classifier.weight.abs().sum().item():.4f}"]  # fmt: skip
 
 
 @script
@@ -574,12 +574,8 @@ def best_checkpoint(lib: ModuleType, folder: Path) -> Found:
     trainer = trained(lib, folder, parts=parts, load_best_model_at_end=True, save_total_limit=1, **given)
     best = Path(str(trainer.state.best_model_checkpoint))
     assert best.is_dir()
-    return [
-        best.name,
-        f"{trainer.state.best_metric:.4f}",
-        str(trainer.state.best_global_step),
-        f"{trainer.evaluate()['eval_loss']:.4f}",
-    ]
+    scores = [trainer.state.best_metric, trainer.evaluate()["eval_loss"]]
+    return [best.name, str(trainer.state.best_global_step), *(f"{score:.4f}" for score in scores)]
 
 
 @script
@@ -612,7 +608,8 @@ def epoch_ended_by_a_callback(lib: ModuleType, folder: Path) -> Found:
 
     given = {"max_steps": -1, "num_train_epochs": 3, "eval_strategy": "epoch"}
     trainer = trained(lib, folder, parts={"callbacks": [Ending], "eval_dataset": padded_rows(8)}, **given)
-    return [*losses(trainer), *losses(trainer, "eval_loss"), *losses(trainer, "epoch"), trainer.state.global_step]
+    epochs = [round(epoch, 3) for epoch in losses(trainer, "epoch")]
+    return [*losses(trainer), *losses(trainer, "eval_loss"), *epochs, trainer.state.global_step]
 
 
 def test_there_are_enough_scripts() -> None:

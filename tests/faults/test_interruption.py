@@ -413,7 +413,7 @@ def flip(path: Path) -> None:
 @every(8)
 def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, tmp_path: Path, every: int) -> None:
     files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
-    assert len(files) == 9
+    assert len(files) == 10
     reference = runs.reference()
 
     def trial(case: tuple[int, Path, Callable[[Path], None]]) -> None:

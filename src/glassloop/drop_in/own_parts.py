@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from glassloop.compatibility import EvalPrediction
-from glassloop.data.batches import Batches
+from glassloop.data.batches import Batch, Batches
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import (
     LoaderBatches,
@@ -137,6 +137,7 @@ class OwnParts(Overridable):
             self.state.max_steps = parts.plan.max_steps
             self.state.folder, self.state.facts = parts.folder, lasting_facts(parts.plan, self.args)
         callbacks = [*parts.callbacks, *([Logged(self)] if self._overrides("log") else [])]
+        callbacks += [SaveLast(parts.plan.max_steps)] if self.args.save_strategy == "steps" else []
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
         saves_itself = bool(self._overrides("save_model"))
@@ -234,6 +235,20 @@ class OwnParts(Overridable):
                 self.log(logs)
             finally:
                 self._is_logging = False
+
+
+class SaveLast(Callback):
+    """Asks for a checkpoint of the last step, as transformers saves one with `save_strategy="steps"`."""
+
+    reads_weights = False
+
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = max_steps
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        """Ask after the last step."""
+        if state.step == self.max_steps:
+            state.asked.add("save")
 
 
 class Logged(Callback):
