@@ -30,7 +30,7 @@ OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad",
 CHOICES: dict[str, tuple[str, ...]] = {
     "eval_strategy": ("no", "steps", "epoch"),
     "logging_strategy": ("no", "steps", "epoch"),
-    "save_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
     "lr_scheduler_type": SCHEDULES,
     "optim": OPTIMIZERS,
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -104,7 +104,7 @@ class TrainingArguments:
     logging_steps: float | None = setting(None, "Number of steps between log entries, or a fraction of all steps. Default: 10.")
     logging_first_step: bool = setting(False, "Log the first step, too.")
     logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
-    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch.")
+    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch, best (the best evaluation so far).")
     save_steps: float = setting(500, "Number of steps between checkpoints, or a fraction of all steps.")
     save_total_limit: int | None = setting(2, "Number of recent checkpoints to keep, in addition to the best one.")
     load_best_model_at_end: bool = setting(False, "Load the weights of the best evaluation when training ends.")
@@ -267,8 +267,9 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         problems.append(Problem(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
     if args.max_steps != -1 and args.max_steps < 1:
         problems.append(wrong("max_steps", str(args.max_steps), "1 or more (or -1)"))
-    for name in ("load_best_model_at_end", "early_stopping_patience"):
-        if args.eval_strategy == "no" and getattr(args, name) not in (None, False):
+    wanted = {"load_best_model_at_end": args.load_best_model_at_end, "early_stopping_patience": args.early_stopping_patience}
+    for name, value in {**wanted, "save_strategy best": args.save_strategy == "best"}.items():
+        if args.eval_strategy == "no" and value not in (None, False):
             text = f"{name} needs evaluations, but eval_strategy is no"
             problems.append(Problem(text, "set eval_strategy to steps or epoch"))
     for name in args.trackers:

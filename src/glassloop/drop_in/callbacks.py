@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batch
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
-from glassloop.errors import SettingsError
 from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import Plan
+from glassloop.training.setup import DEFAULT_DIR
+from glassloop.training.trainer_state import best_checkpoint, log_history
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState
@@ -24,6 +26,12 @@ def is_for_transformers(callback: object) -> bool:
     """Return whether a callback, or a class of callbacks, is written for transformers' Trainer."""
     kind = callback if isinstance(callback, type) else type(callback)
     return any(parent.__name__ == "TrainerCallback" for parent in kind.__mro__)
+
+
+def overrides_event(kind: type, event: str) -> bool:
+    """Return whether a class of callbacks has its own version of an event."""
+    own = next((parent for parent in kind.__mro__ if event in vars(parent)), None)
+    return own is not None and own.__name__ != "TrainerCallback"
 
 
 class TrainerCallbacks(Callback):
@@ -52,6 +60,7 @@ class TrainerCallbacks(Callback):
 
     def tell(self, event: str, state: State | None, **facts: object) -> None:
         """Call a method of every callback, and note what their control asks for."""
+        self.seen.best_model_checkpoint = best_checkpoint(self.folder, self.seen.best_global_step)
         for callback in self.callbacks:
             # a callback may return a control of its own
             found = getattr(callback, event)(self.args, self.seen, self.control, **self.parts(), **facts)
@@ -59,8 +68,8 @@ class TrainerCallbacks(Callback):
         if state is None:
             return
         if self.control.should_epoch_stop:
-            problem = "a callback set control.should_epoch_stop, but an epoch always runs to its end"
-            raise SettingsError(problem, "set control.should_training_stop instead")
+            self.control.should_epoch_stop = False
+            state.epoch_ends = event != "on_epoch_end"  # then it ends anyway
         if self.control.should_training_stop and not state.stop_reason:
             state.stop_reason = ASKED_TO_STOP
         for flag, wanted in ASKED.items():
@@ -130,11 +139,20 @@ class TrainerCallbacks(Callback):
         if best is None or (score > best if plan.greater_is_better else score < best):
             at = metrics.get("step", step)
             self.seen.best_metric, self.seen.best_global_step = score, at
-            if self.args.save_strategy != "no":
-                self.seen.best_model_checkpoint = f"{self.args.output_dir}/checkpoint-{at}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return Path(self.args.output_dir or DEFAULT_DIR)
+
+    @property
+    def reads_checkpoints(self) -> bool:
+        """Whether a callback may read a checkpoint, or add files to it, as soon as it is saved."""
+        return any(overrides_event(type(one), "on_save") for one in self.callbacks)
 
     def on_save(self, state: State) -> None:
         """Call on_save."""
+        self.update(state)
         self.tell("on_save", state)
 
     def on_epoch_end(self, state: State) -> None:
@@ -147,8 +165,3 @@ class TrainerCallbacks(Callback):
         self.update(state)
         if state.batch:
             self.tell("on_epoch_end", None)
-
-
-def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
-    """Return the entries of a history as transformers' `state.log_history` has them: the step comes last."""
-    return [{**{name: value for name, value in entry.items() if name != "step"}, "step": entry["step"]} for entry in history]

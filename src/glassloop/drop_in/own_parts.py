@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from glassloop.compatibility import EvalPrediction
-from glassloop.data.batches import Batches
+from glassloop.data.batches import Batch, Batches
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import (
     LoaderBatches,
@@ -32,6 +32,7 @@ from glassloop.errors import SettingsError, listed
 from glassloop.seeding import seed_all
 from glassloop.training.parts import Optimizers, TrainingParts
 from glassloop.training.setup import DEFAULT_DIR
+from glassloop.training.trainer_state import lasting_facts
 from glassloop.transformers_types import Model
 
 USED_NAMES = frozenset(
@@ -58,6 +59,7 @@ class OwnParts(Overridable):
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
     _is_training = False
+    _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _eval_loader = "get_eval_dataloader"
 
     def _initialized(self, seed: int) -> Model:
@@ -118,12 +120,6 @@ class OwnParts(Overridable):
             return [] if rows is None else rows
         return super()._readable(rows)
 
-    def _refuse_own_saving(self) -> None:
-        """Raise `SettingsError` if a subclass overrides `save_model` and there will be checkpoints, which cannot use it."""
-        if self._overrides("save_model") and self.args.save_strategy != "no":
-            problem = "save_model is overridden, but checkpoints are written in the background with copies of the weights"
-            raise SettingsError(problem, 'override write_model(folder, weights), or set save_strategy="no"')
-
     def _refuse_late_changes(self) -> None:
         """Raise `SettingsError` for settings that were assigned after the Trainer had used them."""
         changed = [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]
@@ -133,7 +129,6 @@ class OwnParts(Overridable):
             )
 
     def _parts(self) -> TrainingParts:
-        self._refuse_own_saving()
         self._refuse_late_changes()
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         if self.model_init is not None:
@@ -144,12 +139,17 @@ class OwnParts(Overridable):
         self._plan = parts.plan
         if isinstance(self.state, TrainerState):
             self.state.max_steps = parts.plan.max_steps
+            self.state.folder, self.state.facts = parts.folder, lasting_facts(parts.plan, self.args)
         callbacks = [*parts.callbacks, *([Logged(self)] if self._overrides("log") else [])]
+        callbacks += [SaveLast(parts.plan.max_steps)] if self.args.save_strategy == "steps" else []
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
+        saves_itself = bool(self._overrides("save_model"))
         return replace(
             parts,
             callbacks=callbacks,
+            write_model=self._write_with_script if saves_itself else parts.write_model,
+            saves_in_background=not (saves_itself or (self._adapted is not None and self._adapted.reads_checkpoints)),
             batch_loss=batch_loss,
             loss_name=name,
             loss_compared=True,
@@ -182,6 +182,15 @@ class OwnParts(Overridable):
     def _replaces_loss(self) -> bool:
         """Return whether the loss is that of a script or of the model, instead of Glassloop's."""
         return bool(self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss)
+
+    def _write_with_script(self, folder: Path, weights: Tensors | None = None) -> None:
+        """Write the model of a checkpoint with a script's own `save_model`, in the main process alone."""
+        named = {"_internal_call": True} if "_internal_call" in inspect.signature(self.save_model).parameters else {}
+        self._saves_alone = True
+        try:
+            self.save_model(str(folder), **named)
+        finally:
+            self._saves_alone = False
 
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
         """Write the model and its tokenizer; of a plain torch module, its weights.
@@ -230,6 +239,20 @@ class OwnParts(Overridable):
                 self.log(logs)
             finally:
                 self._is_logging = False
+
+
+class SaveLast(Callback):
+    """Asks for a checkpoint of the last step, as transformers saves one with `save_strategy="steps"`."""
+
+    reads_weights = False
+
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = max_steps
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        """Ask after the last step."""
+        if state.step == self.max_steps:
+            state.asked.add("save")
 
 
 class Logged(Callback):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from glassloop.drop_in.callbacks import log_history
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
-
-STATE_NAME = "trainer_state.json"
+from glassloop.training.trainer_state import best_checkpoint, log_history, state_text
 
 
 @dataclass
@@ -23,11 +21,15 @@ class TrainerState(State):
         result: Loss and speed of a finished training, an entry of `log_history`.
         result_at: The number of entries before it.
         max_steps: The number of steps of the training.
+        folder: The folder of the checkpoints.
+        facts: The entries of trainer_state.json that stay the same.
     """
 
     result: dict[str, float] = field(default_factory=dict)
     result_at: int = 0
     max_steps: int = 0
+    folder: Path = Path()
+    facts: dict[str, int] = field(default_factory=dict)
 
     @property
     def global_step(self) -> int:
@@ -53,13 +55,19 @@ class TrainerState(State):
         return self.best_step
 
     @property
+    def best_model_checkpoint(self) -> str | None:
+        """The checkpoint of the best evaluation; None if it does not exist."""
+        return best_checkpoint(self.folder, self.best_step)
+
+    @property
     def is_world_process_zero(self) -> bool:
         """Whether this is the main process; only its state is written."""
         return True
 
     def to_dict(self) -> dict[str, object]:
         """Return everything that a checkpoint has to hold."""
-        return {name: value for name, value in super().to_dict().items() if name not in ("result", "result_at", "max_steps")}
+        names = {entry.name for entry in fields(State)}
+        return {name: value for name, value in super().to_dict().items() if name in names}
 
     def save_to_json(self, path: str | Path) -> None:
         """Write the state as transformers' trainer_state.json has it.
@@ -67,16 +75,8 @@ class TrainerState(State):
         Args:
             path: The file to write.
         """
-        values = {
-            "best_metric": self.best_metric,
-            "best_global_step": self.best_global_step,
-            "epoch": (self.log_history or [{"epoch": 0.0}])[-1].get("epoch"),
-            "global_step": self.step,
-            "max_steps": self.max_steps,
-            "is_world_process_zero": True,
-            "log_history": self.log_history,
-        }
-        write_text(Path(path), json.dumps(values, indent=2, sort_keys=True) + "\n")
+        epoch = float(str((self.log_history or [{}])[-1].get("epoch", 0.0)))
+        write_text(Path(path), state_text(self, epoch, self.log_history, self.best_model_checkpoint, self.facts))
 
 
 def show_metrics(split: str, metrics: Mapping[str, float]) -> None:

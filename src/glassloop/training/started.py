@@ -17,11 +17,10 @@ from glassloop.engine.history import History
 from glassloop.engine.identity import Identity, digest, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.optimizer import make_optimizers
-from glassloop.engine.saver import BestWeights, Saver
+from glassloop.engine.saver import BestWeights, SaveBest, Saver
 from glassloop.engine.trackers import Trackers
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
-from glassloop.run_folder.layout import CHECKPOINTS_NAME
 from glassloop.seeding import random_states_kept
 from glassloop.show.progress import progress_for
 from glassloop.training.parts import TrainingParts
@@ -57,7 +56,7 @@ class StartedTraining:
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
         self.bare = backend.unwrap(self.model)
         self.best = BestWeights(self.bare)
-        self.checkpoint_folder = CheckpointFolder(parts.folder / CHECKPOINTS_NAME, parts.say)
+        self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
         self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.write_model)
         self.hashes: torch.Tensor | None = None
 
@@ -108,6 +107,7 @@ class StartedTraining:
         """Return the callbacks of Glassloop followed by those of the user."""
         parts, args = self.parts, self.parts.args
         found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
+        found += [SaveBest()] if args.save_strategy == "best" else []
         if parts.backend.processes.is_main and args.trackers:
             name = args.run_name or parts.folder.name
             folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
