@@ -12,10 +12,10 @@ import torch
 from glassloop.arguments import TrainingArguments as Settings
 from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, PredictionOutput, TrainOutput
 from glassloop.data.interfaces import Collator, Rows
+from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.own_parts import OwnParts
-from glassloop.drop_in.rows import stacked
 from glassloop.drop_in.sharing import upload, write_card
 from glassloop.drop_in.state import STATE_NAME, TrainerState, show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
