@@ -59,6 +59,7 @@ class OwnParts(Overridable):
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
     _is_training = False
+    _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
 
     def _initialized(self, seed: int) -> Model:
@@ -67,8 +68,7 @@ class OwnParts(Overridable):
         make = self.model_init
         if make is None:
             return self.model
-        trial = [None] if inspect.signature(make).parameters else []  # of a search for hyperparameters, which there is not
-        return with_config(make(*trial))
+        return with_config(make(self._trial) if inspect.signature(make).parameters else make())
 
     def _overrides(self, *names: str) -> list[str]:
         """Return which of these methods are not those of Glassloop."""

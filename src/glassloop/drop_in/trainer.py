@@ -15,12 +15,12 @@ from glassloop.data.interfaces import Collator, Rows
 from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
-from glassloop.drop_in.own_parts import OwnParts
+from glassloop.drop_in.search import Searching
 from glassloop.drop_in.sharing import upload, write_card
 from glassloop.drop_in.state import STATE_NAME, TrainerState, show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.interfaces import Optimizer
-from glassloop.errors import SettingsError, TooLargeError
+from glassloop.errors import TooLargeError
 from glassloop.training.parts import Optimizers
 from glassloop.transformers_types import Model, Tokenizer
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers import TrainerCallback
 
 
-class Trainer(OwnParts):
+class Trainer(Searching):
     """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
 
     Args:
@@ -281,13 +281,3 @@ class Trainer(OwnParts):
         name = getattr(self.args, "hub_model_id", None) or self._folder.name
         token = token or getattr(self.args, "hub_token", None)
         return upload(self._folder, name, commit_message, token=token, revision=revision)
-
-    def hyperparameter_search(self, *given: object, **named: object) -> None:
-        """Refuse: train one run per setting instead.
-
-        Args:
-            *given: Not used.
-            **named: Not used.
-        """
-        problem = "hyperparameter_search is not supported"
-        raise SettingsError(problem, "train one run per setting: a loop over TrainingArguments, or glassloop train --seeds")

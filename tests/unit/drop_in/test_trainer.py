@@ -11,7 +11,7 @@ from families import tiny_model, weights_hash
 from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ResourceError, SettingsError, TooLargeError
+from glassloop.errors import ResourceError, TooLargeError
 
 
 def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, **given: Any) -> Any:
@@ -67,11 +67,6 @@ def test_a_card_is_written_and_an_upload_without_a_hub_is_refused(few, tiny_toke
         trainer.push_to_hub(model_name="mine")
     assert "# mine" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert (tmp_path / "model.safetensors").is_file()
-
-
-def test_a_search_is_refused(few, tiny_tokenizer, tmp_path) -> None:
-    with pytest.raises(SettingsError, match="hyperparameter_search is not supported"):
-        trainer_of(few, tiny_tokenizer, tmp_path).hyperparameter_search(n_trials=3)
 
 
 def test_an_evaluation_after_training_is_part_of_the_history(few, tiny_tokenizer, tmp_path) -> None:
