@@ -17,11 +17,12 @@ MOST_LINES = 300
 LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
     "backends": 1_320,
-    "commands": 1_100,
+    "commands": 1_210,  # one file per command
     "data": 4_650,  # and rows that are stacked
     "drop_in": 2_300,  # every setting, method and callback of transformers' Trainer
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
+    "porting": 750,
     "run_folder": 700,
     "show": 1_200,
     "speed": 3_300,  # and rows that are padded already
