@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from glassloop.data.glue import GLUE_TASKS
 from glassloop.errors import SettingsError
 from glassloop.metrics import load_metric
@@ -34,6 +36,13 @@ UNTRANSLATED = {
     "TFTrainingArguments": "Glassloop trains PyTorch models only",
 }
 OTHER_FRAMEWORKS = ("TF", "Flax")
+# Arguments that are gone -> their present name, and what it is for True and for False.
+REPLACED_ARGUMENTS = {
+    "fp16": ("mixed_precision", '"fp16"', '"no"'),  # of Accelerator
+    "pad_to_max_length": ("padding", '"max_length"', "False"),  # of tokenizers, which silently ignore it
+}
+# Methods of tokenizers that are gone: the tokenizer itself is called instead.
+CALLED_INSTEAD = ("encode_plus", "batch_encode_plus")
 
 
 def why_untranslated(name: str) -> str | None:
@@ -45,6 +54,19 @@ def why_untranslated(name: str) -> str | None:
     if is_class and start.startswith(OTHER_FRAMEWORKS):
         return "Glassloop trains PyTorch models only"
     return ONLY_CLASSIFIERS if is_class and kind != CLASSIFIER else None
+
+
+def is_gone(name: str) -> bool:
+    """Return whether the installed transformers does not have a name, which an earlier version may have had."""
+    return name not in names_of_transformers()
+
+
+@cache
+def names_of_transformers() -> frozenset[str]:
+    """Return the names of the installed transformers, which takes a second."""
+    import transformers
+
+    return frozenset(dir(transformers))
 
 
 def is_portable(name: str, arguments: list[object], named: dict[str, object]) -> bool:

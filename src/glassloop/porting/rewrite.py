@@ -8,7 +8,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNameSource
 
 from glassloop.porting.findings import Finding
-from glassloop.porting.names import MOVED_BY_CALL
+from glassloop.porting.names import MOVED_BY_CALL, REPLACED_ARGUMENTS
 from glassloop.porting.uses import Uses, dotted, literal, moved_names
 
 OURS = "glassloop"
@@ -66,9 +66,13 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]  # libcst has no types
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: N802
         if isinstance(original_node.func, cst.Name) and (target := self.target(original_node.func)) is not None:
             updated_node = updated_node.with_changes(func=ours(target, updated_node.func))
-        pairs = [*zip(original_node.args, updated_node.args, strict=True)]
-        if self.imported(original_node.func) == "accelerate.Accelerator":
-            pairs = [(before, half_precision(after)) for before, after in pairs]
+        if self.uses.calls_instead(original_node):
+            updated_node = updated_node.with_changes(func=updated_node.func.value)
+        called = self.imported(original_node.func)
+        pairs = [
+            (before, replaced(after) if before.keyword and self.uses.replaces(called, before.keyword.value) else after)
+            for before, after in zip(original_node.args, updated_node.args, strict=True)
+        ]
         kept = [after for before, after in pairs if after is not None and before not in self.uses.removed]
         if len(kept) == len(updated_node.args):
             return updated_node.with_changes(args=kept)
@@ -207,15 +211,14 @@ def with_name(alias: cst.ImportAlias, name: str) -> cst.ImportAlias:
     return alias.with_changes(name=cst.Name(name), asname=None if same else kept)
 
 
-def half_precision(argument: cst.Arg) -> cst.Arg | None:
-    """Return an argument of Accelerator; `fp16` becomes `mixed_precision`, or nothing if it is False."""
-    if argument.keyword is None or argument.keyword.value != "fp16":
-        return argument
+def replaced(argument: cst.Arg) -> cst.Arg | None:
+    """Return an argument under its present name; None if it is False, which asks for nothing."""
+    name, on, off = REPLACED_ARGUMENTS[argument.keyword.value]
     value = literal(argument.value)
     if value in (False, None):
         return None
-    text = '"fp16"' if value is True else f'"fp16" if {cst.Module([]).code_for_node(argument.value)} else "no"'
-    return argument.with_changes(keyword=cst.Name("mixed_precision"), value=cst.parse_expression(text))
+    text = on if value is True else f"{on} if {cst.Module([]).code_for_node(argument.value)} else {off}"
+    return argument.with_changes(keyword=cst.Name(name), value=cst.parse_expression(text))
 
 
 def as_last(node: cst.CSTNode, last: cst.CSTNode) -> cst.CSTNode:

@@ -17,7 +17,16 @@ from glassloop.drop_in.settings import COMPILE, REFUSED, SETTINGS
 from glassloop.drop_in.trainer import Trainer
 from glassloop.errors import SettingsError
 from glassloop.porting.findings import Finding
-from glassloop.porting.names import MOVED, MOVED_BY_CALL, OF_TRAINER, is_portable, why_untranslated
+from glassloop.porting.names import (
+    CALLED_INSTEAD,
+    MOVED,
+    MOVED_BY_CALL,
+    OF_TRAINER,
+    REPLACED_ARGUMENTS,
+    is_gone,
+    is_portable,
+    why_untranslated,
+)
 
 REMOVABLE = ("push_to_hub", *(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE))
 NOT_A_LITERAL = object()
@@ -75,12 +84,14 @@ class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
             self.note(node, "from transformers import *", "import the names that the script uses")
             return False
         for alias in node.names:
-            self.check_name(alias, dotted(alias.name))
+            self.check_name(alias, dotted(alias.name), f"{dotted(node.module)}.{dotted(alias.name)}")
         return False
 
-    def check_name(self, node: cst.CSTNode, name: str) -> None:
+    def check_name(self, node: cst.CSTNode, name: str, place: str) -> None:
         """Note a name of transformers without a replacement, and whether it is a model."""
         reason = why_untranslated(name)
+        if reason is None and place == f"transformers.{name}" and place not in MOVED and is_gone(name):
+            reason = "the installed version of transformers does not have it"
         if ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification"):
             self.models.add(reason is None)
         if reason is not None:
@@ -95,7 +106,7 @@ class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
         name = self.name_of(node)
         owner, attribute = node.value, node.attr.value
         if name is not None and name.startswith("transformers.") and name.count(".") == 1:
-            self.check_name(node, attribute)
+            self.check_name(node, attribute, name)
         own = isinstance(owner, cst.Name) and (
             owner.value in self.trainer_variables or (owner.value == "self" and any(self.classes))
         )
@@ -138,10 +149,20 @@ class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
             self.check_load(node, name, str(target))
         if target == "TrainingArguments" or name == "glassloop.TrainingArguments":
             self.check_settings(node)
-        if name == "accelerate.Accelerator":
-            for argument in node.args:
-                if argument.keyword is not None and argument.keyword.value == "fp16":
-                    self.note(argument, "fp16 is now mixed_precision", "Accelerator has no argument fp16", removed=True)
+        for argument in node.args:
+            old = argument.keyword.value if argument.keyword is not None else ""
+            if self.replaces(name, old):
+                self.note(argument, f"{old} no longer exists", f"replaced by {REPLACED_ARGUMENTS[old][0]}", removed=True)
+        if self.calls_instead(node):
+            self.note(node, f"{node.func.attr.value} no longer exists", "the tokenizer is called instead", removed=True)
+
+    def replaces(self, called: str | None, argument: str) -> bool:
+        """Return whether an argument of a call has another name now."""
+        return (argument == "fp16" and called == "accelerate.Accelerator") or (argument == "pad_to_max_length" and self.imports)
+
+    def calls_instead(self, node: cst.Call) -> bool:
+        """Return whether a call of a tokenizer's method is now a call of the tokenizer."""
+        return self.imports and isinstance(node.func, cst.Attribute) and node.func.attr.value in CALLED_INSTEAD
 
     def check_load(self, node: cst.Call, name: str, target: str) -> None:
         """Find out whether Glassloop has the data set or metric that a call loads."""

@@ -97,6 +97,12 @@ CASES = {
         "import accelerate\na = accelerate.Accelerator(fp16=args.half)\n",
         'import accelerate\na = accelerate.Accelerator(mixed_precision="fp16" if args.half else "no")\n',
     ),
+    "old tokenizers": (
+        "from transformers import AutoTokenizer\na = t.encode_plus('x', pad_to_max_length=True)\n"
+        "b = t.batch_encode_plus(x, pad_to_max_length=p, max_length=8)\nc = t(x, pad_to_max_length=False)\n",
+        "from transformers import AutoTokenizer\na = t('x', padding=\"max_length\")\n"
+        'b = t(x, padding="max_length" if p else False, max_length=8)\nc = t(x)\n',
+    ),
     "removed with its comment": (
         "import transformers\nt = transformers.Trainer()\n\n# scores\nimport evaluate\nm = evaluate.load('f1')\n",
         "import glassloop\nt = glassloop.Trainer()\n\n# scores\nimport glassloop\nm = glassloop.load_metric('f1')\n",
@@ -125,6 +131,7 @@ UNCHANGED = [
     "from transformers import AutoModelForTokenClassification, Trainer\n",
     "text = 'from transformers import Trainer'\n",
     "import evaluate\nm = evaluate.load('bleu')\n",
+    "codec.encode_plus(pad_to_max_length=True)\n",
 ]
 
 

@@ -31,6 +31,7 @@ REPORTED = {
     START + "class A(Trainer):\n    def log(self, x): self._save(1)": (3, "Trainer has no _save", "write_model"),
     START + "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
     "from datasets import load_metric\nm = load_metric('bleu')": (2, "load_metric('bleu')", "no such metric"),
+    "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "installed version of transformers does not"),
     "from transformers import *": (1, "from transformers import *", "import the names"),
 }
 
@@ -54,6 +55,7 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
         START + "class Other:\n    def training_step(self): self._save()",
         START + "t = Trainer()\nt.train()\nt.log_metrics('a', {})",
         "model.generate()",
+        "from transformers import BertTokenizer, trainer_utils, logging\nfrom transformers.data import glue_compute_metrics",
         "from .transformers import Seq2SeqTrainer",
     ],
 )
