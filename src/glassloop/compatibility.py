@@ -133,11 +133,16 @@ def unused_names(kind: type) -> dict[str, str]:
     return {name: remedy for name, remedy in (INSTEAD | ONLY_CALLED_BY_USERS).items() if name not in used}
 
 
+def is_of_script(kind: type, name: str) -> bool:
+    """Return whether a class has a method that was not defined by Glassloop."""
+    return hasattr(kind, name) and not str(getattr(kind, name).__module__).startswith("glassloop.")
+
+
 def refuse_hooks(kind: type) -> None:
     """Raise `SettingsError` with all methods of a subclass that Glassloop would never call."""
     instead = unused_names(kind)
     own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
-    found = [name for name in instead if name in INSTEAD and hasattr(kind, name)]
+    found = [name for name in instead if name in INSTEAD and is_of_script(kind, name)]
     found += [name for name in instead if name in ONLY_CALLED_BY_USERS and getattr(kind, name) is not getattr(own, name)]
     if found:
         remedies = dict.fromkeys(instead[name] for name in found)

@@ -23,6 +23,7 @@ FOR_USERS = {
     *("save_metrics", "save_state", "add_callback", "pop_callback", "remove_callback", "is_local_process_zero"),
     *("is_world_process_zero", "push_to_hub", "hyperparameter_search", "init_hf_repo", "create_model_card"),
 }
+ONLY_FOR_DEBUGGING = {"_remove_unused_columns"}  # may be called, but a training does not, so it cannot be overridden
 
 
 def their_methods() -> set[str]:
@@ -33,7 +34,8 @@ def test_the_table_holds_every_method_that_transformers_calls_and_glassloop_does
     ours = {*dir(glassloop.Trainer)}
     missing = their_methods() - ours - FOR_USERS - {*INSTEAD}
     assert not missing, "add these to the table, or make them work"
-    assert not {*unused_names(glassloop.Trainer)} & ours, "these work: they belong in _used_names"
+    works = {name for name in unused_names(glassloop.Trainer) if name in ours} - ONLY_FOR_DEBUGGING
+    assert not works, "these work: they belong in _used_names"
 
 
 @pytest.fixture

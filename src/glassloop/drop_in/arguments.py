@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassloop.arguments import HALVES, Setting, translated
 from glassloop.arguments import TrainingArguments as Settings
@@ -21,6 +22,9 @@ from glassloop.drop_in.setters import Setters
 from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 from glassloop.errors import SettingsError, did_you_mean, visible
 from glassloop.settings import refuse
+
+if TYPE_CHECKING:
+    from transformers.training_args import ParallelMode
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
 
@@ -122,6 +126,13 @@ class TrainingArguments(Settings, Setters):
         return self.process_index == 0
 
     should_log = should_save
+
+    @property
+    def parallel_mode(self) -> ParallelMode:
+        """How several devices are used: transformers' `ParallelMode`, which scripts print or compare."""
+        from transformers.training_args import ParallelMode
+
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     @property
     def n_gpu(self) -> int:

@@ -12,6 +12,7 @@ from glassloop.drop_in.hooks import Inputs, logits_of, rows_of
 from glassloop.drop_in.with_callbacks import WithCallbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import optimizer_for, optimizer_of, scheduler_for
+from glassloop.training.rows import accepted_columns
 from glassloop.transformers_types import Model
 
 LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
@@ -76,10 +77,14 @@ class Overridable(WithCallbacks):
         loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
         return loss, None if prediction_loss_only else logits_of(outputs), labels
 
+    def _remove_unused_columns(self, dataset: Rows | None, description: str | None = None) -> Rows | None:
+        """Return the rows without columns the model does not accept. Scripts that look for a mistake call this."""
+        return dataset if dataset is None else accepted_columns(dataset, self.model, self._say_once)
+
     def get_train_dataloader(self) -> DataLoader[object]:
         """Return a DataLoader of the training rows. Training uses it only if a subclass overrides this method."""
         generator = torch.Generator().manual_seed(self.args.seed)
-        rows = self.train_dataset
+        rows = self._remove_unused_columns(self.train_dataset)
         return DataLoader(
             rows,  # type: ignore[arg-type]
             batch_size=self.args.per_device_train_batch_size,
@@ -94,7 +99,7 @@ class Overridable(WithCallbacks):
         Args:
             eval_dataset: The rows. Default: the `eval_dataset` of the Trainer.
         """
-        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows = self._remove_unused_columns(self.eval_dataset if eval_dataset is None else eval_dataset)
         size = self.args.per_device_eval_batch_size
         return DataLoader(rows, batch_size=size, collate_fn=self.data_collator)  # type: ignore[arg-type]
 

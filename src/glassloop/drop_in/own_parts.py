@@ -68,6 +68,10 @@ class OwnParts(Overridable):
         make = self.model_init
         if make is None:
             return self.model
+        if isinstance(make, torch.nn.Module):
+            raise SettingsError(
+                "model_init is a model, not a function that returns one", "omit the parentheses: model_init=model_init"
+            )
         return with_config(make(self._trial) if inspect.signature(make).parameters else make())
 
     def _overrides(self, *names: str) -> list[str]:

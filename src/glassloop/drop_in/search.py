@@ -108,7 +108,7 @@ def search(
             reset()
             set_hyperparameters(trainer, trial, (space or default_space)(trial))
             name = f"run-{trial.number}" if name_of is None else name_of(trial)
-            trainer.args.run_name = name
+            trainer.args.run_name, trainer.args.push_to_hub = name, False
             trainer.args.output_dir = str(Path(trainer.args.output_dir or DEFAULT_DIR) / name)
             watch = Watch(trial, objective, reports=not several)
             trainer.add_callback(watch)

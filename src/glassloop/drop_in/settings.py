@@ -74,7 +74,7 @@ def precision(name: str) -> Translate:
 
 LOADER = "rows are memory-mapped and read in the main process, so there are no workers to configure"
 SEVERAL_PROCESSES = "several processes need no further settings"
-HUB = "without push_to_hub there is nothing to upload"
+HUB = "push_to_hub reads it; uploads happen when a training has ended"
 HALF_PRECISION = "precision chooses the implementation of half precision"
 COMPILE = "omit it: compiling takes longer than it saves in a fine-tuning run"
 LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
@@ -149,13 +149,14 @@ SETTINGS: dict[str, TransformersSetting] = {
         bf16_full_eval=FLAG,
         tf32=FLAG,
     ),
+    "push_to_hub": kept("the model is uploaded when a training has ended", bool | None, False),
     **group(
-        UNNEEDED,
+        KEPT,
         HUB,
         hub_token=TEXT,
         hub_private_repo=FLAG,
         hub_model_id=TEXT,
-        hub_strategy=TEXT,
+        hub_strategy=(str | None, "every_save"),
         hub_always_push=FLAG,
         hub_revision=TEXT,
         push_to_hub_model_id=TEXT,
@@ -264,7 +265,6 @@ SETTINGS: dict[str, TransformersSetting] = {
         tpu_metrics_debug=FLAG,
         ray_scope=(str | None, "last"),
     ),
-    **group(REFUSED, "call trainer.push_to_hub() after training", push_to_hub=FLAG),
     **group(REFUSED, "omit it: Glassloop adds no noise to embeddings", neftune_noise_alpha=(float | None, None)),
     **group(REFUSED, "compute_metrics gets all logits and labels at once", batch_eval_metrics=FLAG),
     **group(

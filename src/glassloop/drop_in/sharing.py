@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from glassloop.arguments import TrainingArguments
@@ -35,7 +35,21 @@ def write_card(
     write_text(folder / "README.md", "\n".join(lines) + "\n")
 
 
-def upload(folder: Path, name: str, message: str, *, token: str | None, revision: str | None) -> str:
+def repository_of(folder: Path, args: TrainingArguments) -> str:
+    """Return the name of the repository to upload to: that of the settings, or the name of the folder."""
+    name = getattr(args, "hub_model_id", None) or getattr(args, "push_to_hub_model_id", None) or folder.name
+    owner = getattr(args, "push_to_hub_organization", None)
+    return f"{owner}/{name}" if owner and "/" not in name else str(name)
+
+
+def token_of(args: TrainingArguments) -> str | None:
+    """Return the access token of the settings, if there is one."""
+    return getattr(args, "hub_token", None) or getattr(args, "push_to_hub_token", None)
+
+
+def upload(
+    folder: Path, name: str, message: str, *, token: str | None, revision: str | None, private: bool | None = None
+) -> str:
     """Upload the files of a folder to a repository of the model hub, and return its address.
 
     Raises `ResourceError` if the hub cannot be reached, or refuses.
@@ -48,9 +62,17 @@ def upload(folder: Path, name: str, message: str, *, token: str | None, revision
 
     api = HfApi(token=token)
     try:
-        place = api.create_repo(name, exist_ok=True).repo_id
+        place = api.create_repo(name, private=private, exist_ok=True).repo_id
         ignored = ["checkpoints/*", "checkpoint-*"]
         api.upload_folder(repo_id=place, folder_path=folder, commit_message=message, revision=revision, ignore_patterns=ignored)
-    except (HfHubHTTPError, LocalTokenNotFoundError) as error:
+    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
         raise ResourceError(f"the upload of {name} was refused: {error}", f"log in first; {remedy}") from error
     return f"https://huggingface.co/{place}"
+
+
+def pushed(push: Callable[[], str]) -> str:
+    """Upload a trained model and return a line that says where it is. A hub that cannot be reached loses no training."""
+    try:
+        return f"the model is at {push()}"
+    except ResourceError as error:
+        return f"the model was not uploaded: {error.problem}; {error.remedy}"

@@ -16,7 +16,7 @@ from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.search import Searching
-from glassloop.drop_in.sharing import upload, write_card
+from glassloop.drop_in.sharing import pushed, repository_of, token_of, upload, write_card
 from glassloop.drop_in.state import STATE_NAME, TrainerState, show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.interfaces import Optimizer
@@ -139,6 +139,8 @@ class Trainer(Searching):
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
         self._tell("on_train_end")
+        if getattr(self.args, "push_to_hub", False) and self.is_world_process_zero():
+            self._say(pushed(self.push_to_hub))
         return output
 
     def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool) -> TrainOutput:
@@ -278,6 +280,7 @@ class Trainer(Searching):
         token, revision = facts.pop("token", None), facts.pop("revision", None)
         self.save_model()
         self.create_model_card(**facts)
-        name = getattr(self.args, "hub_model_id", None) or self._folder.name
-        token = token or getattr(self.args, "hub_token", None)
-        return upload(self._folder, name, commit_message, token=token, revision=revision)
+        name, token = repository_of(self._folder, self.args), token or token_of(self.args)
+        revision = revision or getattr(self.args, "hub_revision", None)
+        private = getattr(self.args, "hub_private_repo", None)
+        return upload(self._folder, name, commit_message, token=token, revision=revision, private=private)

@@ -28,7 +28,7 @@ from glassloop.porting.names import (
     why_untranslated,
 )
 
-REMOVABLE = ("push_to_hub", *(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE))
+REMOVABLE = tuple(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE)
 NOT_A_LITERAL = object()
 TRAINED_WITH = ("transformers", "glassloop")
 
@@ -110,7 +110,7 @@ class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
         own = isinstance(owner, cst.Name) and (
             owner.value in self.trainer_variables or (owner.value == "self" and any(self.classes))
         )
-        if own and attribute in REFUSED_NAMES:
+        if own and attribute in REFUSED_NAMES and not hasattr(Trainer, attribute):
             self.note(node, f"Glassloop's Trainer has no {attribute}", REFUSED_NAMES[attribute])
 
     # --- classes and objects ---

@@ -73,3 +73,11 @@ def test_a_copy_with_other_values() -> None:
 def test_a_settings_error_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="seed is -1"):
         TrainingArguments("out", seed=-1)
+
+
+def test_scripts_read_how_several_devices_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.training_args import ParallelMode
+
+    assert TrainingArguments("x").parallel_mode == ParallelMode.NOT_PARALLEL
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert TrainingArguments("x").parallel_mode == ParallelMode.DISTRIBUTED

@@ -11,7 +11,7 @@ from families import tiny_model, weights_hash
 from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ResourceError, TooLargeError
+from glassloop.errors import ResourceError, SettingsError, TooLargeError
 
 
 def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, **given: Any) -> Any:
@@ -67,6 +67,44 @@ def test_a_card_is_written_and_an_upload_without_a_hub_is_refused(few, tiny_toke
         trainer.push_to_hub(model_name="mine")
     assert "# mine" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_an_upload_that_the_settings_ask_for_loses_no_training(few, tiny_tokenizer, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, push_to_hub=True, max_steps=1)
+    assert trainer.train().global_step == 1
+    told = capsys.readouterr().err
+    assert "the model was not uploaded: the model hub cannot be reached: HF_HUB_OFFLINE is set; the model is saved in" in told
+    assert (tmp_path / "model.safetensors").is_file()
+    uploaded: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        "glassloop.drop_in.trainer.upload", lambda folder, name, *_, **named: uploaded.append((name, named)) or "address"
+    )
+    there = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_token": "secret", "hub_private_repo": True}
+    trainer_of(few, tiny_tokenizer, tmp_path / "b", max_steps=1, **there).train()
+    assert "the model is at address" in capsys.readouterr().err
+    assert uploaded == [("me/mine", {"token": "secret", "revision": None, "private": True})]
+
+
+def test_a_model_is_no_function_that_makes_one(few, tiny_tokenizer, tmp_path) -> None:
+    model = trainer_of(few, tiny_tokenizer, tmp_path).model
+    with pytest.raises(SettingsError, match="model_init is a model, not a function that returns one"):
+        Trainer(model_init=model, args=TrainingArguments(tmp_path / "b"), train_dataset=few["train"])
+
+
+def test_batches_of_a_loader_have_only_columns_of_the_model(few, tiny_tokenizer, tmp_path, capsys) -> None:
+    rows = few["train"].add_column("idx", list(range(len(few["train"]))))
+    trainer = trainer_of({**few, "train": rows}, tiny_tokenizer, tmp_path)
+    assert "idx" not in next(iter(trainer.get_train_dataloader()))
+    assert "idx" not in next(iter(trainer.get_eval_dataloader(rows)))
+    assert "idx" not in trainer._remove_unused_columns(rows).column_names
+
+    class Mine(Trainer):
+        def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
+            return dataset
+
+    with pytest.raises(SettingsError, match="Mine overrides _remove_unused_columns, which Glassloop does not call"):
+        trainer_of(few, tiny_tokenizer, tmp_path, Mine)
 
 
 def test_an_evaluation_after_training_is_part_of_the_history(few, tiny_tokenizer, tmp_path) -> None:
