@@ -36,6 +36,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "backends.",
         "training.",
         "drop_in.",
+        "porting.",
         "compatibility",
         "trainer",
         "predictor",

@@ -22,6 +22,7 @@ from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
+from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.verify import verify_command
@@ -44,6 +45,7 @@ COMMANDS = {  # in the order of the help page
     "predict": predict_command,
     "init": init_command,
     "eject": eject_command,
+    "port": port_command,
     "verify": verify_command,
     "doctor": doctor_command,
 }

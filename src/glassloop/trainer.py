@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from glassloop.backends.packed import PackedBackend
 from glassloop.compatibility import (
     EvalPrediction,
     Metrics,
@@ -192,11 +193,16 @@ class Trainer(TrainerSetup):
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
-        self._prove(rows)
-        num_rows = None if rows is None else len(rows)
-        with stage(EVALUATING, num_rows), self.backend.evaluation_context(model):
-            batches = self.backend.adapt_batches(self._batches(rows, training=False), rows)
-            found = run_over(model, batches, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
+        padded = self._why_padded(rows)
+        if padded is None:
+            self._prove(rows)
+        elif isinstance(self.backend, PackedBackend):
+            self._say_once(f"evaluations use padded batches: {padded}")
+        num_rows = len(rows) if rows is not None and hasattr(rows, "__len__") else None
+        with stage(EVALUATING, num_rows), nullcontext() if padded else self.backend.evaluation_context(model):
+            batches = self._batches(rows, training=False)
+            adapted = batches if padded else self.backend.adapt_batches(batches, rows)
+            found = run_over(model, adapted, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
@@ -207,6 +213,10 @@ class Trainer(TrainerSetup):
     def _readable(self, rows: Rows | None) -> Rows:
         """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
         return refuse_unreadable(rows, "train_dataset")
+
+    def _why_padded(self, rows: Rows | None) -> str | None:
+        """Return why an evaluation of these rows needs padded batches on any backend, or None."""
+        return None
 
     def _predict_batch(self) -> PredictBatch | None:
         """Return what replaces the forward pass of an evaluation, or None."""

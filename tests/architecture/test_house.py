@@ -16,15 +16,16 @@ UNIT = ROOT / "tests" / "unit"
 MOST_LINES = 300
 LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
-    "backends": 1_300,
-    "commands": 1_100,
-    "data": 4_550,
+    "backends": 1_320,
+    "commands": 1_210,  # one file per command
+    "data": 4_650,  # and rows that are stacked
     "drop_in": 2_300,  # every setting, method and callback of transformers' Trainer
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
+    "porting": 790,
     "run_folder": 700,
     "show": 1_200,
-    "speed": 3_200,
+    "speed": 3_300,  # and rows that are padded already
     "training": 1_200,  # with trainer_state.json, which other programs read
     "verbs": 400,
     "top level": 5_950,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks

@@ -51,6 +51,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
     "eject": (["run"], ["-o", "--out"], ()),
+    "port": (["file"], ["-o", "--out", "--in_place", "--json"], ()),
     "verify": (["what"], ["--model", "--json"], (DataSettings,)),
     "doctor": ([], ["--json"], ()),
 }

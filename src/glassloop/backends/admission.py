@@ -45,7 +45,10 @@ def verified_backend(
     """
     if not isinstance(backend, PackedBackend) or backend.savings is not None or backend.why_not(model) is not None:
         return backend
-    reason = why_not_verified(backend, model, batches, use)
+    with random_states_kept():
+        made = batches()
+        reason = backend.why_not_rows(model, made, training=use is not None)
+    reason = reason or why_not_verified(backend, model, made, use)
     if reason is None:
         return backend
     if by_name:
@@ -53,14 +56,12 @@ def verified_backend(
     return fall_back_to_plain(backend, reason, say)
 
 
-def why_not_verified(
-    backend: PackedBackend, model: Model, batches: Callable[[], Batches], use: TrainingUse | None
-) -> str | None:
+def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use: TrainingUse | None) -> str | None:
     """Return how a backend differs from the plain model, or how it fails; None if both agree."""
     difference = backend.differences.get(model)
     if difference is None or not difference.holds or (use is not None and difference.gradients is None):
         with random_states_kept():
-            sample = sample_batches(batches())
+            sample = sample_batches(batches)
         try:
             difference = measure_difference(backend, model, sample, use)
         except GlassloopError:

@@ -27,6 +27,7 @@ from glassloop.speed.optimizer.adamw import FlatAdamW
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
 from glassloop.speed.packing.layout import LENGTH_MULTIPLE
+from glassloop.speed.packing.packable import why_not_columns, why_not_masks
 from glassloop.speed.packing.packed_batches import PackedBatches
 from glassloop.transformers_types import Model
 
@@ -51,6 +52,11 @@ class PackedBackend(PlainBackend):
         if self.precision == "fp16":
             return "fp16 needs a scaler"
         return why_not_packed(model) or why_not_flat(model)
+
+    def why_not_rows(self, model: Model, batches: Batches, *, training: bool) -> str | None:
+        """Return why this backend cannot run the rows of a data set; None if it can. An evaluation runs odd rows padded."""
+        reason = why_not_columns(batches)
+        return why_not_masks(batches) if reason is None and training and why_not_packed(model) is None else reason
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -121,9 +127,9 @@ class PackedBackend(PlainBackend):
         return step(group)
 
     def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
-        """Return the batches packed, or as they are if `rows` may hold words whose vectors are not trained."""
+        """Return the batches packed, or as they are if they cannot be, or if `rows` may hold words that are not trained."""
         savings = self.savings
-        if savings is None:
+        if savings is None or why_not_columns(batches) is not None:
             return batches
         if not savings.packs:
             return with_few_shapes(batches)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.collator import is_standard
 from glassloop.data.encoding import lengths_of
 from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Collator, Row, Rows
 from glassloop.data.order import epoch_order
 from glassloop.data.row_labels import LABEL_KEYS
 from glassloop.data.stability import Repeats, content_of, rows_repeat
+from glassloop.data.stacking import stacks_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -73,7 +74,7 @@ class Batches:
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
-        self.table = arrow_rows(rows) if isinstance(collate, PaddingCollator) else None
+        self.table = table_for(rows, collate)
         self.rows = rows
         self.collate, self.batch_size, self.seed = collate, batch_size, seed
         self.lengths = None
@@ -112,8 +113,8 @@ class Batches:
     def batch(self, mine: np.ndarray, numbers: np.ndarray) -> Batch:
         """Return this process's share `mine` of the batch `numbers`; an empty share holds one row that contributes nothing."""
         chosen = mine if len(mine) else numbers[:1]
-        if self.table is not None and isinstance(self.collate, PaddingCollator):
-            inputs = self.collate(arrow_columns(self.table, chosen))
+        if self.table is not None:
+            inputs = dict(self.collate(arrow_columns(self.table, chosen)))  # type: ignore[arg-type]  # a standard collator
         else:
             inputs = dict(self.collate(self.read(chosen)))
         labels = inputs.pop("labels", None)
@@ -148,6 +149,16 @@ class Batches:
             for row in self.read(np.arange(start, min(start + HASHED_ROWS, len(self.rows)))):
                 digests.append(blake2b(content_of(row).encode(), digest_size=8).digest())
         return np.frombuffer(b"".join(digests), dtype=np.int64).copy()
+
+
+def table_for(rows: Rows, collate: Collator) -> Dataset | None:
+    """Return rows in Arrow format if a collator only pads or stacks them, and each cell is a number or a list of numbers."""
+    table = arrow_rows(rows) if is_standard(collate) else None
+    if table is None or not stacks_rows(collate):
+        return table  # a collator that pads refuses other columns
+    types = dict(zip(table.column_names, table.data.schema.types, strict=True))
+    lists = all(hasattr(kind, "value_type") and kind.num_fields == 1 for name, kind in types.items() if name not in LABEL_KEYS)
+    return table if lists else None
 
 
 def arrow_columns(table: Dataset, numbers: np.ndarray) -> dict[str, np.ndarray | Sequence[np.ndarray]]:

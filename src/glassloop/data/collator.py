@@ -10,6 +10,7 @@ import numpy as np
 from glassloop.data.interfaces import CellColumns, Collator, Row
 from glassloop.data.order import padded_width
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
+from glassloop.data.stacking import stacked, stacks_rows
 from glassloop.errors import ModelError, SettingsError, listed
 
 if TYPE_CHECKING:
@@ -26,17 +27,19 @@ class PaddingCollator:
     Args:
         tokenizer: Says which id pads, and on which side.
         pad_to_multiple_of: Pad to a multiple of this number. None pads to the longest row.
+        least: Pad to at least this many tokens.
 
     Attributes:
         fills: The number that pads each column.
         on_left: Whether rows are padded on the left.
         multiple: Rows are padded to a multiple of this number.
+        least: Rows are padded to at least this many tokens.
 
     Raises:
         ModelError: If the tokenizer has no padding token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, pad_to_multiple_of: int | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, pad_to_multiple_of: int | None = None, least: int = 0) -> None:
         if tokenizer.pad_token_id is None:
             raise ModelError("the tokenizer has no padding token", "set one: tokenizer.pad_token = tokenizer.eos_token")
         self.fills = {
@@ -45,7 +48,7 @@ class PaddingCollator:
             "attention_mask": 0,
         }
         self.on_left = tokenizer.padding_side == "left"
-        self.multiple = pad_to_multiple_of or 1
+        self.multiple, self.least = pad_to_multiple_of or 1, least
 
     def __call__(self, rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
         """Return the padded batch.
@@ -65,7 +68,7 @@ class PaddingCollator:
         columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
         refuse_other_columns(columns)
         ids = columns["input_ids"]
-        width = padded_width(max(len(row) for row in ids), self.multiple)
+        width = padded_width(max(self.least, *(len(row) for row in ids)), self.multiple)
         columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
         batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
         if (labels := labels_among(columns)) is not None:
@@ -86,15 +89,25 @@ class PaddingCollator:
 
 
 def collator_of(given: Collator | None, tokenizer: Tokenizer | None, multiple: int | None) -> Collator:
-    """Return the user's collator, or a `PaddingCollator` if none is given or if it would give the same batches."""
+    """Return the user's collator, or one of Glassloop if none is given or if it would give the same batches."""
+    if stacks_rows(given):
+        return stacked
     if given is not None and type(given).__name__ != "DataCollatorWithPadding":
         return given
     tokenizer = getattr(given, "tokenizer", None) or tokenizer
     if tokenizer is None:
         raise SettingsError("Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator=")
-    if given is not None and getattr(given, "padding", True) not in (True, "longest"):
-        return given
+    padding, least = getattr(given, "padding", True), getattr(given, "max_length", None)
+    if padding == "max_length" and least is not None:
+        return PaddingCollator(tokenizer, given.pad_to_multiple_of, least)  # type: ignore[union-attr]  # of transformers
+    if padding not in (True, "longest"):
+        return given  # type: ignore[return-value]  # without a collator, padding is True
     return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or multiple)
+
+
+def is_standard(collate: object) -> bool:
+    """Return whether a collator only pads or stacks rows, so that a batch consists of what the rows contain."""
+    return isinstance(collate, PaddingCollator) or stacks_rows(collate)
 
 
 def refuse_other_columns(columns: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
 from glassloop.drop_in.state import TrainerState
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.evaluate import PredictBatch, predicted_with
-from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors
+from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.engine.losses import other_loss
 from glassloop.engine.state import State
 from glassloop.errors import SettingsError, listed
@@ -54,12 +54,14 @@ class OwnParts(Overridable):
 
     model_init: Callable[..., Model] | None = None
     preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
+    _eval_sets: Mapping[str, Rows] = {}
     _used_names = USED_NAMES
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
     _is_training = False
     _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
+    _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
 
     def _initialized(self, seed: int) -> Model:
@@ -72,8 +74,7 @@ class OwnParts(Overridable):
             raise SettingsError(
                 "model_init is a model, not a function that returns one", "omit the parentheses: model_init=model_init"
             )
-        trial = [None] if inspect.signature(make).parameters else []  # of a search for hyperparameters, which there is not
-        return with_config(make(*trial))
+        return with_config(make(self._trial) if inspect.signature(make).parameters else make())
 
     def _overrides(self, *names: str) -> list[str]:
         """Return which of these methods are not those of Glassloop."""
@@ -81,9 +82,10 @@ class OwnParts(Overridable):
         return [name for name in names if overrides(self, base, name)]
 
     def _why_plain(self) -> str | None:
-        if found := self._overrides("compute_loss", "prediction_step", *LOADERS, *OPTIMIZERS):
+        """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
+        if found := self._overrides("compute_loss", "get_train_dataloader", *OPTIMIZERS):
             return f"{found[0]} is overridden"
-        for name in ("compute_loss_func", "optimizer_cls_and_kwargs", "preprocess_logits_for_metrics"):
+        for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
             if getattr(self, name) is not None:
                 return f"{name} is given"
         if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
@@ -91,6 +93,17 @@ class OwnParts(Overridable):
         if self._own_optimizers() != (None, None):
             return "the optimizer is custom"
         return "the loss is that of the model" if self._model_loss else None
+
+    def _why_padded(self, rows: Rows | None) -> str | None:
+        if found := self._overrides("prediction_step", self._eval_loader):
+            return f"{found[0]} is overridden"
+        return "the rows have no length" if self._reads_loader(rows, training=False) else None
+
+    def _training_use(self) -> TrainingUse:
+        """Return how the model will be trained; all evaluation sets count, unless a script reads them in its own way."""
+        every = self._eval_sets.values() or [self.eval_dataset]
+        sets = [self.train_dataset, *(rows for rows in every if self._why_padded(rows) is None)]
+        return replace(super()._training_use(), data_sets=[rows for rows in sets if rows is not None])
 
     def _own_optimizers(self) -> Optimizers:
         """Return the optimizer and the schedule that a script has assigned or created before the training."""

@@ -12,15 +12,15 @@ import torch
 from glassloop.arguments import TrainingArguments as Settings
 from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, PredictionOutput, TrainOutput
 from glassloop.data.interfaces import Collator, Rows
+from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
-from glassloop.drop_in.own_parts import OwnParts
-from glassloop.drop_in.rows import stacked
+from glassloop.drop_in.search import Searching
 from glassloop.drop_in.sharing import pushed, repository_of, token_of, upload, write_card
 from glassloop.drop_in.state import TrainerState, show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.interfaces import Optimizer
-from glassloop.errors import SettingsError, TooLargeError
+from glassloop.errors import TooLargeError
 from glassloop.files import user_path
 from glassloop.training.parts import Optimizers
 from glassloop.training.trainer_state import STATE_NAME
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import TrainerCallback
 
 
-class Trainer(OwnParts):
+class Trainer(Searching):
     """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
 
     Args:
@@ -288,13 +288,3 @@ class Trainer(OwnParts):
         revision = revision or getattr(self.args, "hub_revision", None)
         private = getattr(self.args, "hub_private_repo", None)
         return upload(self._folder, name, commit_message, token=token, revision=revision, private=private)
-
-    def hyperparameter_search(self, *given: object, **named: object) -> None:
-        """Refuse: train one run per setting instead.
-
-        Args:
-            *given: Not used.
-            **named: Not used.
-        """
-        problem = "hyperparameter_search is not supported"
-        raise SettingsError(problem, "train one run per setting: a loop over TrainingArguments, or glassloop train --seeds")

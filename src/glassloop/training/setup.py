@@ -14,7 +14,7 @@ from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
 from glassloop.compatibility import EvalPrediction, refuse_assignment, refuse_hooks, refuse_no_model, refuse_unsupported
 from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator, collator_of
+from glassloop.data.collator import collator_of, is_standard
 from glassloop.data.interfaces import Collator, Rows
 from glassloop.engine.callbacks import Callback, checked_callbacks
 from glassloop.engine.interfaces import Backend, LossSum, TrainingUse
@@ -128,7 +128,7 @@ class TrainerSetup:
 
     def _choose_usable(self) -> None:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
-        reason = None if isinstance(self._collate, PaddingCollator) else "the data collator is custom"
+        reason = None if is_standard(self._collate) else "the data collator is custom"
         reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
         reason = reason or why_plain(self.args) or self._why_plain()
         if self.on_gradients is not None and self.args.backend == "auto":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.collator import is_standard
 from glassloop.data.stability import Repeats, collator_repeats, content_of, rows_repeat
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint_folder import CheckpointFolder
@@ -68,7 +68,7 @@ class StartedTraining:
             return
         if batches.repeats is not Repeats.SAME:
             say(f"the training rows differ between reads: {batches.repeats.value}")
-        if not isinstance(batches.collate, PaddingCollator):
+        if not is_standard(batches.collate):
             rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
             if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
                 say(f"the collator returns different batches each time: {found.value}")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from encoded_rows import LABELS, random_rows, same
-from transformers import DataCollatorWithPadding
+from transformers import DataCollatorWithPadding, DefaultDataCollator, default_data_collator
 
 from glassloop.data.collator import PaddingCollator, collator_of
+from glassloop.data.stacking import stacked
 from glassloop.errors import ModelError, SettingsError
 
 
@@ -57,13 +58,21 @@ def test_what_cannot_be_padded(tokenizer, refused):
         PaddingCollator(tokenizer)
 
 
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_padding_to_a_fixed_width_is_that_of_transformers(multiple, tokenizer):
+    theirs = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=48, pad_to_multiple_of=multiple)
+    rows = random_rows(0, 5, "input_ids token_type_ids", LABELS["label"])
+    assert same(collator_of(theirs, None, 4)(rows), theirs(copy.deepcopy(rows)))
+
+
 def test_only_a_collator_that_pads_otherwise_is_kept(tokenizer, refused):
-    """Padding to the longest row is done here; a fixed width and a collator of the user's own stay what they are."""
+    """Padding to the longest row or to a given width is done here; a collator of the user's own stays what it is."""
     longest = collator_of(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16), None, 8)
     assert (type(longest), longest.multiple) == (PaddingCollator, 16)
     assert collator_of(None, tokenizer, 8).multiple == 8
-    fixed = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=9)
-    assert collator_of(fixed, tokenizer, None) is fixed
+    fixed = DataCollatorWithPadding(tokenizer, padding="max_length")
+    assert collator_of(fixed, tokenizer, None) is fixed, "the width is that of the tokenizer"
+    assert collator_of(default_data_collator, None, None) is collator_of(DefaultDataCollator(), tokenizer, 8) is stacked
     assert collator_of(dict, tokenizer, None) is dict
     problem, remedy = "Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator="
     with refused(problem, remedy, SettingsError):

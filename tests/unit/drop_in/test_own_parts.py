@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from datasets import Dataset
 from families import tiny_model, weights_hash
 from safetensors.torch import save_file
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.engine.checkpoint import open_checkpoint
@@ -52,6 +55,152 @@ def test_only_what_cannot_be_fast_falls_back(few, tiny_tokenizer, tmp_path, caps
     trainer = trainer_of(few, tiny_tokenizer, tmp_path, **change)
     assert trainer.backend.name == ("packed" if why is None else "plain")
     assert ((why or "instead of") in capsys.readouterr().err) == (why is not None)
+
+
+def padded(rows: Any, *, masked: bool = True, width: int = 40) -> list[dict[str, Any]]:
+    """Rows of one length, as `padding="max_length"` makes them."""
+    found = []
+    for place, row in enumerate(rows):
+        ids = row["input_ids"][: 5 + place * 7 % 35]
+        mask = {"attention_mask": [1] * len(ids) + [0] * (width - len(ids))} if masked else {}
+        found.append({"input_ids": ids + [0] * (width - len(ids)), **mask, "labels": row["labels"]})
+    return found
+
+
+class TorchRows(torch.utils.data.Dataset):
+    """Rows as the tutorials of 2021 write them."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(cell) for name, cell in self.rows[number].items()}
+
+
+ROWS = {"a list": list, "a data set": Dataset.from_list, "torch": TorchRows}
+COLLATORS = {
+    "none": lambda tokenizer: {},
+    "default": lambda tokenizer: {"data_collator": transformers.default_data_collator},
+    "padding": lambda tokenizer: {"data_collator": transformers.DataCollatorWithPadding(tokenizer)},
+    "multiple": lambda tokenizer: {"data_collator": transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)},
+    "fixed": lambda tokenizer: {
+        "data_collator": transformers.DataCollatorWithPadding(tokenizer, padding="max_length", max_length=44)
+    },
+    "tokenizer": lambda tokenizer: {"processing_class": tokenizer},
+}
+
+
+def figures(trainer: Any) -> list[float]:
+    names = ("loss", "grad_norm", "eval_loss")
+    return [entry[name] for entry in trainer.state.history for name in names if name in entry]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("collator", COLLATORS)
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_rows_that_are_padded_already_train_fast_with_equal_numbers(
+    few, tiny_tokenizer, tmp_path, capsys, family: str, kind: str, collator: str, masked: bool
+) -> None:
+    rows = [ROWS[kind](padded(few[name], masked=masked)) for name in ("train", "validation")]
+    parts = {"train_dataset": rows[0], "eval_dataset": rows[1], **COLLATORS[collator](tiny_tokenizer)}
+    found = {}
+    for backend in ("auto", "plain"):
+        usual = {"max_steps": 6, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+        often = {"eval_strategy": "steps", "eval_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "weight_decay": 0.0}
+        args = TrainingArguments(tmp_path / backend, backend=backend, **usual, **often)
+        trainer = Trainer(tiny_model(family, dropout=0.0), args, **parts)
+        trainer.train()
+        logits = trainer.predict(rows[1]).predictions
+        found[backend] = (trainer.backend.name, figures(trainer), logits)
+    assert [name for name, *_ in found.values()] == ["packed", "plain"]
+    assert "instead of" not in capsys.readouterr().err
+    assert found["auto"][1] == pytest.approx(found["plain"][1], rel=2e-4)
+    assert found["auto"][2] == pytest.approx(found["plain"][2], abs=2e-4)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_rows_that_are_padded_on_the_left_train_plain_and_say_so(few, tiny_tokenizer, tmp_path, capsys, kind: str) -> None:
+    rows = padded(few["train"])
+    rows[7] = {name: cell[::-1] if isinstance(cell, list) else cell for name, cell in rows[7].items()}
+    trainer = trainer_of(few, None, tmp_path, parts={"train_dataset": ROWS[kind](rows), "eval_dataset": None})
+    trainer.train()
+    assert trainer.backend.name == "plain"
+    why = "backend plain instead of packed: an attention mask hides tokens inside a row, not only at its end"
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_evaluation_rows_that_cannot_be_packed_do_not_slow_the_training(few, tiny_tokenizer, tmp_path, kind: str) -> None:
+    odd = padded(few["validation"])
+    odd[3] = {name: cell[::-1] if isinstance(cell, list) else cell for name, cell in odd[3].items()}
+    parts = {"train_dataset": padded(few["train"]), "eval_dataset": ROWS[kind](odd)}
+    found = {}
+    for backend in ("auto", "plain"):
+        given = {"eval_strategy": "steps", "eval_steps": 2, "backend": backend}
+        trainer = trainer_of(few, None, tmp_path / backend, parts=parts, **given)
+        trainer.train()
+        found[trainer.backend.name] = [*figures(trainer), trainer.evaluate()["eval_loss"]]
+    assert found["packed"] == pytest.approx(found["plain"], rel=2e-4)
+
+
+class OwnStep(Trainer):
+    def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        with torch.no_grad():
+            logits = model(**inputs).logits
+        return functional.cross_entropy(logits, labels), logits, labels
+
+
+class OwnEvalLoader(Trainer):
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        return DataLoader(rows, batch_size=4, collate_fn=self.data_collator)
+
+
+class Watching(Trainer):
+    def log(self, logs: Any, start_time: Any = None) -> None:
+        super().log(logs)
+
+    def evaluate(self, *given: Any, **named: Any) -> Any:
+        return super().evaluate(*given, **named)
+
+    def predict(self, *given: Any, **named: Any) -> Any:
+        return super().predict(*given, **named)
+
+
+ONLY_EVALUATION = {
+    "prediction_step": (OwnStep, {}, "evaluations use padded batches: prediction_step is overridden"),
+    "loader": (OwnEvalLoader, {}, "evaluations use padded batches: get_eval_dataloader is overridden"),
+    "log, evaluate, predict": (Watching, {}, None),
+    "logits": (Trainer, {"preprocess_logits_for_metrics": lambda logits, labels: logits.softmax(-1)}, None),
+    "metrics": (Trainer, {"compute_metrics": lambda found: {"mean": float(found.predictions.mean())}}, None),
+}
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", ONLY_EVALUATION)
+def test_what_concerns_only_evaluations_does_not_slow_the_training(
+    few, tiny_tokenizer, tmp_path, capsys, name: str, weight_decay: float
+) -> None:
+    kind, parts, line = ONLY_EVALUATION[name]
+    parts = {"compute_metrics": lambda found: {"mean": float(found.predictions.mean())}, **parts}
+    found = {}
+    for backend in ("auto", "plain"):
+        given = {"eval_strategy": "steps", "eval_steps": 2, "backend": backend, "weight_decay": weight_decay}
+        trainer = trainer_of(few, tiny_tokenizer, tmp_path / backend, kind, parts, **given)
+        trainer.train()
+        after = trainer.evaluate()
+        found[trainer.backend.name] = [*figures(trainer), after["eval_loss"], after["eval_mean"]]
+    assert found["packed"] == pytest.approx(found["plain"], rel=2e-4, abs=1e-6)
+    told = capsys.readouterr().err
+    assert "instead of" not in told
+    assert ("evaluations use padded" in told) == (line is not None)
+    assert line is None or told.count(line) == 1
 
 
 def test_the_same_loss_in_a_subclass_gives_the_same_training_under_accumulation(few, tiny_tokenizer, tmp_path) -> None:

@@ -107,11 +107,6 @@ def test_batches_of_a_loader_have_only_columns_of_the_model(few, tiny_tokenizer,
         trainer_of(few, tiny_tokenizer, tmp_path, Mine)
 
 
-def test_a_search_is_refused(few, tiny_tokenizer, tmp_path) -> None:
-    with pytest.raises(SettingsError, match="hyperparameter_search is not supported"):
-        trainer_of(few, tiny_tokenizer, tmp_path).hyperparameter_search(n_trials=3)
-
-
 def test_an_evaluation_after_training_is_part_of_the_history(few, tiny_tokenizer, tmp_path) -> None:
     trainer = trainer_of(few, tiny_tokenizer, tmp_path)
     trainer.train()

@@ -12,6 +12,7 @@ import torch
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import refuse_other_columns
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
+from glassloop.data.stacking import has_no_number, refuse_lengths, stacks_rows
 from glassloop.errors import DataError, SettingsError
 from glassloop.speed.packing.layout import (
     FLASH_MULTIPLE,
@@ -22,6 +23,7 @@ from glassloop.speed.packing.layout import (
     pack,
     positions_within,
 )
+from glassloop.speed.packing.packable import READ_ROWS, TOKEN_KEYS, HiddenInsideError, hides_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 UPLOAD_TOKENS = 16_384  # batches are uploaded together until they hold this many tokens
 EVALUATION_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU idle; large ones do not fit a CPU's cache
 TOKENS_PER_ROW = 512  # an evaluation batch holds at most this times the batch size, so a smaller one saves memory
-READ_ROWS = 10_000
-TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class ListColumn:
@@ -51,6 +51,19 @@ class ListColumn:
         starts = self.offsets[0][numbers]
         lengths = self.offsets[0][numbers + 1] - starts
         return self.values[0][np.repeat(starts, lengths) + positions_within(lengths)], lengths
+
+    def hides_inside(self) -> bool:
+        """Return whether this is an attention mask that hides tokens inside a row, not only at its end."""
+        return any(hides_inside((values[offsets[0] : offsets[-1]], np.diff(offsets))) for values, offsets in self.parts())
+
+    def sums(self) -> np.ndarray:
+        """Return the sum of each row, none of which is empty."""
+        return np.concatenate([np.add.reduceat(values, offsets[:-1], dtype=np.int64) for values, offsets in self.parts()])
+
+    def parts(self) -> Iterator[Ragged]:
+        """Yield the values of some rows, and where each of these rows starts and ends."""
+        for values, offsets in zip(self.values, self.offsets, strict=True):
+            yield values[: offsets[-1]], offsets
 
 
 def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
@@ -97,7 +110,7 @@ class PackedBatches:
         self.multiples = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None
-        self.limits = limits
+        self.limits, self.stacks = limits, stacks_rows(batches.collate)
         self.stored = read_columns(batches.table) if batches.table is not None else None
 
     def __len__(self) -> int:
@@ -108,12 +121,29 @@ class PackedBatches:
         return self.upload(self.order(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
-        """Yield this process's batches of a pass over all rows; rows sorted by length are grouped by number of tokens."""
+        """Yield this process's batches of a pass over all rows; rows of known lengths are grouped by number of tokens.
+
+        A batch whose attention mask hides tokens inside a row is yielded padded.
+        """
         order, lengths = self.order()[rank::num_processes], self.padded.lengths
+        mask = self.stored.get("attention_mask") if self.stored is not None else None
+        if isinstance(mask, ListColumn):
+            if mask.hides_inside():
+                yield from self.padded.whole(rank, num_processes)
+                return
+            lengths = mask.sums()
+            order = [np.argsort(-lengths, kind="stable")[rank::num_processes]]
         if lengths is not None:
             most = min(EVALUATION_TOKENS.get(self.device.type, 1_024), TOKENS_PER_ROW * self.batch_size)
             order = regroup(order, lengths, most)
-        return self.upload(order, ordered=False)
+        if self.stored is not None:
+            yield from self.upload(order, ordered=False)
+            return
+        for numbers in order:
+            try:
+                yield from self.upload([numbers], ordered=False)
+            except HiddenInsideError:
+                yield self.padded.batch(numbers, numbers)
 
     def upload(self, order: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
         """Yield the batches on the device; several small ones are uploaded in one copy."""
@@ -158,13 +188,16 @@ class PackedBatches:
                     tokens[name] = column.join(numbers)
         else:
             rows = [self.padded.rows[int(number)] for number in numbers]
-            for name in rows[0]:
+            dropped = [name for name, cell in rows[0].items() if has_no_number(cell)] if self.stacks else []
+            for name in [name for name in rows[0] if name not in dropped or name in LABEL_KEYS]:
                 cells = [np.asarray(row[name]) for row in rows]
                 if name in TOKEN_KEYS:
                     tokens[name] = join_rows(cells)
                 else:
                     others[name] = cells
         refuse_other_columns([*tokens, *others])
+        if self.stacks:
+            refuse_lengths("input_ids", {(int(length),) for length in tokens["input_ids"][1]})
         return without_hidden(tokens), others
 
 
@@ -175,11 +208,11 @@ def without_hidden(tokens: dict[str, Ragged]) -> dict[str, Ragged]:
     mask, lengths = tokens.pop("attention_mask")
     if mask.all():
         return tokens
-    row_of_token, mask = np.repeat(np.arange(len(lengths)), lengths), mask.astype(bool)
+    row_of_token = np.repeat(np.arange(len(lengths)), lengths)
     visible = np.bincount(row_of_token, mask, len(lengths)).astype(np.int32)
-    if (mask != (positions_within(lengths) < visible[row_of_token])).any():
-        raise SettingsError("an attention mask hides tokens inside a row, not only at its end", "use backend plain")
-    return {name: (values[mask], visible) for name, (values, _) in tokens.items()}
+    if hides_inside((mask, lengths)):
+        raise HiddenInsideError
+    return {name: (values[mask.astype(bool)], visible) for name, (values, _) in tokens.items()}
 
 
 def regroup(order: list[np.ndarray], lengths: np.ndarray, most: int) -> list[np.ndarray]:

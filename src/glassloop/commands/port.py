@@ -1,0 +1,120 @@
+"""`glassloop port`: rewrite a script or a notebook that uses transformers, so that it runs on Glassloop."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from pathlib import Path
+
+from glassloop.command_result import CommandResult
+from glassloop.errors import DataError, SettingsError, show, visible
+from glassloop.files import near_name, user_path, write_text
+from glassloop.porting.findings import Finding, Ported
+
+BYTE_ORDER_MARK = "\ufeff"
+SUFFIXES = (".py", ".ipynb")
+
+
+def port(file: str, out: str | None = None, *, in_place: bool = False) -> CommandResult:
+    """Show how a file changes, and write the result if wanted: to `out`, or to the file itself.
+
+    Raises:
+        SettingsError: libcst is missing, or both `out` and `in_place` are given.
+        DataError: The file cannot be read, or is not valid Python.
+    """
+    path, target = user_path(file), None
+    if out is not None and in_place:
+        raise SettingsError("--out and --in_place exclude each other", "choose one of them")
+    text = read_source(path)
+    ported = ported_text(text, path)
+    if in_place or out is not None:
+        target = path if out is None else user_path(out)
+        if out is not None and target.exists():
+            raise SettingsError(f"{near_name(str(target))} exists", "choose another --out, or use --in_place")
+    name = near_name(str(path))
+    diff = difference(ported, name)
+    for line in diff.splitlines():
+        show(line.expandtabs())
+    tell(ported, name)
+    if target is not None and (ported.changed or target != path):
+        write_text(target, ported.text)
+        show(f"written: {near_name(str(target))}")
+    content = {
+        "file": str(path),
+        "changed": ported.changed,
+        "diff": diff,
+        "removed": [described(one) for one in ported.findings if one.removed],
+        "not_translated": [described(one) for one in ported.findings if not one.removed],
+        "out": target,
+    }
+    return CommandResult(content)
+
+
+def read_source(path: Path) -> str:
+    """Return the text of a script or notebook, with its own line ends. Raises `DataError` if it cannot be read."""
+    name = visible(near_name(str(path)))
+    if path.is_dir():
+        raise DataError(f"{name} is a folder", "name one .py or .ipynb file")
+    if not path.is_file():
+        raise DataError(f"there is no file {name}", "check the path")
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{name} is neither a .py nor an .ipynb file", "rename it if it is one of them")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is not UTF-8 (byte {error.start:,})", "save it as UTF-8") from error
+    if not text.strip(f"{BYTE_ORDER_MARK} \t\r\n"):
+        raise DataError(f"{name} is empty", "name a file with code")
+    return text
+
+
+def ported_text(text: str, path: Path) -> Ported:
+    """Return the rewritten script or notebook."""
+    try:
+        from glassloop.porting.notebook import ported_notebook
+        from glassloop.porting.rewrite import rewritten
+    except ModuleNotFoundError as error:
+        if error.name != "libcst":
+            raise
+        raise SettingsError("glassloop port needs the package libcst", "pip install 'glassloop[port]'") from error
+    if path.suffix == ".ipynb":
+        return ported_notebook(text, visible(near_name(str(path))))
+    mark, code = (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
+    refuse_other_languages(code, visible(near_name(str(path))))
+    new, findings = rewritten(code)
+    return Ported(mark + new, findings, code, new)
+
+
+def refuse_other_languages(code: str, name: str) -> None:
+    """Raise `DataError` if code is not valid Python 3."""
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        if "Missing parentheses in call to" in str(error.msg) or "multiple exception types must be" in str(error.msg):
+            raise DataError(
+                f"{name}, line {error.lineno}: the script is for Python 2", "convert it to Python 3 first"
+            ) from error
+        raise DataError(f"{name}, line {error.lineno}: {error.msg}", "correct it: the file is not valid Python") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"{name} is not Python: {error}", "name a file with Python code") from error
+
+
+def difference(ported: Ported, name: str) -> str:
+    """Return the changes of the code as a unified diff."""
+    before, after = ported.before.splitlines(), ported.after.splitlines()
+    return "\n".join(difflib.unified_diff(before, after, name, f"{name} (ported)", lineterm=""))
+
+
+def tell(ported: Ported, name: str) -> None:
+    """Print what was removed and what could not be translated."""
+    if not ported.changed:
+        show(f"{name} needs no change" if not ported.findings else f"{name}: nothing was changed")
+    for title, removed in (("removed or replaced:", True), ("could not be translated:", False)):
+        found = [one for one in ported.findings if one.removed is removed]
+        for line in [title, *(f"  {one}" for one in found)] if found else []:
+            show(line)
+
+
+def described(finding: Finding) -> dict[str, object]:
+    """Return a finding for `--json`."""
+    return {"cell": finding.cell, "line": finding.line, "problem": finding.problem, "remedy": finding.remedy}

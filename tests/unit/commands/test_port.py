@@ -1,0 +1,101 @@
+"""`glassloop port`: the diff, the files it writes, and an error for each file it cannot read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassloop.commands.port import port
+from glassloop.errors import DataError, SettingsError
+
+SCRIPT = "\tfrom transformers import Trainer\n\tTrainer().model.generate()\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("if True:\n" + SCRIPT, encoding="utf-8")
+    return path
+
+
+def test_the_diff_is_shown_and_nothing_is_written(script: Path, capsys) -> None:
+    before = script.read_bytes()
+    found = port(str(script)).content
+    shown = capsys.readouterr().out
+    assert [line.split() for line in shown.splitlines() if line.startswith(("- ", "+ "))] == [
+        ["-", *"from transformers import Trainer".split()],
+        ["+", *"from glassloop import Trainer".split()],
+    ]
+    assert "could not be translated:\n  line 3: generate: " in shown
+    assert script.read_bytes() == before
+    assert [*script.parent.iterdir()] == [script]
+    assert found["changed"]
+    assert found["out"] is None
+    assert found["not_translated"][0]["line"] == 3
+
+
+def test_the_result_is_written_where_it_is_wanted(script: Path, capsys) -> None:
+    wanted = script.read_text(encoding="utf-8").replace("from transformers", "from glassloop")
+    port(str(script), str(script.parent / "new.py"))
+    assert (script.parent / "new.py").read_text(encoding="utf-8") == wanted
+    with pytest.raises(SettingsError, match="exists"):
+        port(str(script), str(script.parent / "new.py"))
+    port(str(script), in_place=True)
+    assert script.read_text(encoding="utf-8") == wanted
+    capsys.readouterr()
+    assert not port(str(script), in_place=True).content["changed"]
+    assert "nothing was changed" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match="exclude each other"):
+        port(str(script), "x.py", in_place=True)
+
+
+def test_a_byte_order_mark_and_line_ends_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(b"\xef\xbb\xbffrom transformers import Trainer\r\nx = 1")
+    port(str(path), in_place=True)
+    assert path.read_bytes() == b"\xef\xbb\xbffrom glassloop import Trainer\r\nx = 1"
+
+
+def test_a_script_without_transformers_needs_no_change(tmp_path: Path, capsys) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
+    port(str(tmp_path / "a.py"))
+    assert capsys.readouterr().out.endswith("a.py needs no change\n")
+
+
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "missing.py": (None, "there is no file"),
+    "a.txt": (b"x = 1", "neither a .py nor an .ipynb file"),
+    "latin.py": ("x = 'é'".encode("latin-1"), r"is not UTF-8 \(byte 5\)"),
+    "empty.py": (b" \n", "is empty"),
+    "nothing.ipynb": (b"", "is empty"),
+    "two.py": (b"x = 1\nprint 'x'\n", "line 2: the script is for Python 2"),
+    "wrong.py": (b"x = 1\ndef f(:\n", "line 2: invalid syntax"),
+    "zero.py": (b"x = '\0'\n", "null bytes"),
+    "wrong.ipynb": (b"{}", "is not a notebook"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_bad_file_has_its_error(name: str, tmp_path: Path) -> None:
+    content, problem = BAD[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=problem):
+        port(str(tmp_path / name))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder"):
+        port(str(tmp_path))
+
+
+def test_without_libcst_the_error_names_the_extra(script: Path, monkeypatch: Any) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "libcst" or "glassloop.porting." in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    with pytest.raises(SettingsError, match="needs the package libcst") as caught:
+        port(str(script))
+    assert caught.value.remedy == "pip install 'glassloop[port]'"

@@ -1,0 +1,152 @@
+"""Imports, names and arguments are rewritten; comments and layout stay; a second run changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from glassloop.porting.rewrite import rewritten
+
+# What the script has -> what it has afterwards.
+CASES = {
+    "one name": ("from transformers import Trainer\n", "from glassloop import Trainer\n"),
+    "split": (
+        "from transformers import AdamW, AutoTokenizer, Trainer\n",
+        "from transformers import AutoTokenizer\nfrom glassloop import AdamW, Trainer\n",
+    ),
+    "several lines": (
+        "from transformers import (\n    AdamW,  # old\n    AutoTokenizer,  # words\n    Trainer,\n)  # end\n",
+        "from transformers import (\n    AutoTokenizer,  # words\n)  # end\nfrom glassloop import AdamW, Trainer  # old\n",
+    ),
+    "all of several lines": (
+        "from transformers import (\n    Trainer,  # loop\n    TrainingArguments,\n)\n",
+        "from glassloop import (\n    Trainer,  # loop\n    TrainingArguments,\n)\n",
+    ),
+    "own names": (
+        "from transformers import Trainer as T, pipeline as p\n",
+        "from transformers import pipeline as p\nfrom glassloop import Trainer as T\n",
+    ),
+    "submodules": (
+        "from transformers.trainer import Trainer\nfrom transformers.training_args import TrainingArguments\n",
+        "from glassloop import Trainer\nfrom glassloop import TrainingArguments\n",
+    ),
+    "in a function": (
+        "def f():\n    from transformers import Trainer, set_seed\n    return Trainer\n",
+        "def f():\n    from transformers import set_seed\n    from glassloop import Trainer\n    return Trainer\n",
+    ),
+    "in a try": (
+        "try:\n    from transformers import AdamW\nexcept ImportError:\n    from torch.optim import AdamW\n",
+        "try:\n    from glassloop import AdamW\nexcept ImportError:\n    from torch.optim import AdamW\n",
+    ),
+    "on one line": (
+        "import os; from transformers import Trainer, set_seed\n",
+        "import os; from transformers import set_seed; from glassloop import Trainer\n",
+    ),
+    "after a colon": ("if True: from transformers import Trainer\n", "if True: from glassloop import Trainer\n"),
+    "package": (
+        "import transformers\nt = transformers.Trainer(transformers.AutoModel)\n",
+        "import transformers\nimport glassloop\nt = glassloop.Trainer(transformers.AutoModel)\n",
+    ),
+    "package alone": ("import transformers\nt = transformers.Trainer()\n", "import glassloop\nt = glassloop.Trainer()\n"),
+    "package with a name": (
+        "import os, transformers as tf\nclass A(tf.trainer.Trainer): pass\n",
+        "import os\nimport glassloop\nclass A(glassloop.Trainer): pass\n",
+    ),
+    "module": (
+        "from transformers import trainer\nt = trainer.Trainer()\n",
+        "from transformers import trainer\nimport glassloop\nt = glassloop.Trainer()\n",
+    ),
+    "two packages": (
+        "import transformers\nimport evaluate\nt = transformers.Trainer(transformers.x)\nm = evaluate.load('accuracy')\n",
+        "import transformers\nimport glassloop\nt = glassloop.Trainer(transformers.x)\nm = glassloop.load_metric('accuracy')\n",
+    ),
+    "metric of datasets": (
+        "from datasets import Dataset, load_metric\nm = load_metric('glue', 'mrpc')\n",
+        "from datasets import Dataset\nfrom glassloop import load_metric\nm = load_metric('glue', 'mrpc')\n",
+    ),
+    "metric of evaluate": (
+        "from evaluate import load\nm = load('glue', 'mrpc')\n",
+        "from glassloop import load_metric as load\nm = load('glue', 'mrpc')\n",
+    ),
+    "metric with our name": (
+        "from evaluate import load as load_metric\nm = load_metric('f1')\n",
+        "from glassloop import load_metric\nm = load_metric('f1')\n",
+    ),
+    "some metrics": (
+        "import evaluate\na = evaluate.load('f1')\nb = evaluate.load('bleu')\n",
+        "import evaluate\nimport glassloop\na = glassloop.load_metric('f1')\nb = evaluate.load('bleu')\n",
+    ),
+    "data": (
+        "from datasets import load_dataset\nd = load_dataset('glue', 'mrpc')\n",
+        "from glassloop import load_dataset\nd = load_dataset('glue', 'mrpc')\n",
+    ),
+    "some data": (
+        "from datasets import load_dataset\na = load_dataset('glue', 'mrpc')\nb = load_dataset('x')\n",
+        "from datasets import load_dataset\nimport glassloop\n"
+        "a = glassloop.load_dataset('glue', 'mrpc')\nb = load_dataset('x')\n",
+    ),
+    "arguments": (
+        "from transformers import TrainingArguments as A\n"
+        "a = A(\n    'o',  # out\n    fp16=True,  # half\n    torch_compile=True,\n)\n",
+        "from glassloop import TrainingArguments as A\na = A(\n    'o',  # out\n    fp16=True,  # half\n)\n",
+    ),
+    "accelerator": (
+        "from accelerate import Accelerator\na = Accelerator(fp16=True, cpu=True)\nb = Accelerator(cpu=True, fp16=False)\n",
+        'from accelerate import Accelerator\na = Accelerator(mixed_precision="fp16", cpu=True)\nb = Accelerator(cpu=True)\n',
+    ),
+    "accelerator with a variable": (
+        "import accelerate\na = accelerate.Accelerator(fp16=args.half)\n",
+        'import accelerate\na = accelerate.Accelerator(mixed_precision="fp16" if args.half else "no")\n',
+    ),
+    "old tokenizers": (
+        "from transformers import AutoTokenizer\na = t.encode_plus('x', pad_to_max_length=True)\n"
+        "b = t.batch_encode_plus(x, pad_to_max_length=p, max_length=8)\nc = t(x, pad_to_max_length=False)\n",
+        "from transformers import AutoTokenizer\na = t('x', padding=\"max_length\")\n"
+        'b = t(x, padding="max_length" if p else False, max_length=8)\nc = t(x)\n',
+    ),
+    "removed with its comment": (
+        "import transformers\nt = transformers.Trainer()\n\n# scores\nimport evaluate\nm = evaluate.load('f1')\n",
+        "import glassloop\nt = glassloop.Trainer()\n\n# scores\nimport glassloop\nm = glassloop.load_metric('f1')\n",
+    ),
+    "in two functions": (
+        "def f():\n    import evaluate\n    return evaluate.load('f1')\n"
+        "def g():\n    import evaluate\n    evaluate.load('f1')\n",
+        "def f():\n    import glassloop\n    return glassloop.load_metric('f1')\n"
+        "def g():\n    import glassloop\n    glassloop.load_metric('f1')\n",
+    ),
+    "line ends of Windows": (
+        "from transformers import Trainer, set_seed\r\nset_seed(1)\r\n",
+        "from transformers import set_seed\r\nfrom glassloop import Trainer\r\nset_seed(1)\r\n",
+    ),
+}
+UNCHANGED = [
+    "x  =  1   # odd   layout\n\n\n\nif x :\n\ty = (1,\n  2)",
+    "from transformers import EarlyStoppingCallback, TrainerCallback, set_seed\n",
+    "from glassloop import Trainer\n",
+    "from .transformers import Trainer\n",
+    "from mine import Trainer\nTrainer()\n",
+    "from datasets import load_dataset\nd = load_dataset('imdb')\n",
+    "from datasets import load_dataset\nd = load_dataset(name)\n",
+    "transformers = 1\ntransformers.Trainer\n",
+    "def f(transformers):\n    return transformers.Trainer\n",
+    "from transformers import AutoModelForTokenClassification, Trainer\n",
+    "text = 'from transformers import Trainer'\n",
+    "import evaluate\nm = evaluate.load('bleu')\n",
+    "codec.encode_plus(pad_to_max_length=True)\n",
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_script_is_rewritten(name: str) -> None:
+    before, after = CASES[name]
+    assert rewritten(before)[0] == after
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_second_run_changes_nothing(name: str) -> None:
+    after = CASES[name][1]
+    assert rewritten(after)[0] == after
+
+
+@pytest.mark.parametrize("code", UNCHANGED)
+def test_everything_else_stays(code: str) -> None:
+    assert rewritten(code)[0] == code

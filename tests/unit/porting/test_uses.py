@@ -1,0 +1,70 @@
+"""What a port cannot translate is reported with its line and its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from glassloop.porting.rewrite import rewritten
+from glassloop.porting.uses import REMOVABLE
+
+START = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
+REPORTED = {
+    "from transformers import Seq2SeqTrainer": (1, "Seq2SeqTrainer", "sequence classification only"),
+    "import transformers\nm = transformers.AutoModelForCausalLM": (2, "AutoModelForCausalLM", "sequence classification only"),
+    START + "model.generate(**inputs)": (2, "generate", "generated with transformers"),
+    START + "args = TrainingArguments('x', deepspeed='c.json')": (2, "deepspeed='c.json'", "--processes"),
+    START + "args = TrainingArguments('x', deepspeed=config)": (2, "deepspeed is refused, unless", "--processes"),
+    START + "args = TrainingArguments('x', learning_rat=1)": (2, 'unknown setting "learning_rat"', "lists all settings"),
+    START + "args = TrainingArguments('x', learning_rat=y)": (2, "learning_rat is not a setting", "remove it"),
+    START + "args = TrainingArguments('x', learning_rate=-1)": (2, "learning_rate is -1", ""),
+    START + "args = TrainingArguments('x', True)": (2, "more than one argument without a name", "name all"),
+    START + "class Mine(Trainer):\n    def training_step(self, model):\n        pass": (
+        3,
+        "Mine overrides training_step",
+        "loss=",
+    ),
+    START + "class A(Trainer):\n    pass\nclass B(A):\n    def evaluation_loop(self): pass": (
+        5,
+        "B overrides",
+        "compute_metrics",
+    ),
+    START + "class A(Trainer):\n    def log(self, x): self._save(1)": (3, "Trainer has no _save", "write_model"),
+    START + "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
+    "from datasets import load_metric\nm = load_metric('bleu')": (2, "load_metric('bleu')", "no such metric"),
+    "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "installed version of transformers does not"),
+    "from transformers import *": (1, "from transformers import *", "import the names"),
+}
+
+
+@pytest.mark.parametrize("code", REPORTED)
+def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
+    line, problem, remedy = REPORTED[code]
+    (found,) = rewritten(code)[1]
+    assert (found.line, found.removed) == (line, False)
+    assert problem in found.problem
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        START
+        + "args = TrainingArguments('x', evaluation_strategy='epoch', fp16=False, dataloader_num_workers=4, deepspeed=None)",
+        START + "args = TrainingArguments('x', logging_steps=steps, **others)",
+        START + "class Mine(Trainer):\n    def compute_loss(self, model, inputs): pass",
+        START + "class Other:\n    def training_step(self): self._save()",
+        START + "t = Trainer()\nt.train()\nt.log_metrics('a', {})",
+        "model.generate()",
+        "from transformers import BertTokenizer, trainer_utils, logging\nfrom transformers.data import glue_compute_metrics",
+        "from .transformers import Seq2SeqTrainer",
+    ],
+)
+def test_what_works_is_not_reported(code: str) -> None:
+    assert rewritten(code)[1] == []
+
+
+def test_settings_that_only_concern_compiling_are_removed() -> None:
+    assert "torch_compile" in REMOVABLE
+    text, (found,) = rewritten(START + "args = TrainingArguments('x', torch_compile=True)")
+    assert text.endswith("TrainingArguments('x')")
+    assert found.removed
