@@ -30,7 +30,7 @@ OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad",
 CHOICES: dict[str, tuple[str, ...]] = {
     "eval_strategy": ("no", "steps", "epoch"),
     "logging_strategy": ("no", "steps", "epoch"),
-    "save_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
     "lr_scheduler_type": SCHEDULES,
     "optim": OPTIMIZERS,
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -104,7 +104,7 @@ class TrainingArguments:
     logging_steps: float | None = setting(None, "Number of steps between log entries, or a fraction of all steps. Default: 10.")
     logging_first_step: bool = setting(False, "Log the first step, too.")
     logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
-    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch.")
+    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch, best (after each best evaluation).")
     save_steps: float = setting(500, "Number of steps between checkpoints, or a fraction of all steps.")
     save_total_limit: int | None = setting(2, "Number of recent checkpoints to keep, in addition to the best one.")
     load_best_model_at_end: bool = setting(False, "Load the weights of the best evaluation when training ends.")
@@ -150,7 +150,14 @@ class TrainingArguments:
     @property
     def trackers(self) -> tuple[str, ...]:
         """Return the names in `report_to`, without `none`."""
-        return tuple(name.strip() for name in self.report_to.split(",") if name.strip() not in ("", "none"))
+        named = str(vars(self)["report_to"]).split(",")
+        return tuple(name.strip() for name in named if name.strip() not in ("", "none"))
+
+    @property
+    def schedule_options(self) -> dict[str, object]:
+        """Return `lr_scheduler_kwargs` as a dict."""
+        found: dict[str, object] = json.loads(vars(self)["lr_scheduler_kwargs"] or "{}")
+        return found
 
 
 TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
@@ -225,7 +232,7 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
     """Return a problem for each setting whose value has the wrong type. A whole number is accepted as a fraction."""
     problems = {}
     for name, kinds in TYPES.items():
-        value = getattr(args, name)
+        value = vars(args)[name]
         if value is None and "None" in kinds:
             continue
         good = (
@@ -280,11 +287,13 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     if args.run_name in (".", ".."):
         problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
-        is_object = isinstance(json.loads(args.lr_scheduler_kwargs or "{}"), dict)
+        is_object = isinstance(args.schedule_options, dict)
     except ValueError:
         is_object = False
     if not is_object:
-        problems.append(wrong("lr_scheduler_kwargs", visible(args.lr_scheduler_kwargs), 'JSON such as {"num_cycles": 2}'))
+        problems.append(
+            wrong("lr_scheduler_kwargs", visible(vars(args)["lr_scheduler_kwargs"]), 'JSON such as {"num_cycles": 2}')
+        )
     return problems + folder_problems(args.output_dir)
 
 

@@ -3,80 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from glassloop.drop_in.callbacks import log_history
+from transformers import TrainerState as TheirState
+
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
+from glassloop.run_folder.history import Entry
+from glassloop.run_folder.record import Plan
 
 STATE_NAME = "trainer_state.json"
 
 
-@dataclass
-class TrainerState(State):
-    """The state of a training, with the names that scripts for transformers read.
+class TrainerState(TheirState):  # type: ignore[misc]
+    """The state of a training, as scripts and callbacks for transformers read it.
+
+    Names that transformers does not have, such as `step` and `history`, are those of the loop's own state.
 
     Attributes:
-        result: Loss and speed of a finished training, an entry of `log_history`.
-        result_at: The number of entries before it.
-        max_steps: The number of steps of the training.
+        loop: The state of the loop.
     """
 
-    result: dict[str, float] = field(default_factory=dict)
-    result_at: int = 0
-    max_steps: int = 0
+    loop: State
+    taken = 0  # how many entries of the loop's history `log_history` has
 
-    @property
-    def global_step(self) -> int:
-        """The number of steps."""
-        return self.step
+    @classmethod
+    def of(cls, loop: State) -> TrainerState:
+        """Return the state of a training that the loop is about to begin."""
+        made = cls(is_local_process_zero=True, is_world_process_zero=True, total_flos=0.0, epoch=0.0)
+        made.loop = loop
+        return made
 
-    @property
-    def log_history(self) -> list[dict[str, object]]:
-        """Every logged step and evaluation, and loss and speed of a finished training."""
-        found = log_history(self.history)
-        if self.result:
-            found.insert(self.result_at, {**self.result, "step": self.step})
-        return found
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or "loop" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.loop, name)
 
-    @property
-    def best_metric(self) -> float | None:
-        """The best value of the metric for the best model."""
-        return self.best_score
+    def follow(self, plan: Plan | None, batch_size: int) -> TrainerState:
+        """Bring everything up to date that the loop has changed, and return the state."""
+        loop = self.loop
+        self.global_step, self.train_batch_size = loop.step, batch_size
+        if plan is not None:
+            self.epoch = loop.epoch + loop.batch / plan.batches_per_epoch
+            self.max_steps, self.num_train_epochs = plan.max_steps, -(-plan.max_steps // plan.steps_per_epoch)
+            self.logging_steps, self.eval_steps, self.save_steps = plan.log_every, plan.eval_every, plan.save_every
+        self.log_history += log_history(loop.history[self.taken :])  # a script may have added entries
+        self.taken = len(loop.history)
+        return self
 
-    @property
-    def best_global_step(self) -> int | None:
-        """The step of the best evaluation."""
-        return self.best_step
+    def omit_latest(self) -> None:
+        """Remove the latest entry of `log_history`: transformers would not have logged it."""
+        if self.log_history:
+            self.log_history.pop()
 
-    @property
-    def is_world_process_zero(self) -> bool:
-        """Whether this is the main process; only its state is written."""
-        return True
+    def add_to_latest(self, logs: Mapping[str, float], *, of_loop: bool) -> None:
+        """Add to the latest entry what a script's own `log` has added."""
+        if of_loop:
+            self.loop.history[-1].update(logs)
+        if self.log_history:
+            self.log_history[-1].update(logs)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything that a checkpoint has to hold."""
-        return {name: value for name, value in super().to_dict().items() if name not in ("result", "result_at", "max_steps")}
 
-    def save_to_json(self, path: str | Path) -> None:
-        """Write the state as transformers' trainer_state.json has it.
-
-        Args:
-            path: The file to write.
-        """
-        values = {
-            "best_metric": self.best_metric,
-            "best_global_step": self.best_global_step,
-            "epoch": (self.log_history or [{"epoch": 0.0}])[-1].get("epoch"),
-            "global_step": self.step,
-            "max_steps": self.max_steps,
-            "is_world_process_zero": True,
-            "log_history": self.log_history,
-        }
-        write_text(Path(path), json.dumps(values, indent=2, sort_keys=True) + "\n")
+def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
+    """Return the entries of a history as transformers' `state.log_history` has them: the step comes last."""
+    return [{**{name: value for name, value in entry.items() if name != "step"}, "step": entry["step"]} for entry in history]
 
 
 def show_metrics(split: str, metrics: Mapping[str, float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -204,8 +203,7 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
     """Return the learning rate schedule of the settings."""
-    options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
-    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
+    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, args.schedule_options)
 
 
 def make_optimizers(

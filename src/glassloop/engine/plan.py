@@ -47,4 +47,6 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
 
 def steps_between(strategy: str, steps: float, per_epoch: int, max_steps: int) -> int:
     """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
-    return {"no": 0, "steps": math.ceil(steps * max_steps) if steps < 1 else int(steps), "epoch": per_epoch}[strategy]
+    return {"no": 0, "steps": math.ceil(steps * max_steps) if steps < 1 else int(steps), "epoch": per_epoch, "best": 0}[
+        strategy
+    ]

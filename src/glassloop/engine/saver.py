@@ -81,3 +81,14 @@ class BestWeights(Callback):
         """Copy the weights if this evaluation is the best one."""
         if state.best_step == state.step:
             self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+
+
+class SaveBest(Callback):
+    """Asks for a checkpoint after each evaluation that is better than all before."""
+
+    reads_weights = False
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Ask for a checkpoint if this evaluation is the best one."""
+        if state.best_step == state.step:
+            state.asked.add("save")

@@ -63,5 +63,6 @@ class TrainingParts:
 
     batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
     loss_compared: bool = False  # the loss of the model was compared with Glassloop's
+    asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
     started: Callable[[Optimizer, LRScheduler], None] = lambda optimizer, scheduler: None  # called before the first step

@@ -10,7 +10,8 @@ from families import tiny_model
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.drop_in.callbacks import is_for_transformers, log_history
+from glassloop.drop_in.callbacks import is_for_transformers
+from glassloop.drop_in.state import log_history
 from glassloop.errors import SettingsError
 
 
