@@ -75,7 +75,7 @@ def half_json(path: Path) -> None:
 
 
 FILES = {  # ours, theirs
-    "weights": ("model/model.safetensors", "model.safetensors"),
+    "weights": ("model.safetensors", "model.safetensors"),
     "optimizer": ("optimizer.safetensors", "optimizer.pt"),
     "scheduler": ("state.json", "scheduler.pt"),
     "random state": ("random-0.safetensors", "rng_state.pth"),
@@ -149,7 +149,7 @@ class Bench:
     def stop(self, whose: str) -> None:
         """A run and its end; then its last checkpoint is taken away, as if it had been stopped before."""
         self.ends[whose] = getattr(self, whose)(self.folder / whose, False)
-        found = [*(self.folder / whose).glob("checkpoint-*"), *(self.folder / whose).glob("checkpoints/step-*")]
+        found = [*(self.folder / whose).glob("checkpoint-*")]
         assert len(found) == EPOCHS
         shutil.rmtree(max(found, key=lambda path: int(path.name.partition("-")[2])))
 
@@ -159,7 +159,7 @@ class Bench:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.folder / whose, run)
         if damage is not None:
-            damage(run / "checkpoints" / "step-00000016" if whose == "ours" else run / "checkpoint-16")
+            damage(run / "checkpoint-16")
         said = io.StringIO()
         handler = logging.StreamHandler(said)
         logging.getLogger("transformers").addHandler(handler)

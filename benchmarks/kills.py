@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "two processes": {"per_device_train_batch_size": 4},
     "no checkpoints": {"save_strategy": "no"},
 }
-STRAY = (".DS_Store", "state.json~", "model/.config.json.swp")
+STRAY = (".DS_Store", "state.json~", ".config.json.swp")
 REFUSED = (0, 2, 7, -signal.SIGKILL)  # what a start may exit with that is not alone
 
 
@@ -122,7 +122,7 @@ class Bench:
             for victim in chance.sample(running, chance.randint(1, len(running))):
                 victim.send(signal.SIGKILL)  # a child that has ended is not waited for yet, so its number is still its own
             kills += -signal.SIGKILL in [self.ended(trial) for trial in running]
-            for path in run.glob("checkpoints/step-*") if stray else ():
+            for path in run.glob("checkpoint-*") if stray else ():
                 for name in STRAY:
                     (path / name).write_bytes(b"stray")
         return self.compared(setting, run, kills)

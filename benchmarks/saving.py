@@ -10,9 +10,11 @@ import platform
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
+from glassloop.run_folder.layout import checkpoints_in
 from glassloop.training.checkpoints import save_checkpoint
 from glassloop.training.started import StartedTraining
 
@@ -40,11 +42,12 @@ def main() -> None:
             for name, seconds in stalls.items():
                 trainer.state.step += 1
                 began = time.perf_counter()
-                save_checkpoint(training, behind=name != "in place")
+                training.parts = replace(training.parts, saves_in_background=name != "in place")
+                save_checkpoint(training)
                 seconds.append((time.perf_counter() - began) * 1000)
                 training.saver.wait()
             del number
-        newest = max(Path(folder, "checkpoints").iterdir())
+        newest = checkpoints_in(Path(folder))[0]
         num_bytes = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
     print(f"{platform.platform()}, {given.model}: {num_bytes:,} bytes a checkpoint")
     for name, values in stalls.items():

@@ -405,14 +405,12 @@ def differences(first: Path, second: Path) -> list[str]:
             found.append(name)
     if final_metrics(first) != final_metrics(second):
         found.append("metrics")
-    for step in {path.name for path in (first / "checkpoints").glob("step-*")} & {
-        path.name for path in (second / "checkpoints").glob("step-*")
-    }:
-        for path in (first / "checkpoints" / step).glob("*.safetensors"):
-            if sha(path) != sha(second / "checkpoints" / step / path.name):
-                found.append(f"{step}/{path.name}")
+    for name in {path.name for path in first.glob("checkpoint-*")} & {path.name for path in second.glob("checkpoint-*")}:
+        for path in (first / name).glob("*.safetensors"):
+            if sha(path) != sha(second / name / path.name):
+                found.append(f"{name}/{path.name}")
     for run in (first, second):
-        found += [f"left over in {run.name}: {path.name}" for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
+        found += [f"left over in {run.name}: {path.name}" for path in run.glob(".*.*")]
     return found
 
 

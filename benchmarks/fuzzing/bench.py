@@ -55,7 +55,8 @@ class Bench:
         self.reference, self.finished, self.stopped = folder / "reference", folder / "finished", folder / "stopped"
         for run in (self.reference, self.finished):  # in this process: the children find everything imported
             must(command(self.train(run)))
-        shutil.rmtree(self.finished / "checkpoints")
+        for path in self.finished.glob("checkpoint-*"):
+            shutil.rmtree(path)
         with answered() as logits:
             must(command(self.predict(self.finished)))
         self.answers = Answers(

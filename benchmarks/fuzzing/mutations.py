@@ -242,7 +242,7 @@ def stray(folder: Path, chance: random.Random) -> str:
     """Add something that does not belong there."""
     folders = sorted(path for path in [folder, *folder.rglob("*")] if path.is_dir())
     name = chance.choice(
-        [".DS_Store", "Thumbs.db", "x~", ".x.swp", "step-00000099", ".step-00000002.abcdefgh", "model.bin", "é\n", "tmp"]
+        [".DS_Store", "Thumbs.db", "x~", ".x.swp", "checkpoint-99", ".checkpoint-2.abcdefgh", "model.bin", "é\n", "tmp"]
     )
     path = chance.choice(folders) / name
     if os.path.lexists(path):

@@ -17,6 +17,7 @@ from fuzzing.bench import SHORT, Bench, answered
 from fuzzing.cases import Case, Finding, Ran, writable_again
 from fuzzing.mutations import damage_file, damage_folder, damage_place, json_bytes, mutated_json, stray
 from glassloop.commands import eject as eject_module
+from glassloop.run_folder.layout import checkpoints_in
 
 CHANGED_FILES = {"run.json": 7, "config.json": 5, "tokenizer.json": 3, "tokenizer_config.json": 2, "model.safetensors": 4}
 REPORTS = ("damaged", "missing", "cannot be read", "skipp", "ignor", "removed", "moved", "building it again", "no checkpoint")
@@ -143,17 +144,17 @@ def fuzz_stopped(case: Case, bench: Bench) -> None:
 def fuzz_checkpoint(case: Case, bench: Bench) -> None:
     """A stopped run whose checkpoints were damaged: resume ends as if nothing had happened, or is refused."""
     run = copied(bench.stopped, case)
-    chance, shelf = case.chance, run / "checkpoints"
-    named = chance.choice(sorted(shelf.glob("step-*"))) if chance.random() < 0.2 else run
+    chance = case.chance
+    named = chance.choice(checkpoints_in(run)) if chance.random() < 0.2 else run
     for _ in range(chance.choice([1, 1, 2, 3])):
-        if steps := sorted(path for path in shelf.glob("step-*") if path.is_dir() and not path.is_symlink()):
-            case.note(damage_checkpoints(shelf, steps, case))
+        if steps := sorted(path for path in checkpoints_in(run) if path.is_dir() and not path.is_symlink()):
+            case.note(damage_checkpoints(run, steps, case))
     if chance.random() < 0.03:
         case.lock_away(run)
     resumed(case, bench, run, named)
 
 
-def damage_checkpoints(shelf: Path, steps: list[Path], case: Case) -> str:
+def damage_checkpoints(run: Path, steps: list[Path], case: Case) -> str:
     chance = case.chance
     first, second = chance.choice(steps), chance.choice(steps)
     kind = chance.random()
@@ -167,7 +168,7 @@ def damage_checkpoints(shelf: Path, steps: list[Path], case: Case) -> str:
             (second / "copied").replace(first / name)
         return f"{name} of {second.name} in {first.name}"
     if kind < 0.8:
-        target = shelf / f"step-{chance.choice([0, 1, 3, 6, 7, 99, 99999999]):08d}"
+        target = run / f"checkpoint-{chance.choice([0, 1, 3, 6, 7, 99, 99999999])}"
         if not target.exists():
             shutil.copytree(first, target, symlinks=True) if chance.random() < 0.6 else first.rename(target)
         return f"{first.name} as {target.name}"
@@ -176,12 +177,12 @@ def damage_checkpoints(shelf: Path, steps: list[Path], case: Case) -> str:
     if kind < 0.95:
         shutil.rmtree(first)
         return f"{first.name} removed"
-    return stray(shelf, chance)
+    return stray(run, chance)
 
 
 def resumed(case: Case, bench: Bench, run: Path, named: Path) -> None:
     """Resume; the end must be that of the run that was never stopped."""
-    before = sorted((run / "checkpoints").iterdir())
+    before = checkpoints_in(run)
     ran = case.run("train", "--resume", named)
     if ran.code:
         return

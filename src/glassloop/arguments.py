@@ -104,7 +104,7 @@ class TrainingArguments:
     logging_steps: float | None = setting(None, "Number of steps between log entries, or a fraction of all steps. Default: 10.")
     logging_first_step: bool = setting(False, "Log the first step, too.")
     logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
-    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch, best (after each best evaluation).")
+    save_strategy: str = setting("epoch", "When to save a checkpoint: no, steps, epoch, best (the best evaluation so far).")
     save_steps: float = setting(500, "Number of steps between checkpoints, or a fraction of all steps.")
     save_total_limit: int | None = setting(2, "Number of recent checkpoints to keep, in addition to the best one.")
     load_best_model_at_end: bool = setting(False, "Load the weights of the best evaluation when training ends.")
@@ -260,7 +260,7 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         if (value := getattr(args, name)) is not None and value < 0:
             problems.append(wrong(name, value, "0 or more"))
     for name in ("logging_steps", "eval_steps", "save_steps"):
-        if (value := getattr(args, name)) is not None and (value <= 0 or (value > 1 and value != int(value))):
+        if (value := vars(args)[name]) is not None and (value <= 0 or (value > 1 and value != int(value))):
             problems.append(wrong(name, value, "a whole number of 1 or more, or a fraction of all steps"))
     if args.seed >= 2**63:
         problems.append(wrong("seed", str(args.seed), "below 2**63"))
@@ -278,6 +278,9 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         if args.eval_strategy == "no" and getattr(args, name) not in (None, False):
             text = f"{name} needs evaluations, but eval_strategy is no"
             problems.append(Problem(text, "set eval_strategy to steps or epoch"))
+    if args.eval_strategy == "no" and args.save_strategy == "best":
+        text = "save_strategy best needs evaluations, but eval_strategy is no"
+        problems.append(Problem(text, "set eval_strategy to steps or epoch"))
     for name in args.trackers:
         if name not in TRACKERS:
             text = f"report_to lists {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from glassloop.errors import DataError, LockedError, ModelError, ResourceError, SettingsError, TooLargeError, say
 from glassloop.files import set_aside, user_path
 from glassloop.lock import LOCK_NAME, refuse_held
-from glassloop.run_folder.layout import CHECKPOINTS_NAME, RUN_NAME, is_run
+from glassloop.run_folder.layout import RUN_NAME, is_checkpoint_name, is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run
 
@@ -127,6 +127,6 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
             raise SettingsError("--resume needs a run folder", "use glassloop train --resume RUN, or add --output_dir RUN")
         return user_path(output_dir), True
     path = user_path(resume)
-    if path.parent.name == CHECKPOINTS_NAME:
-        return path.parent.parent, path
+    if is_checkpoint_name(path.name) and not is_run(path):
+        return path.parent, path
     return path, True

@@ -46,7 +46,7 @@ class SplitRuns(dict[int, Any]):
 
     def __missing__(self, number: int) -> Any:
         folder = self.folders.mktemp(f"split-{number}")
-        arguments = [folder, self.plain / "still/checkpoints/step-00000004"]
+        arguments = [folder, self.plain / "still/checkpoint-4"]
         ended = [trial.wait(300) for trial in self.servers.start_group(number, *arguments, script=SCRIPT, **FSDP)]
         assert not any(end.code for end in ended), "\n".join(end.err[-4000:] for end in ended)
         found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(number)]
@@ -101,7 +101,7 @@ def test_the_model_is_split_while_it_trains_and_whole_afterwards(split, number: 
 def test_the_saved_model_is_the_whole_best_one(split, plain, number: int) -> None:
     folder = split[number][0]
     same_tensors(folder / "final/model.safetensors", plain[0] / "final/model.safetensors")
-    last = load_file(folder / "still/checkpoints/step-00000012/model/model.safetensors")
+    last = load_file(folder / "still/checkpoint-12/model.safetensors")
     best = load_file(folder / "final/model.safetensors")
     assert any(not torch.allclose(value, last[name], rtol=0, atol=1e-6) for name, value in best.items())
     model, tokenizer = (kind.from_pretrained(folder / "final") for kind in (AutoModelForSequenceClassification, AutoTokenizer))
@@ -114,10 +114,10 @@ def test_the_saved_model_is_the_whole_best_one(split, plain, number: int) -> Non
 @NUMBERS
 @pytest.mark.parametrize("step", [4, 12])
 def test_a_checkpoint_has_the_same_form_and_content(split, plain, number: int, step: int) -> None:
-    names = {path.name for path in (plain[0] / f"still/checkpoints/step-{step:08d}").glob("*.safetensors")}
+    names = {path.name for path in (plain[0] / f"still/checkpoint-{step}").glob("*.safetensors")}
     assert {"optimizer.safetensors", "best.safetensors"} <= names or step == 4
     for name in ("model/model.safetensors", *(names & {"optimizer.safetensors", "best.safetensors"})):
-        one, two = (folder / f"still/checkpoints/step-{step:08d}" / name for folder in (split[number][0], plain[0]))
+        one, two = (folder / f"still/checkpoint-{step}" / name for folder in (split[number][0], plain[0]))
         same_tensors(one, two)
 
 
@@ -135,11 +135,11 @@ def test_a_plain_checkpoint_is_resumed_split_and_the_other_way_round(split, plai
     same(found[0]["from plain"], plain[1]["still"])
     same_tensors(folder / "from-plain/final/model.safetensors", plain[0] / "final/model.safetensors")
     trainer = make_trainer(tmp_path, backend="plain")
-    trainer.train(resume_from_checkpoint=folder / "still/checkpoints/step-00000004")
+    trainer.train(resume_from_checkpoint=folder / "still/checkpoint-4")
     same(figures_of(trainer), plain[1]["still"])
     same_tensors(
-        tmp_path / "checkpoints/step-00000012/optimizer.safetensors",
-        plain[0] / "still/checkpoints/step-00000012/optimizer.safetensors",
+        tmp_path / "checkpoint-12/optimizer.safetensors",
+        plain[0] / "still/checkpoint-12/optimizer.safetensors",
     )
 
 

@@ -70,12 +70,12 @@ def run(disk: Disk) -> Iterator[Path]:
 
 
 def checkpoint_bytes(runs: Any) -> int:
-    return sum(path.stat().st_size for path in (runs.reference(**SHORT) / "checkpoints/step-00000006").rglob("*"))
+    return sum(path.stat().st_size for path in (runs.reference(**SHORT) / "checkpoint-6").rglob("*"))
 
 
 def saved(run: Path) -> Hook:
     """Before the fourth step: wait until the checkpoint of the third, which is written behind the steps, is there."""
-    return Hook(STEP, 4, f"await:{run / 'checkpoints/step-00000003'}")
+    return Hook(STEP, 4, f"await:{run / 'checkpoint-3'}")
 
 
 def is_told(ended: Ended, place: Path, words: str) -> None:
@@ -91,11 +91,11 @@ def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: D
     """With no room, or with room for one to seven eighths of the checkpoint."""
     left = checkpoint_bytes(runs) * part // 8
     ended = disk.run(runs.arguments(run, **SHORT), saved(run), disk.fill(STEP, 5, left))
-    is_told(ended, run / "checkpoints", "No space left on device")
+    is_told(ended, run, "No space left on device")
     assert "bytes needed" in ended.err
     here = disk.inside / "run"
-    assert open_checkpoint(here / "checkpoints/step-00000003").manifest["step"] == 3
-    assert [path.name for path in (here / "checkpoints").iterdir()] == ["step-00000003"]
+    assert open_checkpoint(here / "checkpoint-3").manifest["step"] == 3
+    assert [path.name for path in here.glob("*checkpoint-*")] == ["checkpoint-3"]
     disk.make_room()
     again = disk.run(["train", "--resume", str(run)])
     assert again.code == 0, again.err
@@ -136,21 +136,21 @@ def test_09_a_disk_without_room_for_the_final_model(runs: Any, disk: Disk, run: 
 def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:
     ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.assembly:load_model", 1, checkpoint_bytes(runs)))
     is_told(ended, run, "bytes are needed for two checkpoints and the final model")
-    assert not list((disk.inside / "run" / "checkpoints").glob("*"))
+    assert not list((disk.inside / "run").glob("*checkpoint-*"))
     disk.make_room()
     assert disk.run(["train", "--resume", str(run)]).code == 0
     same_end(runs.reference(**SHORT), disk.inside / "run")
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["model/model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 def test_09_a_process_that_may_write_no_large_file(runs: Any, name: str) -> None:
     """A write that really fails, where no disk can be mounted: the file is one byte too large."""
     pytest.importorskip("resource")
-    place = runs.reference(**SHORT) / "checkpoints/step-00000006"
+    place = runs.reference(**SHORT) / "checkpoint-6"
     largest = (place / name).stat().st_size - 1
     run = runs.new()
     ended = runs.train(run, [saved(run), Hook(STEP, 5, f"limit:{largest}")], **SHORT)
-    is_told(ended, run / "checkpoints", "File too large")
-    assert [open_checkpoint(path).manifest["step"] for path in (run / "checkpoints").iterdir()] == [3]
+    is_told(ended, run, "File too large")
+    assert [open_checkpoint(path).manifest["step"] for path in run.glob("*checkpoint-*")] == [3]
     runs.resumes_the_same(run, **SHORT)

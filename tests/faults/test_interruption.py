@@ -25,7 +25,7 @@ from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, 
 from glassloop.engine.checkpoint import open_checkpoint
 from glassloop.errors import ModelError
 from glassloop.records import sealed
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.run_folder.layout import checkpoints_in, step_of
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
@@ -57,7 +57,7 @@ def stopped_at(runs: Any, step: int, **settings: Any) -> Path:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    return checkpoints_in(run / "checkpoints")
+    return checkpoints_in(run)
 
 
 def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
@@ -98,7 +98,7 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
     """Each in turn, from the first line of run.json to the last; 17: at least one complete checkpoint once there was one."""
     points = fault_points(runs, tmp_path, **SHORT)
     assert len(points) > 40
-    renamed = points.index("rename step-00000003")
+    renamed = points.index("rename checkpoint-3")
 
     def trial(number: int) -> None:
         run = runs.new()
@@ -120,13 +120,13 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
         assert sorted(path.name for path in (run / "model").iterdir()) == sorted(
             path.name for path in (reference / "model").iterdir()
         )
-    left = [path.name for path in [*run.glob(".*.*"), *(run / "checkpoints").glob(".*")]]
+    left = [path.name for path in run.glob(".*.*")]
     trained = (run / "trained.json").exists()
     again = runs.train(run, resume=run, **SHORT)
     assert again.code == 0, again.err
     assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
     if not done:
-        line = f"resuming after step {int(whole[0].name[5:])} " if whole else "so training starts at step 0"
+        line = f"resuming after step {step_of(whole[0])} " if whole else "so training starts at step 0"
         assert ("resuming after the last step, 6 " if trained else line) in again.err
     same_end(reference, run)
 
@@ -146,9 +146,8 @@ def test_02_killed_after_every_file_of_a_model(runs: Any, every: int) -> None:
         time_of_writing, number = case
         target, after = hooks[number - 1]
         run = killed(runs, Hook(target, time_of_writing, KILL, after), **SHORT)
-        place = run if time_of_writing == 3 else run / "checkpoints"
-        folder = next(path for path in place.glob(".*.????????") if path.is_dir())
-        found = {path.name for path in (folder if time_of_writing == 3 else folder / "model").iterdir()}
+        folder = next(path for path in run.glob(".*.????????") if path.is_dir())
+        found = {path.name for path in folder.iterdir()}
         assert found == {*MODEL_FILES[:number]}
         goes_on(runs, run, saved=time_of_writing > 1)
 
@@ -261,7 +260,7 @@ def test_08_a_signal_in_a_resumed_evaluation(runs: Any) -> None:
     run = runs.new()
     assert runs.train(run, [Hook(EVALUATION, 2, TERM)]).code == 143
     assert runs.resume(run, hooks=[Hook(EVALUATION, 1, TERM)]).code == 143
-    assert checkpoints(run)[0].name == "step-00000008"
+    assert checkpoints(run)[0].name == "checkpoint-8"
     runs.resumes_the_same(run)
 
 
@@ -309,21 +308,21 @@ def test_08_a_second_signal_while_saving(runs: Any) -> None:
 @every(9)
 def test_09_a_full_disk_at_every_point_of_a_checkpoint(runs: Any, tmp_path: Path, every: int) -> None:
     points = fault_points(runs, tmp_path, **SHORT)
-    first = points.index("rename step-00000003") + 2
-    last = points.index("rename step-00000006")
+    first = points.index("rename checkpoint-3") + 2
+    last = points.index("rename checkpoint-6")
     reference = runs.reference(**SHORT)
 
     def trial(number: int) -> None:
         run = runs.new()
         ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"full:{number}"}, **SHORT)
         assert ended.code == 6, f"{number} ({points[number - 1]}): {ended.code} {ended.err}"
-        assert str(run / "checkpoints") in ended.err
+        assert str(run) in ended.err
         assert "No space left on device" in ended.err
         assert "bytes needed" in ended.err
         assert "free" in ended.err
         assert "Traceback" not in ended.err
-        assert open_checkpoint(run / "checkpoints" / "step-00000003").manifest["step"] == 3
-        assert not list((run / "checkpoints").glob(".*"))
+        assert open_checkpoint(run / "checkpoint-3").manifest["step"] == 3
+        assert not list(run.glob(".*.*"))
         assert runs.resume(run).code == 0
         same_end(reference, run)
 
@@ -335,7 +334,7 @@ def test_09_a_full_disk_at_every_point_of_a_checkpoint(runs: Any, tmp_path: Path
 def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, every: int) -> None:
     """While the run's description, its history, its model or its predictions are written."""
     points = fault_points(runs, tmp_path, **SHORT)
-    last = points.index("rename step-00000006") + 4
+    last = points.index("rename checkpoint-6") + 4
     reference = runs.reference(**SHORT)
 
     def trial(number: int) -> None:
@@ -372,7 +371,7 @@ def test_09_no_space_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> N
     assert str(run) in ended.err
     assert "bytes are needed for two checkpoints and the final model" in ended.err
     assert "1,000 are free" in ended.err
-    assert not (run / "checkpoints").exists()
+    assert not checkpoints(run)
     assert runs.resume(run).code == 0
     same_end(runs.reference(), run)
 
@@ -393,7 +392,7 @@ def test_10_an_output_folder_that_cannot_be_written_to(runs: Any, tmp_path: Path
 def stopped(runs: Any) -> Path:
     """A run killed after two checkpoints, of the steps 5 and 10; tests work on copies."""
     run = killed(runs, Hook(SAVING, 3, KILL))  # it waited for the second
-    assert [path.name for path in checkpoints(run)] == ["step-00000010", "step-00000005"]
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-10", "checkpoint-5"]
     return run
 
 
@@ -423,13 +422,13 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, 
         damage(run / name)
         newest = checkpoints(run)[0]
         short = str(name.relative_to(newest.relative_to(run)))
-        with pytest.raises(ModelError, match=f"step-00000010: .*{re.escape(Path(short).name)}"):
+        with pytest.raises(ModelError, match=f"checkpoint-10: .*{re.escape(Path(short).name)}"):
             open_checkpoint(newest)
         if number % 7 == 0:
             named = runs.resume(newest)
             assert named.code == 4, f"{name}: {named.err}"
             assert short in named.err
-            assert "step-00000010" in named.err
+            assert "checkpoint-10" in named.err
         ended = runs.resume(run)
         assert ended.code == 0, ended.err
         line = next(line for line in ended.err.splitlines() if "skipped" in line)
@@ -439,7 +438,7 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, 
             15,
             10,
         ]
-        assert (run / "checkpoints" / "step-00000010.kept-1").is_dir()  # what cannot be read is never overwritten
+        assert (run / "checkpoint-10.kept-1").is_dir()  # what cannot be read is never overwritten
         same_end(reference, run)
 
     cases = [(name, damage) for name in files for damage in (truncate, Path.unlink, flip)]
@@ -452,7 +451,7 @@ def test_11_files_that_are_not_of_the_checkpoint_are_ignored(runs: Any, stopped:
     run = copied(stopped, tmp_path / "run")
     for path in checkpoints(run):
         (path / ".DS_Store").write_bytes(b"x")
-        (path / "model" / "config.json~").write_bytes(b"x")
+        (path / "config.json~").write_bytes(b"x")
     assert "resuming after step 10 " in runs.resumes_the_same(run).err
 
 
@@ -486,9 +485,7 @@ CHANGES: dict[str, Callable[[dict[str, torch.Tensor], str], None]] = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(
-    ("file", "tensor"), [("model/model.safetensors", WEIGHT), ("optimizer.safetensors", f"exp_avg/{WEIGHT}")]
-)
+@pytest.mark.parametrize(("file", "tensor"), [("model.safetensors", WEIGHT), ("optimizer.safetensors", f"exp_avg/{WEIGHT}")])
 def test_12_a_tensor_that_does_not_fit(runs: Any, stopped: Path, tmp_path: Path, change: str, file: str, tensor: str) -> None:
     run = copied(stopped, tmp_path / "run")
     rewritten(checkpoints(run)[0], file, lambda tensors: CHANGES[change](tensors, tensor))
@@ -630,7 +627,7 @@ def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
     run = runs.reference(**settings)
     best = json.loads((run / "run.json").read_text())["best_step"]
     assert best < 15
-    assert sorted(path.name for path in checkpoints(run)) == [f"step-{best:08d}", "step-00000016"]
+    assert sorted(path.name for path in checkpoints(run)) == [f"checkpoint-{best}", "checkpoint-16"]
     hook = Hook("glassloop.engine.checkpoint_folder:CheckpointFolder.rotate", best + 2, KILL)
     half = killed(runs, hook, **settings)
     kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]

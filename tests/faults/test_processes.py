@@ -103,7 +103,7 @@ def test_50_a_signal_to_one_process_stops_all_at_one_step(runs: Any, reference: 
     run = runs.new()
     ended = train_both(runs, run, [Hook(STEP, 7, TERM, rank=rank)])
     assert [end.code for end in ended] == [143, 143], ended[0].err + ended[1].err
-    assert open_checkpoint(checkpoints_in(run / "checkpoints")[0]).manifest["step"] == 7
+    assert open_checkpoint(checkpoints_in(run)[0]).manifest["step"] == 7
     assert (ended[0].err + ended[1].err).count("stopped by SIGTERM after step 7") == 1
     goes_on(runs, run, reference)
 
@@ -174,11 +174,11 @@ def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     run = runs.new()
     settings = {**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None}
     process = launched(runs, *runs.arguments(run, **settings))
-    await_file(run / "checkpoints" / "step-00000005")
+    await_file(run / "checkpoint-5")
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number, said
-    stopped = open_checkpoint(checkpoints_in(run / "checkpoints")[0]).manifest["step"]
+    stopped = open_checkpoint(checkpoints_in(run)[0]).manifest["step"]
     assert said.count(f"stopped by {signal.Signals(number).name} after step {stopped:,}") == 1
     assert "Traceback" not in said
 
@@ -189,7 +189,7 @@ def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     process = launched(
         runs, *runs.arguments(run, **{**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None})
     )
-    await_file(run / "checkpoints" / "step-00000005")
+    await_file(run / "checkpoint-5")
     holder = json.loads((run / ".lock").read_text())["process"]
     os.kill(holder, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)

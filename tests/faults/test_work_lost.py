@@ -27,7 +27,7 @@ LOADING, MODEL, PREDICTIONS = (
 
 
 def checkpoints(run: Path) -> list[Path]:
-    return checkpoints_in(run / "checkpoints")
+    return checkpoints_in(run)
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ def stopped(runs: Any) -> Path:
     """A run killed after its checkpoints of steps 5 and 10."""
     run = runs.new()
     assert runs.train(run, [Hook(SAVING, 3, KILL)]).code == -signal.SIGKILL
-    assert [path.name for path in checkpoints(run)] == ["step-00000010", "step-00000005"]
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-10", "checkpoint-5"]
     return run
 
 
@@ -53,11 +53,11 @@ def run(stopped: Path, tmp_path: Path) -> Path:
 
 def test_rotation_keeps_the_checkpoint_just_written(runs: Any, run: Path) -> None:
     """The newest by name is damaged: it was counted as the one to keep, and the two good ones were removed."""
-    (run / "checkpoints/step-00000010/state.json").write_text("{")
+    (run / "checkpoint-10/state.json").write_text("{")
     ended = runs.resume(run, *flags(save_total_limit=1), hooks=[Hook(STEP, 2, TERM)])
     assert ended.code == 143, ended.err
     assert "resuming after step 5 " in ended.err
-    assert open_checkpoint(run / "checkpoints/step-00000007")
+    assert open_checkpoint(run / "checkpoint-7")
     assert "resuming after step 7 " in runs.resumes_the_same(run).err
 
 
@@ -75,7 +75,7 @@ def test_no_checkpoint_that_can_be_used_is_an_error_and_restart_insists(runs: An
     assert ended.code == 143, ended.err
     assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [3]
     assert "resuming after step 3 " in runs.resumes_the_same(run).err
-    kept = {name.replace("checkpoints/", "checkpoints.kept-1/"): content for name, content in before.items() if "step-" in name}
+    kept = {f"checkpoints.kept-1/{name}": content for name, content in before.items() if name.startswith("checkpoint-")}
     assert kept.items() <= contents(run).items()
 
 

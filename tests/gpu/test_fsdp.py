@@ -41,7 +41,7 @@ def test_a_split_process_trains_as_a_plain_one(precision: str, tolerance: float,
               "TRAIN_DEVICE": "cuda"}  # fmt: skip
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
     done = subprocess.run(
-        [*launcher, str(train_split.__file__), str(tmp_path), str(tmp_path / "plain/checkpoints/step-00000004")],
+        [*launcher, str(train_split.__file__), str(tmp_path), str(tmp_path / "plain/checkpoint-4")],
         env=environment(**config), capture_output=True, encoding="utf-8", timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
@@ -57,5 +57,5 @@ def test_a_split_process_trains_as_a_plain_one(precision: str, tolerance: float,
     kinds = {value.dtype for value in load_file(tmp_path / "final/model.safetensors").values()}
     assert kinds == {torch.float32}
     back = make_trainer(tmp_path / "back", **settings)
-    back.train(resume_from_checkpoint=tmp_path / "still/checkpoints/step-00000004")
+    back.train(resume_from_checkpoint=tmp_path / "still/checkpoint-4")
     close(figures_of(back), expected, tolerance)

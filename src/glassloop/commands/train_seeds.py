@@ -14,7 +14,7 @@ from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
-from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
+from glassloop.run_folder.layout import is_checkpoint_name, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
@@ -68,7 +68,7 @@ def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     """Return the seeds to resume. Raise `SettingsError` for a single run, and for settings that differ from theirs."""
     output_dir = given.training.get("output_dir")
     folder, _ = resumed_folder(resume, str(output_dir) if output_dir else None)
-    if is_run(folder) or user_path(resume).parent.name == CHECKPOINTS_NAME:
+    if is_run(folder) or is_checkpoint_name(user_path(resume).name):
         raise SettingsError(
             f"{resume} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {resume}"
         )

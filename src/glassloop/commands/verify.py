@@ -28,7 +28,7 @@ from glassloop.files import user_path
 from glassloop.models.inputs import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from glassloop.run_folder.history import read_history
-from glassloop.run_folder.layout import CHECKPOINTS_NAME, checkpoints_in, is_run
+from glassloop.run_folder.layout import checkpoints_in, is_run
 from glassloop.run_folder.run_json import read_run
 from glassloop.settings import DataSettings, data_settings
 from glassloop.show.claims import Claim, show_claims
@@ -180,7 +180,7 @@ def killed_and_resumed(trial: Trial, network: Model) -> float:
         folder, threads=threads, waiting_step=WAITING_STEP, save_strategy="steps", save_steps=CHECKPOINT_STEP
     )
     try:
-        while process.poll() is None and not checkpoints_in(folder / "run" / CHECKPOINTS_NAME):
+        while process.poll() is None and not checkpoints_in(folder / "run"):
             time.sleep(0.02)
     finally:
         process.kill()

@@ -14,10 +14,10 @@ from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batch
+from glassloop.drop_in.hooks import overrides
 from glassloop.drop_in.state import TrainerState
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
-from glassloop.errors import SettingsError
 from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import Plan
 
@@ -70,13 +70,17 @@ class TrainerCallbacks(Callback):
 
     def __init__(self, trainer: Watched) -> None:
         self.trainer, self.control = trainer, TrainerControl()
-        self.has_ended_epoch = False
 
     @property
     def reads_weights(self) -> bool:  # type: ignore[override]
         """Whether a callback of a script may read the weights between two steps."""
         known = ("transformers.", "glassloop.")
         return any(not type(one).__module__.startswith(known) for one in self.trainer.callback_handler.callbacks)
+
+    @property
+    def reads_checkpoints(self) -> bool:
+        """Whether a callback may read a checkpoint, or add files to it, as soon as it is saved."""
+        return any(overrides(one, TrainerCallback, "on_save") for one in self.trainer.callback_handler.callbacks)
 
     def tell(self, event: str, loop: State | None, **facts: object) -> None:
         """Call a method of every callback, and note what their control asks for."""
@@ -86,8 +90,8 @@ class TrainerCallbacks(Callback):
         if loop is None:
             return
         if self.control.should_epoch_stop:
-            problem = "a callback set control.should_epoch_stop, but an epoch always runs to its end"
-            raise SettingsError(problem, "set control.should_training_stop instead")
+            self.control.should_epoch_stop = False
+            loop.epoch_ends = event != "on_epoch_end"  # then it ends anyway
         if self.control.should_training_stop and not loop.stop_reason and loop.step < self.trainer._current_plan().max_steps:
             loop.stop_reason = ASKED_TO_STOP
         loop.asked |= {wanted for flag, wanted in ASKED.items() if getattr(self.control, flag)}
@@ -102,7 +106,6 @@ class TrainerCallbacks(Callback):
 
     def on_epoch_start(self, state: State) -> None:
         """Call on_epoch_begin."""
-        self.has_ended_epoch = False
         self.tell("on_epoch_begin", state)
 
     def on_step_start(self, state: State) -> None:
@@ -151,7 +154,6 @@ class TrainerCallbacks(Callback):
 
     def on_epoch_end(self, state: State) -> None:
         """Call on_epoch_end."""
-        self.has_ended_epoch = True
         self.tell("on_epoch_end", state)
 
     def on_fit_end(self, state: State) -> None:

@@ -148,7 +148,7 @@ class Overridable(WithCallbacks):
 
     @property
     def accelerator(self) -> Accelerator:
-        """Accelerate's view of this process and its device: that of the backend, or a new one. Training does not use a new one."""
+        """The Accelerator of the backend, or one that only scripts use."""
         if self._accelerator is None:
             from accelerate import Accelerator
 

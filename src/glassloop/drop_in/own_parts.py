@@ -63,6 +63,7 @@ class OwnParts(Overridable):
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
+    _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _eval_loader = "get_eval_dataloader"
 
     def _initialized(self, seed: int) -> Model:
@@ -128,12 +129,6 @@ class OwnParts(Overridable):
             return [] if rows is None else rows
         return super()._readable(rows)
 
-    def _refuse_own_saving(self) -> None:
-        """Raise `SettingsError` if a subclass overrides `save_model` and there will be checkpoints, which cannot use it."""
-        if self._overrides("save_model") and self.args.save_strategy != "no":
-            problem = "save_model is overridden, but checkpoints are written in the background with copies of the weights"
-            raise SettingsError(problem, 'override write_model(folder, weights), or set save_strategy="no"')
-
     def _refuse_late_changes(self) -> None:
         """Raise `SettingsError` for settings that were assigned after the Trainer had used them."""
         changed = [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]
@@ -143,7 +138,6 @@ class OwnParts(Overridable):
             )
 
     def _parts(self) -> TrainingParts:
-        self._refuse_own_saving()
         self._refuse_late_changes()
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         if self.model_init is not None:
@@ -154,12 +148,15 @@ class OwnParts(Overridable):
         callbacks = [*([Logged(self)] if self._overrides("log") else []), *parts.callbacks]
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
+        saves_itself = bool(self._overrides("save_model"))
         return replace(
             parts,
             state=self._seen.loop,
             asked_only=True,
             quiet=parts.quiet or not self._shows_progress(),
             callbacks=callbacks,
+            write_model=self._write_with_script if saves_itself else parts.write_model,
+            saves_in_background=not (saves_itself or (self._adapted is not None and self._adapted.reads_checkpoints)),
             batch_loss=batch_loss,
             loss_name=name,
             loss_compared=True,
@@ -201,6 +198,15 @@ class OwnParts(Overridable):
         """Return whether the loss is that of a script or of the model, instead of Glassloop's."""
         return bool(self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss)
 
+    def _write_with_script(self, folder: Path, weights: Tensors | None = None) -> None:
+        """Write the model of a checkpoint with a script's own `save_model`, in the main process alone."""
+        named = {"_internal_call": True} if "_internal_call" in inspect.signature(self.save_model).parameters else {}
+        self._saves_alone = True
+        try:
+            self.save_model(str(folder), **named)
+        finally:
+            self._saves_alone = False
+
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
         """Write the model and its tokenizer; of a plain torch module, its weights.
 
@@ -238,9 +244,9 @@ class OwnParts(Overridable):
             return checked_numbers(in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size))
         if getattr(self.args, "prediction_loss_only", False) or changed:
             return {}
-        if self.compute_metrics is None and is_own(self.model) and self.task != SCORE:
-            if not fits_classes(found.label_ids, found.predictions):
-                return {}
+        is_other_task = is_own(self.model) and self.task != SCORE and not fits_classes(found.label_ids, found.predictions)
+        if self.compute_metrics is None and is_other_task:
+            return {}
         return super().metrics_of(found)
 
     def _has_own_labels(self) -> bool:

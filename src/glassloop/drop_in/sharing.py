@@ -49,7 +49,7 @@ def upload(folder: Path, name: str, message: str, *, token: str | None, revision
     api = HfApi(token=token)
     try:
         place = api.create_repo(name, exist_ok=True).repo_id
-        ignored = ["checkpoints/*", "checkpoint-*"]
+        ignored = ["checkpoint-*", "checkpoints.kept-*"]
         api.upload_folder(repo_id=place, folder_path=folder, commit_message=message, revision=revision, ignore_patterns=ignored)
     except (HfHubHTTPError, LocalTokenNotFoundError) as error:
         raise ResourceError(f"the upload of {name} was refused: {error}", f"log in first; {remedy}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from transformers import TrainerState as TheirState
@@ -11,10 +11,8 @@ from transformers import TrainerState as TheirState
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
-from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import Plan
-
-STATE_NAME = "trainer_state.json"
+from glassloop.training.trainer_state import log_history
 
 
 class TrainerState(TheirState):  # type: ignore[misc]
@@ -64,11 +62,6 @@ class TrainerState(TheirState):  # type: ignore[misc]
             self.loop.history[-1].update(logs)
         if self.log_history:
             self.log_history[-1].update(logs)
-
-
-def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
-    """Return the entries of a history as transformers' `state.log_history` has them: the step comes last."""
-    return [{**{name: value for name, value in entry.items() if name != "step"}, "step": entry["step"]} for entry in history]
 
 
 def show_metrics(split: str, metrics: Mapping[str, float]) -> None:

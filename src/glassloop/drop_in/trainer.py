@@ -16,12 +16,14 @@ from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.own_parts import OwnParts
 from glassloop.drop_in.sharing import upload, write_card
-from glassloop.drop_in.state import STATE_NAME, show_metrics, write_metrics
+from glassloop.drop_in.state import show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.interfaces import Optimizer
 from glassloop.errors import SettingsError, TooLargeError
+from glassloop.files import user_path
 from glassloop.training.parts import Optimizers
+from glassloop.training.trainer_state import STATE_NAME
 from glassloop.transformers_types import Model, Tokenizer
 
 if TYPE_CHECKING:
@@ -92,7 +94,6 @@ class Trainer(OwnParts):
             optimizers,
             **own,  # type: ignore[arg-type]
         )
-        self._refuse_own_saving()
         self.optimizer, self.lr_scheduler = self._made = optimizers
         self._read_once = {name: {vars(args)[name]} for name in READ_ONCE if name != "output_dir"}
         self._read_once["device"].add(self.backend.device.type)
@@ -255,7 +256,10 @@ class Trainer(OwnParts):
         Args:
             output_dir: The folder. Default: `output_dir` of the settings.
         """
-        super().save_model(output_dir)
+        if self._saves_alone:
+            self.write_model(user_path(output_dir) if output_dir else self._folder)
+        else:
+            super().save_model(output_dir)
 
     def create_model_card(self, **facts: str | list[str] | None) -> None:
         """Write README.md to `output_dir`: a model card with the settings and the latest metrics.

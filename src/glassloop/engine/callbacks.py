@@ -1,4 +1,7 @@
-"""Callbacks: what a run calls at each of its events. A callback observes; it may set `state.stop_reason` to stop the run."""
+"""Callbacks: what a run calls at each of its events. A callback observes; it may set `state.stop_reason` to stop the run.
+
+`state.epoch_ends` ends the epoch after this step.
+"""
 
 from __future__ import annotations
 

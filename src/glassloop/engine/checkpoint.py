@@ -1,8 +1,8 @@
 """One checkpoint on disk: everything a run needs to resume as if it had never stopped, written completely or not at all.
 
-A checkpoint is a folder such as `step-00000500`. It holds `model/` as any Hugging Face user expects it, `weights.safetensors`
-if the weights have other names in training (an adapter), `optimizer.safetensors`, the random state of every process,
-`state.json`, and `manifest.json` with the size and SHA-256 of each file, which is written last.
+A checkpoint is a folder such as `checkpoint-500`. It holds the model's files as any Hugging Face user expects them,
+`weights.safetensors` if they do not hold the weights as they are trained (an adapter), `optimizer.safetensors`, the random
+state of every process, `state.json`, and `manifest.json` with the size and SHA-256 of each file, which is written last.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from glassloop.engine.snapshot import OTHER_MODEL, PlainValues, Snapshot
 from glassloop.errors import ModelError, ResumeError
 from glassloop.files import fault_point, replacing_dir, sha256_of
 from glassloop.records import sealed
-from glassloop.run_folder.layout import MODEL_NAME
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS_NAME = "model.safetensors"
 OTHER_CHECKPOINT = "resume from another checkpoint"
+OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "training_args.bin")  # which cannot be read safely
 
 
 class FileSum(TypedDict):
@@ -57,16 +57,18 @@ def shapes_of(tensors: Tensors) -> dict[str, str]:
 def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
     """Write a snapshot under a temporary name: its files, then the manifest. Then give it the name `path`."""
     with replacing_dir(path, replace=True) as writing:
-        save_model(writing / MODEL_NAME, dict(snapshot.model))  # save_pretrained empties this dict
-        fault_point("write", writing / MODEL_NAME)
+        save_model(writing, dict(snapshot.model))  # save_pretrained empties this dict
+        fault_point("write", writing / WEIGHTS_NAME)
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
         tensors |= {f"random-{rank}": state for rank, state in enumerate(snapshot.randoms)}
         tensors |= {"best": snapshot.best} if snapshot.best else {}
-        if names_in(writing / MODEL_NAME / WEIGHTS_NAME) != {*snapshot.model}:  # an adapter was merged, for example
+        if not holds(writing / WEIGHTS_NAME, snapshot.model):  # an adapter was merged, for example
             tensors["weights"] = snapshot.model
         for name, content in tensors.items():
             save_file(content, writing / f"{name}.safetensors")
             fault_point("write", writing / name)
+        for name, text in snapshot.texts.items():
+            (writing / name).write_text(text, encoding="utf-8")
         plain = {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}}
         (writing / "state.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / "state.json")
@@ -74,6 +76,15 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
         manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
         (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
         fault_point("write", writing / MANIFEST)
+
+
+def holds(path: Path, weights: Tensors) -> bool:
+    """Return whether a safetensors file holds exactly these weights."""
+    if not path.is_file() or names_in(path) != {*weights}:
+        return False
+    with safe_open(path, framework="pt") as opened:
+        found = ((opened.get_tensor(name), value) for name, value in weights.items())
+        return all(one.dtype == value.dtype and torch.equal(one, value) for one, value in found)
 
 
 def names_in(path: Path) -> set[str]:
@@ -121,11 +132,11 @@ class Checkpoint:
         return found
 
     def weights(self) -> Tensors:
-        """Return the weights under the names they have in training: those of `model/`, unless it was saved in another form."""
+        """Return the weights under the names they have in training: those of the model, unless it was saved in another form."""
         try:
-            return self.tensors("weights") or load_file(self.path / MODEL_NAME / WEIGHTS_NAME)
+            return self.tensors("weights") or load_file(self.path / WEIGHTS_NAME)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{self.path / MODEL_NAME}: cannot be read: {error}", OTHER_CHECKPOINT) from error
+            raise ModelError(f"{self.path / WEIGHTS_NAME}: cannot be read: {error}", OTHER_CHECKPOINT) from error
 
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
@@ -152,6 +163,9 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
 
 def read_manifest(path: Path, name: str = MANIFEST) -> Manifest:
     """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
+    if not (path / name).exists() and any((path / other).is_file() for other in OF_TRANSFORMERS):
+        problem = f"checkpoint {path} was written by transformers' Trainer, which cannot be resumed exactly"
+        raise ModelError(problem, f"start a new training from its model: model={path}")
     try:
         content = json.loads((path / name).read_text(encoding="utf-8"))
         version = content["format"]

@@ -12,13 +12,13 @@ from glassloop.engine.interfaces import Tensors
 from glassloop.engine.snapshot import Snapshot
 from glassloop.errors import ModelError, counted
 from glassloop.files import fault_point, set_aside
-from glassloop.run_folder.layout import checkpoint_name, checkpoints_in
+from glassloop.run_folder.layout import EARLIER_CHECKPOINTS, KEPT_CHECKPOINTS_NAME, checkpoint_name, checkpoints_in, step_of
 
 RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
 
 
 class CheckpointFolder:
-    """The checkpoints in one folder. Damaged ones are never overwritten, counted or removed.
+    """The checkpoints in a run folder. Damaged ones are never overwritten, counted or removed.
 
     Checkpoints that this process wrote or opened are known to be intact. Others are verified once, when they are needed.
     """
@@ -48,7 +48,7 @@ class CheckpointFolder:
 
         `skipped` names what the caller has skipped before. Raises `ModelError` with all reasons if nothing can be used.
         """
-        reasons = [*skipped]
+        reasons = [*skipped, *(f"{path} was written by an earlier version" for path in self.folder.glob(EARLIER_CHECKPOINTS))]
         for path in checkpoints_in(self.folder):
             try:
                 found = self.open(path)
@@ -81,7 +81,7 @@ class CheckpointFolder:
         if keep is None:
             return
         best = None if best_step is None else self.folder / checkpoint_name(best_step)
-        older = [path for path in checkpoints_in(self.folder) if path.name < written.name and self.is_intact(path)]
+        older = [path for path in checkpoints_in(self.folder) if step_of(path) < step_of(written) and self.is_intact(path)]
         for path in older[max(keep - 1, 0) :]:
             if path != best:
                 renamed = path.with_name(f".{path.name}.old")
@@ -90,9 +90,13 @@ class CheckpointFolder:
                 shutil.rmtree(renamed, ignore_errors=True)
 
     def restart(self) -> None:
-        """Move all checkpoints aside, so that a run can start from step 0."""
-        if self.folder.is_dir() and any(self.folder.iterdir()):
-            self.set_aside(self.folder)
+        """Move all checkpoints aside, into one folder, so that a run can start from step 0."""
+        found, gathered = checkpoints_in(self.folder), self.folder / KEPT_CHECKPOINTS_NAME
+        if found or any(self.folder.glob(EARLIER_CHECKPOINTS)):
+            gathered.mkdir(exist_ok=True)
+            for path in reversed(found):  # the newest last: a crash leaves a run that can be resumed
+                path.rename(gathered / path.name)
+            self.set_aside(gathered)
             self.verified.clear()
 
     def set_aside(self, path: Path) -> None:

@@ -85,6 +85,7 @@ def fit(
 ) -> StateT:
     """Train until `plan.max_steps`, until `state.stop_reason` is set, or until all processes agree on a signal.
 
+    A callback that sets `state.epoch_ends` ends the epoch after this step; the training is shorter by the steps left out.
     Events always come in this order: step, evaluate, save, stop. Losses are read from the device only when they are logged.
 
     Args:
@@ -128,43 +129,60 @@ def fit(
             state.judge(metrics, plan)
             tell("on_evaluate", metrics=metrics)
 
-    def after_step(log_due: bool, evaluation_due: bool, save_due: bool) -> None:
-        """Log, evaluate and save, in this order, if it is due or if a callback has asked for it."""
-        if log_due or "log" in state.asked:
+    def is_over() -> bool:
+        return state.step + state.steps_left_out >= plan.max_steps or bool(state.stop_reason or state.signal)
+
+    def steps_left() -> int:
+        """Return the number of steps of this epoch that are left out because a callback ends it."""
+        return -((state.batch - plan.batches_per_epoch) // plan.accumulate) if state.epoch_ends else 0
+
+    def is_due(every: int) -> bool:
+        """Return whether an interval ends after this step. That of a whole epoch ends with an epoch that is cut short, too."""
+        whole_epoch = every == -(-plan.batches_per_epoch // plan.accumulate)
+        return due(every, state.step + (state.steps_left_out + steps_left() if whole_epoch else 0))
+
+    def log_is_due() -> bool:
+        first, last = plan.log_first and state.step == 1, state.step == plan.max_steps
+        return first or last or is_due(plan.log_every) or is_due(plan.eval_every)
+
+    def after_step(planned: bool = True) -> None:
+        """Log, evaluate and save, in this order, if it is due by the plan or if a callback has asked for it."""
+        if "log" in state.asked or (planned and log_is_due()):
             log()
-        if evaluate and (evaluation_due or "evaluate" in state.asked):
+        if evaluate and ("evaluate" in state.asked or (planned and is_due(plan.eval_every) and state.step >= plan.eval_from)):
             evaluate_now()
         state.signal = agree(state.asked_to_stop)
-        if save and (state.signal or save_due or "save" in state.asked):
+        if save and (state.signal or "save" in state.asked or (planned and is_due(plan.save_every))):
             read_figures()
             save()
             tell("on_save")
         state.asked.clear()
 
     def end_epoch() -> None:
-        state.epoch, state.batch = state.epoch + 1, 0
+        state.steps_left_out += steps_left()
+        state.epoch, state.batch, state.epoch_ends = state.epoch + 1, 0, False
         tell("on_epoch_end")
         if state.asked:
-            after_step(False, False, False)
+            after_step(planned=False)
 
     tell("on_fit_start")
     if evaluate and (state.evaluation_due or (plan.eval_on_start and state.step == 0)):
         evaluate_now()
         state.signal = agree(state.asked_to_stop)
-    while state.step < plan.max_steps and not (state.stop_reason or state.signal):
+    while not is_over():
+        ended = state.epoch_ends  # before the checkpoint that this training was resumed from
         tell("on_epoch_start")
-        for group in groups_of(plan.accumulate, batches.epoch(state.epoch, skip=state.batch)):
+        left: Iterable[BatchT] = () if ended else batches.epoch(state.epoch, skip=state.batch)
+        for group in groups_of(plan.accumulate, left):
             tell("on_step_start")
             unread.append(step(group))
             state.step += 1
             state.batch += len(group)
             tell("on_step", batches=group)
-            last, evaluation_due = state.step == plan.max_steps, due(plan.eval_every, state.step)
-            log_due = last or evaluation_due or due(plan.log_every, state.step) or (plan.log_first and state.step == 1)
-            after_step(log_due, evaluation_due and state.step >= plan.eval_from, due(plan.save_every, state.step))
-            if last or state.stop_reason or state.signal:
+            after_step()
+            if is_over() or state.epoch_ends:
                 break
-        else:
+        if not is_over():
             end_epoch()
     if not state.signal:
         log()
@@ -269,6 +287,8 @@ class RunState(Protocol):
     epoch: int
     batch: int
     stop_reason: str | None
+    epoch_ends: bool  # a callback ends this epoch
+    steps_left_out: int  # of epochs that were ended
     evaluation_due: bool
     unlogged: list[list[float]]
     asked: set[str]  # what callbacks ask for after this step: "log", "evaluate", "save"

@@ -38,7 +38,12 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         save_every=steps_between(args.save_strategy, args.save_steps, per_epoch, max_steps),
         eval_on_start=args.eval_on_start,
         best_metric=best,
-        needs_best=bool(args.metric_for_best_model or args.load_best_model_at_end or args.early_stopping_patience),
+        needs_best=bool(
+            args.metric_for_best_model
+            or args.load_best_model_at_end
+            or args.early_stopping_patience
+            or args.save_strategy == "best"
+        ),
         greater_is_better=greater,
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,
@@ -47,6 +52,5 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
 
 def steps_between(strategy: str, steps: float, per_epoch: int, max_steps: int) -> int:
     """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
-    return {"no": 0, "steps": math.ceil(steps * max_steps) if steps < 1 else int(steps), "epoch": per_epoch, "best": 0}[
-        strategy
-    ]
+    number = math.ceil(steps * max_steps) if steps < 1 else int(steps)
+    return {"no": 0, "best": 0, "steps": number, "epoch": per_epoch}[strategy]

@@ -15,6 +15,7 @@ from glassloop.engine.interfaces import Tensors
 from glassloop.engine.snapshot import Snapshot
 from glassloop.engine.state import State
 from glassloop.errors import ResourceError, resource_error
+from glassloop.run_folder.layout import checkpoint_name
 
 
 class Saver:
@@ -27,19 +28,21 @@ class Saver:
         self.checkpoints, self.keep, self.save_model = checkpoints, keep, save_model
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
-        self.num_bytes = 0
+        self.step = self.num_bytes = 0
 
     def save(self, snapshot: Snapshot, *, in_background: bool = True) -> None:
         """Write a snapshot, `in_background` while training continues."""
         self.wait()
-        self.num_bytes = snapshot.num_bytes
-        self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint")
-        self.thread.start()
-        if not in_background:
+        self.step, self.num_bytes = snapshot.step, snapshot.num_bytes
+        if in_background:
+            self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint")
+            self.thread.start()
+        else:
+            self.write(snapshot)
             self.wait()
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write a snapshot and remove old checkpoints, in the thread."""
+        """Write a snapshot and remove old checkpoints."""
         try:
             written = self.checkpoints.write(snapshot, self.save_model)
             self.checkpoints.rotate(written, self.keep, snapshot.plain["state"]["best_step"])
@@ -53,7 +56,8 @@ class Saver:
             self.thread = None
         if self.error is not None:
             error, self.error = self.error, None
-            raise full_disk(error, self.checkpoints.folder, "a checkpoint", self.num_bytes) or error from error
+            path = self.checkpoints.folder / checkpoint_name(self.step)
+            raise full_disk(error, path, "a checkpoint", self.num_bytes) or error from error
 
 
 def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | None = None) -> ResourceError | None:
@@ -70,6 +74,17 @@ def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | No
     )
 
 
+class SaveBest(Callback):
+    """Asks for a checkpoint after each evaluation that is the best one so far."""
+
+    reads_weights = False
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Ask for a checkpoint if this evaluation is the best one."""
+        if state.best_step == state.step:
+            state.asked.add("save")
+
+
 class BestWeights(Callback):
     """Keeps a copy of the weights of the best evaluation in main memory."""
 
@@ -81,14 +96,3 @@ class BestWeights(Callback):
         """Copy the weights if this evaluation is the best one."""
         if state.best_step == state.step:
             self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
-
-
-class SaveBest(Callback):
-    """Asks for a checkpoint after each evaluation that is better than all before."""
-
-    reads_weights = False
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Ask for a checkpoint if this evaluation is the best one."""
-        if state.best_step == state.step:
-            state.asked.add("save")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
@@ -49,6 +49,7 @@ class Snapshot:
     rows: torch.Tensor  # a hash of each training row
     plain: PlainValues
     identity: Identity  # what must not change when the run is resumed
+    texts: Mapping[str, str] = field(default_factory=dict)  # files for other programs, by name
 
     @property
     def step(self) -> int:

@@ -32,6 +32,8 @@ class State:
         evaluations_without_gain: The number of evaluations since then.
         steps_without_gradient: The number of latest steps with a gradient of zero: in fp16, those that overflowed.
         stop_reason: Why to stop after this step; a callback may set it.
+        epoch_ends: Whether to end this epoch after this step; a callback may set it.
+        steps_left_out: The number of steps that were left out at the end of such epochs.
         evaluation_due: Whether an evaluation was interrupted and is to be repeated.
         unlogged: Loss and gradient norm of each step since the last log.
         history: The entries of history.jsonl.
@@ -51,6 +53,8 @@ class State:
     evaluations_without_gain: int = 0
     steps_without_gradient: int = 0
     stop_reason: str | None = None
+    epoch_ends: bool = False
+    steps_left_out: int = 0
     evaluation_due: bool = False
     unlogged: list[list[float]] = field(default_factory=list)
     history: list[Entry] = field(default_factory=list)

@@ -9,12 +9,14 @@ from pathlib import Path
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
-MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
+MODEL_NAME = "model"
+KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME = "seeds.json"
 
-CHECKPOINT = r"step-\d{8}"
+CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
+EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
 NAMES = (RUN_NAME, HISTORY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
@@ -26,8 +28,18 @@ def predictions_name(split: str) -> str:
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint of a step, such as `step-00000500`."""
-    return f"step-{step:08d}"
+    """Return the name of the checkpoint of a step, such as `checkpoint-500`."""
+    return f"checkpoint-{step}"
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Return whether a folder of this name in a run folder is a checkpoint."""
+    return re.fullmatch(CHECKPOINT, name) is not None
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint, from its name."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def seed_name(seed: int) -> str:
@@ -57,14 +69,14 @@ def has_name(path: Path) -> bool:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Return the completely written checkpoints in a folder, newest first, damaged or not."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(CHECKPOINT, path.name)] if folder.is_dir() else []
-    return sorted(found, reverse=True)
+    """Return the completely written checkpoints in a run folder, newest first, damaged or not."""
+    found = [path for path in folder.glob("checkpoint-*") if is_checkpoint_name(path.name)] if folder.is_dir() else []
+    return sorted(found, key=step_of, reverse=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
     """Return whether a run has a checkpoint or a final model to resume from, damaged or not."""
-    return (folder / TRAINED_NAME).exists() or bool(checkpoints_in(folder / CHECKPOINTS_NAME))
+    return (folder / TRAINED_NAME).exists() or bool(checkpoints_in(folder))
 
 
 def remove_leftovers(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -16,24 +17,36 @@ from glassloop.engine.snapshot import (
     restore_random,
 )
 from glassloop.engine.versions import versions
-from glassloop.seeding import seed_all
+from glassloop.run_folder.layout import checkpoint_name
+from glassloop.seeding import random_states_kept, seed_all
 from glassloop.training.failures import refuse_not_finite_weights
+from glassloop.training.parts import TrainingParts
 from glassloop.training.started import StartedTraining
+from glassloop.training.trainer_state import STATE_NAME, best_checkpoint, lasting_facts, log_history, state_text
 
 
-def save_checkpoint(training: StartedTraining, *, in_background: bool = True) -> None:
+def save_checkpoint(training: StartedTraining) -> None:
     """Copy the training between two steps and write the copy. All processes take part; the main process writes.
 
-    Args:
-        training: The training to save.
-        in_background: Write in a thread while the training continues.
+    The copy is written in a thread while the training continues, unless code of the user writes or reads it.
     """
+    snapshot = snapshot_of(training)
+    in_background = training.parts.saves_in_background
+    with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
+        if snapshot is not None:
+            training.saver.save(snapshot, in_background=in_background)
+    if not in_background:
+        training.parts.backend.processes.wait()
+
+
+def snapshot_of(training: StartedTraining) -> Snapshot | None:
+    """Return a copy of the training in the main process, and None in the others. All processes take part."""
     parts, backend, bare = training.parts, training.parts.backend, training.bare
     randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
     backend.sync_to_model()
     gathered = backend.gather_optimizer_state(training.optimizer)
     if not backend.processes.is_main:
-        return
+        return None
     weights = {name: value.detach().to("cpu", copy=True) for name, value in bare.state_dict().items()}
     refuse_not_finite_weights(weights, parts.state.step)
     optimizer, plain_optimizer = optimizer_tensors(bare, training.optimizer, gathered)
@@ -47,9 +60,25 @@ def save_checkpoint(training: StartedTraining, *, in_background: bool = True) ->
         "processes": backend.processes.num_processes,
         "versions": versions(),
     }
-    tensors = [found for found, _ in randoms]
-    snapshot = Snapshot(weights, optimizer, training.best.weights, tensors, training.row_hashes(), plain, training.identity())
-    training.saver.save(snapshot, in_background=in_background)
+    return Snapshot(
+        weights,
+        optimizer,
+        best=training.best.weights,
+        randoms=[found for found, _ in randoms],
+        rows=training.row_hashes(),
+        plain=plain,
+        identity=training.identity(),
+        texts={STATE_NAME: trainer_state(parts)},
+    )
+
+
+def trainer_state(parts: TrainingParts) -> str:
+    """Return trainer_state.json of a checkpoint. The checkpoint itself may be that of the best evaluation."""
+    state, plan, folder = parts.state, parts.plan, parts.folder
+    is_best = state.best_step == state.step
+    best = str(folder / checkpoint_name(state.step)) if is_best else best_checkpoint(folder, state.best_step)
+    epoch = state.epoch + state.batch / plan.batches_per_epoch
+    return state_text(state, epoch, log_history(state.history), best, lasting_facts(plan, parts.args))
 
 
 def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skipped: list[str]) -> Checkpoint | None:
@@ -74,7 +103,7 @@ def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
     stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
     refuse_other_identity(checkpoint.manifest["identity"], training.identity(), stored_rows, training.row_hashes())
     weights, plain = checkpoint.weights(), checkpoint.plain
-    refuse_other_tensors(bare.state_dict(), weights, f"{checkpoint.path.name}/model")
+    refuse_other_tensors(bare.state_dict(), weights, checkpoint.path.name)
     bare.load_state_dict(weights)
     restore_optimizer(bare, training.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
     backend.sync_from_model()

@@ -24,7 +24,7 @@ def with_slack(num_bytes: int) -> int:
 def refuse_full_disk(training: StartedTraining) -> None:
     """Raise `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model."""
     parts, num_bytes, wanted = training.parts, training.num_bytes, {}
-    if parts.plan.save_every:
+    if parts.args.save_strategy != "no":
         wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * num_bytes
     if parts.in_run:
         wanted["the final model"] = with_slack(num_bytes)
@@ -32,7 +32,8 @@ def refuse_full_disk(training: StartedTraining) -> None:
     if free < needed:
         raise ResourceError(
             f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
-            "free disk space or choose another output_dir" + ("; save_strategy no needs less" if parts.plan.save_every else ""),
+            "free disk space or choose another output_dir"
+            + ("; save_strategy no needs less" if "two checkpoints" in wanted else ""),
         )
 
 
@@ -46,7 +47,7 @@ def refuse_not_finite_weights(weights: Tensors, step: int) -> None:
 def diverged(training: StartedTraining, error: NotFiniteError) -> DivergedError:
     """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
     parts, (problem, step) = training.parts, error.args
-    epoch, place = divmod(step - 1, parts.plan.steps_per_epoch)
+    epoch, place = divmod(step - 1 + parts.state.steps_left_out, parts.plan.steps_per_epoch)
     group = training.batches.order(epoch)[place * parts.plan.accumulate : (place + 1) * parts.plan.accumulate]
     rows = listed(np.concatenate(group).tolist(), 8)
     last = "none" if parts.state.last_loss is None else f"{parts.state.last_loss:.4g}"

@@ -44,7 +44,7 @@ def disk_space_reserved(training: StartedTraining) -> Iterator[None]:
         backend.processes.wait()
         yield
         return
-    if names := remove_leftovers(parts.folder) + remove_leftovers(training.checkpoint_folder.folder):
+    if names := remove_leftovers(parts.folder):
         parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
     refuse_full_disk(training)
     with reserved(parts.folder / RESERVE_NAME, with_slack(training.num_bytes)) if parts.in_run else nullcontext():
@@ -89,7 +89,7 @@ def not_saved(training: StartedTraining, error: Exception) -> ResourceError | No
     found = full_disk(error, training.parts.folder / MODEL_NAME, "the trained model", with_slack(training.num_bytes))
     if found is None:
         return None
-    saved = [path.name for path in checkpoints_in(training.checkpoint_folder.folder)[:1]]
+    saved = [path.name for path in checkpoints_in(training.parts.folder)[:1]]
     repeats = f"resumes from {saved[0]}" if saved else "trains again from the first step: there is no checkpoint"
     return ResourceError(found.problem, f"{found.remedy} (it {repeats})")
 

@@ -158,7 +158,7 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
 
 def refuse_earlier(training: StartedTraining) -> None:
     """Raise `SettingsError` if a new training would overwrite an earlier one."""
-    folder, found = training.parts.folder, checkpoints_in(training.checkpoint_folder.folder)
+    folder, found = training.parts.folder, checkpoints_in(training.parts.folder)
     refuse_run_of_command(training)
     if found:
         raise SettingsError(

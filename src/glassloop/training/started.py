@@ -21,7 +21,6 @@ from glassloop.engine.saver import BestWeights, SaveBest, Saver
 from glassloop.engine.trackers import Trackers
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
-from glassloop.run_folder.layout import CHECKPOINTS_NAME
 from glassloop.seeding import random_states_kept
 from glassloop.show.progress import progress_for
 from glassloop.training.parts import TrainingParts
@@ -57,7 +56,7 @@ class StartedTraining:
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
         self.bare = backend.unwrap(self.model)
         self.best = BestWeights(self.bare)
-        self.checkpoint_folder = CheckpointFolder(parts.folder / CHECKPOINTS_NAME, parts.say)
+        self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
         self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.write_model)
         self.hashes: torch.Tensor | None = None
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from glassloop import decide, metrics_for
 from glassloop.commands.train import train, train_run
 from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.run_folder.layout import checkpoints_in
 from glassloop.run_folder.record import Columns
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings_file import GivenSettings, read_settings
@@ -215,9 +216,10 @@ def unfinished(folder: Path, *, checkpoints: bool) -> None:
     """Make a finished run one that was killed, with or without a checkpoint of its first step."""
     write_run(folder, replace(read_run(folder), status="running", evaluation=None, result=None))
     shutil.rmtree(folder / "model")
-    shutil.rmtree(folder / "checkpoints" / "step-00000002")
+    shutil.rmtree(folder / "checkpoint-2")
     if not checkpoints:
-        shutil.rmtree(folder / "checkpoints")
+        for path in checkpoints_in(folder):
+            shutil.rmtree(path)
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])

@@ -105,7 +105,7 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
     def wait_for(process: Any, what: str, code: int = 0) -> str:
         said = kept(process, what, code)
         codes.append(process.returncode)
-        found.append([path.name for path in trial.folder.glob("killed/run/checkpoints/step-*")])
+        found.append([path.name for path in trial.folder.glob("killed/run/checkpoint-*")])
         steps.append(
             [json.loads(line)["step"] for line in (trial.folder / "killed/run/history.jsonl").read_text().splitlines()]
         )
@@ -115,7 +115,7 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
     monkeypatch.setattr(verify_module, "wait_for", wait_for)
     assert verify_module.killed_and_resumed(trial, trial.train()[1]) == 0.0
     assert codes == [-signal.SIGKILL, 0]
-    assert found == [["step-00000003"]] * 2
+    assert found == [["checkpoint-3"]] * 2
     assert [taken[-1] for taken in steps] == [3, 6]
 
 
@@ -130,7 +130,7 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
         ),  # other masks
         (
             "trainer.train(resume_from",
-            "import shutil; shutil.rmtree(folder + '/run/checkpoints', ignore_errors=True)\n",
+            "import glob, shutil; [shutil.rmtree(path) for path in glob.glob(folder + '/run/checkpoint-*')]\n",
             math.inf,
         ),  # from scratch, which ends in the right weights
     ],

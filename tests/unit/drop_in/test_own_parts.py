@@ -219,7 +219,7 @@ def test_a_resumed_training_with_a_loss_of_its_own_is_bit_identical(few, tiny_to
     half.add_callback(stop_at(2))
     half.train()
     again = trainer_of(few, tiny_tokenizer, tmp_path / "half", OwnLoss, **given)
-    again.train(resume_from_checkpoint=tmp_path / "half" / "checkpoints" / "step-00000002")
+    again.train(resume_from_checkpoint=tmp_path / "half" / "checkpoint-2")
     assert weights_hash(again.model) == weights_hash(whole.model)
 
 

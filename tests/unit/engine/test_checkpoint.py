@@ -42,15 +42,15 @@ def written(tmp_path: Path) -> Path:
     content = {"state": {"step": 3}, "optimizer": plain, "random": [plain_random]}
     snapshot = Snapshot(model.state_dict(), optimizer, {}, [tensors], torch.arange(5), content, {"seed": 1})
     write_checkpoint(
-        tmp_path / "step-00000003", snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
+        tmp_path / "checkpoint-3", snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
     )
-    return tmp_path / "step-00000003"
+    return tmp_path / "checkpoint-3"
 
 
 def test_weights_load_as_an_ordinary_model_folder(written: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    loaded = AutoModelForSequenceClassification.from_pretrained(written / "model")
+    loaded = AutoModelForSequenceClassification.from_pretrained(written)
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in open_checkpoint(written).weights().items())
     assert {path.suffix for path in written.rglob("*") if path.is_file()} == {".safetensors", ".json"}
 
@@ -76,7 +76,7 @@ def test_a_damaged_manifest_is_refused(written: Path, content: str | None) -> No
 
 
 def test_files_that_are_not_in_the_manifest_are_ignored(written: Path) -> None:
-    for name in (".DS_Store", "state.json~", "model/.#config.json", "model/pytorch_model.bin"):
+    for name in (".DS_Store", "state.json~", ".#config.json", "pytorch_model.bin"):
         (written / name).write_bytes(b"x")
     (written / "notes").mkdir()
     assert open_checkpoint(written).manifest["step"] == 3

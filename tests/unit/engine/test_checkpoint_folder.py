@@ -15,11 +15,10 @@ from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.snapshot import Snapshot
 from glassloop.errors import ModelError
 from glassloop.records import sealed
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.run_folder.layout import checkpoints_in, step_of
 
 
 def save_model(folder: Path, weights: dict[str, Any]) -> None:
-    folder.mkdir()
     save_file(weights, folder / "model.safetensors")
 
 
@@ -38,12 +37,12 @@ def filled(folder: Path, *steps: int) -> tuple[CheckpointFolder, list[str]]:
 
 
 def steps(folder: Path) -> list[int]:
-    return [int(path.name[5:]) for path in checkpoints_in(folder)]
+    return [step_of(path) for path in checkpoints_in(folder)]
 
 
 def damage(folder: Path, *numbers: int) -> None:
     for number in numbers:
-        (folder / f"step-{number:08d}" / "state.json").write_text("{")
+        (folder / f"checkpoint-{number}" / "state.json").write_text("{")
 
 
 def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
@@ -85,15 +84,15 @@ def test_rotation_reads_only_what_it_does_not_know(tmp_path: Path, monkeypatch: 
     for step in range(3, 8):
         checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
     assert steps(tmp_path) == [7, 6]
-    assert read == ["step-00000002", "step-00000001"]
+    assert read == ["checkpoint-2", "checkpoint-1"]
 
 
 @pytest.mark.parametrize("kind", ["damaged", "newer", "a file"])
 def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind: str) -> None:
     checkpoints, said = filled(tmp_path, 3)
-    path = tmp_path / "step-00000003"
+    path = tmp_path / "checkpoint-3"
     if kind == "a file":
-        path = tmp_path / "step-00000004"
+        path = tmp_path / "checkpoint-4"
         path.write_text("mine")
     elif kind == "damaged":
         damage(tmp_path, 3)
@@ -102,10 +101,10 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
         (path / MANIFEST).write_text(json.dumps(sealed(manifest)))
     before = path.read_text() if path.is_file() else (path / MANIFEST).read_text()
     for _ in range(2):
-        checkpoints.write(snapshot(int(path.name[5:])), save_model)
+        checkpoints.write(snapshot(step_of(path)), save_model)
     kept = tmp_path / f"{path.name}.kept-1"
     assert (kept.read_text() if kept.is_file() else (kept / MANIFEST).read_text()) == before
-    assert open_checkpoint(path).manifest["step"] == int(path.name[5:])
+    assert open_checkpoint(path).manifest["step"] == step_of(path)
     assert [line for line in said if "moved aside" in line] == [f"moved aside: {path} is now {kept.name}"]
     assert not list(tmp_path.glob("*.kept-2")), "an intact one is replaced"
 
@@ -113,12 +112,12 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
 def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -> None:
     checkpoints, said = filled(tmp_path, 3, 6, 9)
     damage(tmp_path, 9)
-    (tmp_path / "step-00000012").mkdir()
+    (tmp_path / "checkpoint-12").mkdir()
     (tmp_path / "step-7").mkdir()
-    (tmp_path / "step-00000006" / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "checkpoint-6" / ".DS_Store").write_bytes(b"x")
     found = checkpoints.newest()
     assert found is not None
-    assert found.path.name == "step-00000006"
+    assert found.path.name == "checkpoint-6"
     assert ["manifest.json is missing" in said[0], "state.json is damaged" in said[1], len(said)] == [True, True, 2]
     assert CheckpointFolder(tmp_path / "none", said.append).newest() is None
 
@@ -126,18 +125,18 @@ def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -
 def test_none_that_can_be_used_is_an_error_with_every_reason(tmp_path: Path) -> None:
     checkpoints, _ = filled(tmp_path, 3, 6)
     damage(tmp_path, 3)
-    manifest = json.loads((tmp_path / "step-00000006" / MANIFEST).read_text()) | {"format": FORMAT + 1}
-    (tmp_path / "step-00000006" / MANIFEST).write_text(json.dumps(manifest))
+    manifest = json.loads((tmp_path / "checkpoint-6" / MANIFEST).read_text()) | {"format": FORMAT + 1}
+    (tmp_path / "checkpoint-6" / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(ModelError) as caught:
         checkpoints.newest()
-    for part in ("2 checkpoints", "step-00000003: state.json is damaged", "step-00000006: written in format 2 by a newer"):
+    for part in ("2 checkpoints", "checkpoint-3: state.json is damaged", "checkpoint-6: written in format 2 by a newer"):
         assert part in caught.value.problem
     assert "--restart" in caught.value.remedy
     assert caught.value.exit_code == 4
 
 
 def test_a_restart_moves_all_of_them_aside(tmp_path: Path) -> None:
-    checkpoints, said = filled(tmp_path / "checkpoints", 3)
+    checkpoints, said = filled(tmp_path, 3)
     checkpoints.restart()
     assert steps(tmp_path / "checkpoints.kept-1") == [3]
     checkpoints.restart()

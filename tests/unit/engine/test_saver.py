@@ -28,7 +28,6 @@ def snapshot(step: int, best_step: int | None = None) -> Snapshot:
 def save_model(folder: Path, weights: dict[str, Any]) -> None:
     from safetensors.torch import save_file
 
-    folder.mkdir()
     save_file(weights, folder / "model.safetensors")
 
 
@@ -37,8 +36,8 @@ def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: P
     for step in range(1, 6):
         saver.save(snapshot(step, best_step=1))
     saver.wait()
-    assert [path.name for path in checkpoints_in(tmp_path)] == ["step-00000005", "step-00000004", "step-00000001"]
-    assert open_checkpoint(tmp_path / "step-00000005").weights()["weight"].tolist() == [5.0] * 4
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-5", "checkpoint-4", "checkpoint-1"]
+    assert open_checkpoint(tmp_path / "checkpoint-5").weights()["weight"].tolist() == [5.0] * 4
 
 
 def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def trainer_of(few, tiny_tokenizer, tmp_path: Path):
 
 
 def optimizer_of_checkpoint(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "checkpoints" / "step-00000006" / "optimizer.safetensors")
+    return load_file(folder / "checkpoint-6" / "optimizer.safetensors")
 
 
 def logits_of(trainer: Trainer) -> np.ndarray:
@@ -116,14 +116,14 @@ def test_a_saved_model_loads_like_any_model_and_its_adapter_alone(trainer_of, ti
 def test_the_model_of_a_checkpoint_loads_like_any_model(trainer_of, tmp_path: Path) -> None:
     trainer = trainer_of(adapted())
     trainer.train()
-    folder = tmp_path / "run" / "checkpoints" / "step-00000006"
-    np.testing.assert_allclose(logits_of(trainer_of(load_model(folder / "model"))), logits_of(trainer), atol=1e-5)
+    folder = tmp_path / "run" / "checkpoint-6"
+    np.testing.assert_allclose(logits_of(trainer_of(load_model(folder))), logits_of(trainer), atol=1e-5)
     assert load_file(folder / "weights.safetensors").keys() == trainer.model.state_dict().keys()
 
 
 def test_a_model_without_adapter_has_its_weights_once_in_a_checkpoint(trainer_of, tmp_path: Path) -> None:
     trainer_of(tiny_model()).train()
-    assert not [*(tmp_path / "run" / "checkpoints").rglob("weights.safetensors")]
+    assert not [*(tmp_path / "run").rglob("weights.safetensors")]
 
 
 @pytest.mark.parametrize("family", TARGETS)

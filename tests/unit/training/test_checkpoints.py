@@ -11,6 +11,7 @@ from families import weights_hash
 from small_training import StopAt, trained
 
 from glassloop.errors import ModelError
+from glassloop.run_folder.layout import checkpoints_in
 
 
 def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -18,8 +19,8 @@ def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: P
     never = trained(tmp_path / "never", rows, tiny_tokenizer, save_strategy="no")
     assert weights_hash(often.model) == weights_hash(never.model)
     assert often.state.history == never.state.history
-    assert len(list((tmp_path / "often" / "checkpoints").iterdir())) == 2
-    assert not (tmp_path / "never" / "checkpoints").exists()
+    assert len(checkpoints_in(tmp_path / "often")) == 2
+    assert not checkpoints_in(tmp_path / "never")
 
 
 def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_damaged_model_is_named_and_nothing_starts_again(rows: Dataset, tiny_t
 
 
 @pytest.mark.parametrize(
-    ("strategy", "repeats"), [("no", "trains again from the first step"), ("steps", "resumes from step-00000003")]
+    ("strategy", "repeats"), [("no", "trains again from the first step"), ("steps", "resumes from checkpoint-3")]
 )
 def test_a_full_disk_names_path_bytes_and_the_retry(
     strategy: str, repeats: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

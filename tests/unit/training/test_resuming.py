@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.errors import ModelError, SettingsError
+from glassloop.run_folder.layout import checkpoints_in
 from glassloop.run_folder.run_json import write_run
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
@@ -169,7 +170,7 @@ def test_what_changes_the_weights_is_refused(attempt: Attempt, then: Any, now: A
 def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
     """Other validation rows where they decide nothing, and a model that starts from the weights of a checkpoint."""
     attempt.stop()
-    trained = attempt.folder / "checkpoints" / "step-00000002" / "model"
+    trained = attempt.folder / "checkpoint-2"
 
     def load(model: Any) -> None:
         model.load_state_dict(type(model).from_pretrained(trained).state_dict())
@@ -184,27 +185,25 @@ def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
 
 def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
     attempt(resume=None)  # type: ignore[arg-type]
-    checkpoints = attempt.folder / "checkpoints"
     before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
     with says(
-        f"output_dir {attempt.folder} contains the checkpoints of an earlier training (the newest is step-00000004)",
+        f"output_dir {attempt.folder} contains the checkpoints of an earlier training (the newest is checkpoint-4)",
         "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
         "which moves the earlier training aside",
     ):
         attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
     assert {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")} == before
     attempt(resume=None, settings={"max_steps": 3, "overwrite_output_dir": True})  # type: ignore[arg-type]
-    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000002"]
-    kept = checkpoints.with_name("checkpoints.kept-1")
-    assert sorted(path.name for path in kept.iterdir()) == ["step-00000002", "step-00000004"]
+    assert [path.name for path in checkpoints_in(attempt.folder)] == ["checkpoint-2"]
+    kept = attempt.folder / "checkpoints.kept-1"
+    assert sorted(path.name for path in kept.iterdir()) == ["checkpoint-2", "checkpoint-4"]
 
 
 def test_resume_goes_before_overwriting(attempt: Attempt) -> None:
     attempt.stop()
     resumed = attempt(settings={"overwrite_output_dir": True})
     assert resumed.state.step == 5
-    assert not attempt.folder.with_name("checkpoints.kept-1").exists()
-    assert len([*attempt.folder.glob("checkpoints*")]) == 1
+    assert not [*attempt.folder.glob("*.kept-*")]
 
 
 def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt) -> None:

@@ -15,6 +15,7 @@ from small_training import StopAt, trained
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.errors import ModelError
+from glassloop.run_folder.layout import checkpoints_in
 
 
 @pytest.mark.slow
@@ -49,7 +50,8 @@ def test_without_a_checkpoint_the_run_starts_again_and_says_so(
     whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
     args = whole.args
     again = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    shutil.rmtree(tmp_path / "whole" / "checkpoints")
+    for path in checkpoints_in(tmp_path / "whole"):
+        shutil.rmtree(path)
     again.train(resume_from_checkpoint=True)
     assert "no checkpoint to resume from, so training starts at step 0" in capsys.readouterr().err
     assert weights_hash(again.model) == weights_hash(whole.model)
@@ -68,7 +70,7 @@ def test_a_signal_after_the_last_step_loses_nothing(strategy: str, rows: Dataset
     with pytest.raises(SystemExit) as caught:
         trained(tmp_path / "run", rows, tiny_tokenizer, callbacks=[StopAtTheEnd()], save_strategy=strategy)
     assert caught.value.code == 143
-    assert (tmp_path / "run/checkpoints/step-00000012").is_dir()
+    assert (tmp_path / "run/checkpoint-12").is_dir()
     again = trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, save_strategy=strategy)
     assert weights_hash(again.model) == weights_hash(whole.model)
     assert again.state.history == whole.state.history
@@ -78,16 +80,16 @@ def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
 ) -> None:
     whole = trained(tmp_path, rows, tiny_tokenizer)
-    for path in (tmp_path / "checkpoints").iterdir():
+    for path in checkpoints_in(tmp_path):
         (path / "state.json").write_text("{")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("checkpoint-*/*")}
     with pytest.raises(ModelError, match=r"2 checkpoints, none of which can be used: .*12.*state.json.*9.*state.json"):
         trained(tmp_path, rows, tiny_tokenizer, resume=True)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("checkpoint-*/*")} == before
     again = trained(tmp_path, rows, tiny_tokenizer, resume=True, restart=True)
     assert weights_hash(again.model) == weights_hash(whole.model)
     assert len(list((tmp_path / "checkpoints.kept-1").iterdir())) == 2
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+    assert len(checkpoints_in(tmp_path)) == 2
 
 
 def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
