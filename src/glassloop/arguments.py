@@ -274,13 +274,11 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         problems.append(Problem(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
     if args.max_steps != -1 and args.max_steps < 1:
         problems.append(wrong("max_steps", str(args.max_steps), "1 or more (or -1)"))
-    for name in ("load_best_model_at_end", "early_stopping_patience"):
-        if args.eval_strategy == "no" and getattr(args, name) not in (None, False):
+    wanted = {"load_best_model_at_end": args.load_best_model_at_end, "early_stopping_patience": args.early_stopping_patience}
+    for name, value in {**wanted, "save_strategy best": args.save_strategy == "best"}.items():
+        if args.eval_strategy == "no" and value not in (None, False):
             text = f"{name} needs evaluations, but eval_strategy is no"
             problems.append(Problem(text, "set eval_strategy to steps or epoch"))
-    if args.eval_strategy == "no" and args.save_strategy == "best":
-        text = "save_strategy best needs evaluations, but eval_strategy is no"
-        problems.append(Problem(text, "set eval_strategy to steps or epoch"))
     for name in args.trackers:
         if name not in TRACKERS:
             text = f"report_to lists {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"

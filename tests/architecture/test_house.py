@@ -25,7 +25,7 @@ LINE_BUDGETS = {
     "run_folder": 700,
     "show": 1_200,
     "speed": 3_300,  # and rows that are padded already
-    "training": 1_100,
+    "training": 1_200,  # with trainer_state.json, which other programs read
     "verbs": 400,
     "top level": 5_950,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
 }

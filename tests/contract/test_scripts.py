@@ -23,12 +23,14 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, TensorDataset
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.trainer_utils import get_last_checkpoint
 
 import glassloop
 
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
-QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files")
+QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
+         "last_checkpoint")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
@@ -548,6 +550,69 @@ def optimizer_and_device_afterwards(lib: ModuleType, folder: Path) -> Found:
     trainer = trained(lib, folder)
     rate = trainer.lr_scheduler.get_last_lr()[0] + trainer.optimizer.param_groups[0]["lr"]
     return [rate, float(torch.zeros(1, device=trainer.args.device).sum()), float(trainer.is_world_process_zero())]
+
+
+@script
+def last_checkpoint(lib: ModuleType, folder: Path) -> Found:
+    given = {"save_strategy": "steps", "save_steps": 3, "max_steps": 9, "save_total_limit": 2}
+    first = trained(lib, folder, **given)
+    place = first.args.output_dir
+    found = str(get_last_checkpoint(place))
+    stored = transformers.TrainerState.load_from_json(f"{found}/trainer_state.json")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(f"{place}/checkpoint-6")
+    names = sorted(path.name for path in Path(place).glob("checkpoint-*"))
+    again = in_order(lib)(calm_model(), settings(lib, folder, **given), train_dataset=padded_rows())
+    again.train(resume_from_checkpoint=f"{place}/checkpoint-6")
+    return [*names, Path(found).name, str(stored.global_step), *(f"{loss:.4f}" for loss in losses(again)),
+            f"{float(model.classifier.weight.abs().sum()):.4f}"]  # fmt: skip
+
+
+@script
+def best_checkpoint(lib: ModuleType, folder: Path) -> Found:
+    given = {"save_strategy": "best", "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_loss"}
+    parts = {"eval_dataset": padded_rows(8)}
+    trainer = trained(lib, folder, parts=parts, load_best_model_at_end=True, save_total_limit=1, **given)
+    best = Path(str(trainer.state.best_model_checkpoint))
+    assert best.is_dir()
+    return [
+        best.name,
+        f"{trainer.state.best_metric:.4f}",
+        str(trainer.state.best_global_step),
+        f"{trainer.evaluate()['eval_loss']:.4f}",
+    ]
+
+
+@script
+def own_saving(lib: ModuleType, folder: Path) -> Found:
+    class Noting(in_order(lib)):
+        def save_model(self, output_dir: Any = None, _internal_call: bool = False) -> None:
+            super().save_model(output_dir, _internal_call)
+            Path(output_dir or self.args.output_dir, "note.txt").write_text("mine")
+
+    trainer = trained(lib, folder, Noting, save_strategy="steps", save_steps=4)
+    trainer.save_model()
+    return sorted(str(path.relative_to(trainer.args.output_dir)) for path in Path(trainer.args.output_dir).rglob("note.txt"))
+
+
+@script
+def files_beside_a_checkpoint(lib: ModuleType, folder: Path) -> Found:
+    class Keeping(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+            parts["model"].save_pretrained(Path(args.output_dir, f"checkpoint-{state.global_step}", "kept"))
+
+    trainer = trained(lib, folder, parts={"callbacks": [Keeping]}, save_strategy="epoch", num_train_epochs=2, max_steps=-1)
+    return sorted(path.parent.name for path in Path(trainer.args.output_dir).glob("*/kept"))
+
+
+@script
+def epoch_ended_by_a_callback(lib: ModuleType, folder: Path) -> Found:
+    class Ending(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+            control.should_epoch_stop = state.global_step == 2
+
+    given = {"max_steps": -1, "num_train_epochs": 3, "eval_strategy": "epoch"}
+    trainer = trained(lib, folder, parts={"callbacks": [Ending], "eval_dataset": padded_rows(8)}, **given)
+    return [*losses(trainer), *losses(trainer, "eval_loss"), *losses(trainer, "epoch"), trainer.state.global_step]
 
 
 def test_there_are_enough_scripts() -> None:

@@ -184,20 +184,3 @@ def test_accelerate_launch_with_a_config_of_fsdp_whose_process_was_killed(place:
     assert said.count("step 1/16") == 1
     same_as_one(place, "fsdp")
     assert described(place, "fsdp")["savings"] == ["weights, gradients and optimizer split over 2 processes (FSDP)"]
-
-
-def test_a_loss_of_a_script_is_the_same_in_two_processes_and_with_accumulated_batches(tmp_path: Path) -> None:
-    """Rows are divided by their true number, also in the last step of an epoch, which has five."""
-    script = str(TESTS / "e2e" / "train_own_loss.py")
-    found = {}
-    for name, launcher, size, accumulate in (
-        ("one", (), "8", "1"),
-        ("accumulated", (), "4", "2"),
-        ("two", (*TORCHRUN, "--standalone", "--nproc_per_node", "2"), "4", "1"),
-    ):
-        command = [sys.executable, *launcher, script, str(tmp_path / name), size, accumulate]
-        done = subprocess.run(command, env=environment(**place_of(tmp_path)), capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        found[name] = json.loads((tmp_path / name / "losses.json").read_text(encoding="utf-8"))
-    assert found["two"] == pytest.approx(found["one"], abs=1e-5)
-    assert found["accumulated"] == pytest.approx(found["one"], abs=1e-5)

@@ -262,17 +262,6 @@ def test_a_loss_assigned_later_is_trained_on(parts) -> None:
         trainer.train()
 
 
-def test_an_overridden_save_model_would_not_be_called_for_checkpoints(parts, says) -> None:
-    subclass = type("Mine", (glassloop.Trainer,), {"save_model": lambda self, output_dir=None: None})
-    subclass(**parts)  # without checkpoints
-    with says(
-        "save_model is overridden, but checkpoints are written in the background with copies of the weights",
-        'override write_model(folder, weights), or set save_strategy="no"',
-    ):
-        subclass(**parts | {"args": dataclasses.replace(parts["args"], save_strategy="steps")})
-    type("Mine", (glassloop.Trainer,), {"write_model": lambda self, folder, weights=None: None})(**parts)
-
-
 def test_measures_can_be_assigned(parts) -> None:
     trainer = glassloop.Trainer(**parts)
     before = trainer.measures

@@ -141,13 +141,10 @@ def fit(
         whole_epoch = every == -(-plan.batches_per_epoch // plan.accumulate)
         return due(every, state.step + (state.steps_left_out + steps_left() if whole_epoch else 0))
 
-    def log_is_due() -> bool:
-        first, last = plan.log_first and state.step == 1, state.step == plan.max_steps
-        return first or last or is_due(plan.log_every) or is_due(plan.eval_every)
-
     def after_step(planned: bool = True) -> None:
         """Log, evaluate and save, in this order, if it is due by the plan or if a callback has asked for it."""
-        if "log" in state.asked or (planned and log_is_due()):
+        end = state.step == plan.max_steps or (plan.log_first and state.step == 1)
+        if "log" in state.asked or (planned and (end or is_due(plan.log_every) or is_due(plan.eval_every))):
             log()
         if evaluate and ("evaluate" in state.asked or (planned and is_due(plan.eval_every) and state.step >= plan.eval_from)):
             evaluate_now()

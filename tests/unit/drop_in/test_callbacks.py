@@ -10,6 +10,8 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.drop_in.callbacks import is_for_transformers
+from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.run_folder.layout import checkpoints_in
 
 
 def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:
@@ -36,6 +38,48 @@ def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(few, tiny_t
     assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == [2]
     assert [entry["step"] for entry in trainer.state.history if "loss" in entry] == [2, 6]
     assert [path.name for path in tmp_path.glob("checkpoint*")] == ["checkpoint-2"]
+
+
+def test_an_epoch_may_be_ended_also_before_its_first_step(few, tiny_tokenizer, tmp_path) -> None:
+    class Cutting(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_epoch_stop = True
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_epoch_stop = control.should_save = True  # too late: it has ended
+
+    given = {"max_steps": -1, "num_train_epochs": 3}
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
+    trainer.train()
+    assert (trainer.state.step, trainer.state.epoch) == (3, 3)
+    again = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
+    again.train(resume_from_checkpoint=tmp_path / "checkpoint-2")
+    assert again.state.step == 3
+
+
+def test_only_callbacks_that_have_an_on_save_wait_for_checkpoints(few, tiny_tokenizer, tmp_path) -> None:
+    class Patient(EarlyStoppingCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.found = Path(args.output_dir, f"checkpoint-{state.global_step}", "manifest.json").is_file()
+
+    for kind, waits in ((EarlyStoppingCallback, False), (Patient, True), (TrainerCallback, False)):
+        trainer = trainer_of(few, tiny_tokenizer, tmp_path, [kind])
+        assert trainer.callbacks[-1].reads_checkpoints == waits
+
+
+def test_files_that_a_callback_writes_leave_a_checkpoint_intact(few, tiny_tokenizer, tmp_path) -> None:
+    class Adding(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
+            folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+            model.save_pretrained(folder)  # again, and in a folder for an adapter
+            model.save_pretrained(folder / "adapter")
+            (folder / "note.txt").write_text("mine")
+
+    for backend in ("plain", "auto"):
+        given = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1, "backend": backend}
+        trainer_of(few, tiny_tokenizer, tmp_path / backend, [Adding], **given).train()
+        assert [path.name for path in checkpoints_in(tmp_path / backend)] == ["checkpoint-6"]
+        assert open_checkpoint(tmp_path / backend / "checkpoint-6").manifest["step"] == 6
 
 
 def test_patience_is_not_lost_by_a_resume(few, tiny_tokenizer, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ import torch
 import transformers
 from datasets import Dataset
 from families import tiny_model, weights_hash
+from safetensors.torch import save_file
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
+from glassloop.engine.checkpoint import open_checkpoint
 
 
 def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, parts: Any = None, **given: Any) -> Any:
@@ -220,6 +223,30 @@ def test_a_resumed_training_with_a_loss_of_its_own_is_bit_identical(few, tiny_to
     half.train()
     again = trainer_of(few, tiny_tokenizer, tmp_path / "half", OwnLoss, **given)
     again.train(resume_from_checkpoint=tmp_path / "half" / "checkpoint-2")
+    assert weights_hash(again.model) == weights_hash(whole.model)
+
+
+class OwnSaving(Trainer):
+    """Writes weights that cannot be loaded back as they were trained, and no config."""
+
+    def save_model(self, output_dir: Any = None) -> None:
+        save_file({"half": self.model.classifier.weight.half()}, Path(output_dir, "model.safetensors"))
+        torch.rand(1)  # must not change the training
+
+
+@pytest.mark.parametrize("backend", ["plain", "auto"])
+def test_a_save_model_of_a_script_writes_the_model_of_checkpoints(few, tiny_tokenizer, tmp_path, backend: str) -> None:
+    given = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6, "backend": backend}
+    whole = trainer_of(few, tiny_tokenizer, tmp_path / "whole", **given)
+    whole.train()
+    half = trainer_of(few, tiny_tokenizer, tmp_path / "half", OwnSaving, **given)
+    half.train()
+    assert weights_hash(half.model) == weights_hash(whole.model)
+    folder = tmp_path / "half" / "checkpoint-4"
+    assert "model.safetensors" in open_checkpoint(folder).manifest["files"]
+    assert not (folder / "config.json").exists()
+    again = trainer_of(few, tiny_tokenizer, tmp_path / "half", OwnSaving, **given)
+    again.train(resume_from_checkpoint=folder)
     assert weights_hash(again.model) == weights_hash(whole.model)
 
 

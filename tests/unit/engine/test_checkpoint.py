@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from families import tiny_model
+from safetensors.torch import save_file
 
 from glassloop.engine.checkpoint import (
     FORMAT,
@@ -132,3 +134,30 @@ def test_changed_settings_stand_side_by_side() -> None:
 )
 def test_what_happened_to_the_rows_is_reported(after: list[int], text: str) -> None:
     assert row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text
+
+
+def test_a_checkpoint_of_transformers_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "optimizer.pt").touch()
+    with pytest.raises(ModelError) as caught:
+        open_checkpoint(tmp_path)
+    assert (
+        caught.value.problem == f"checkpoint {tmp_path} was written by transformers' Trainer, which cannot be resumed exactly"
+    )
+    assert caught.value.remedy == f"start a new training from its model: model={tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("change", "beside"), [(lambda value: value, False), (lambda value: value + 1, True), (lambda value: value.half(), True)]
+)
+def test_weights_are_written_beside_a_model_that_does_not_hold_them(tmp_path: Path, change: Any, beside: bool) -> None:
+    weights = {"weight": torch.ones(3)}
+    snapshot = Snapshot(weights, {}, {}, [], torch.arange(2), {"state": {"step": 1}}, {}, {"words.txt": "mine"})
+    write_checkpoint(
+        tmp_path / "checkpoint-1",
+        snapshot,
+        lambda folder, given: save_file({"weight": change(given["weight"])}, folder / "model.safetensors"),
+    )
+    found = open_checkpoint(tmp_path / "checkpoint-1")
+    assert torch.equal(found.weights()["weight"], weights["weight"])
+    assert (found.path / "weights.safetensors").exists() == beside
+    assert "words.txt" in found.manifest["files"]

@@ -144,3 +144,20 @@ def test_a_restart_moves_all_of_them_aside(tmp_path: Path) -> None:
     checkpoints.write(snapshot(3), save_model)
     checkpoints.restart()
     assert steps(tmp_path / "checkpoints.kept-2") == [3]
+
+
+def test_the_newest_has_the_highest_number_not_the_last_name(tmp_path: Path) -> None:
+    checkpoints, _ = filled(tmp_path, 9, 10, 100)
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-100", "checkpoint-10", "checkpoint-9"]
+    checkpoints.rotate(tmp_path / "checkpoint-100", 2, None)
+    assert steps(tmp_path) == [100, 10]
+
+
+def test_checkpoints_of_an_earlier_version_are_reported_and_moved_by_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-00000003").mkdir(parents=True)
+    checkpoints = CheckpointFolder(tmp_path, print)
+    with pytest.raises(ModelError, match="checkpoints/step-00000003 was written by an earlier version"):
+        checkpoints.newest()
+    checkpoints.restart()
+    assert checkpoints.newest() is None
+    assert (tmp_path / "checkpoints.kept-1" / "step-00000003").is_dir()

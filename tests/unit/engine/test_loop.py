@@ -238,6 +238,30 @@ def test_patience_that_has_run_out_stops_the_run() -> None:
     assert state.stop_reason == "eval_loss did not improve in 2 evaluations"
 
 
+@pytest.mark.parametrize("every", [3, 2])
+def test_an_epoch_that_is_ended_leaves_its_rest_out(every: int) -> None:
+    """An interval of a whole epoch, three steps, ends with it; another one counts the steps that were taken."""
+
+    class Ender(Watching):
+        def on_step(self, state: State, batches: list[Any]) -> None:
+            state.epoch_ends = state.step == 1
+
+    batches = Numbers(3, 1)
+    seen = happenings(replace(plan_of(batches, eval_every=every), max_steps=9), batches, callbacks=[Ender()])
+    steps = [event for event in seen if event.startswith("on_step ")]
+    assert steps == [f"on_step {step}" for step in range(1, 8)]
+    assert [event for event in seen if event.startswith("on_evaluate")] == [
+        f"on_evaluate {step}" for step in ((1, 4, 7) if every == 3 else (2, 4, 6))
+    ]
+
+
+def test_a_run_resumed_after_a_step_that_ended_an_epoch_starts_the_next_epoch() -> None:
+    batches = Numbers(3, 1)
+    state = State(step=1, batch=1, epoch_ends=True)
+    _, state = run(batches, replace(plan_of(batches), max_steps=6), state=state)
+    assert (state.step, state.epoch, state.steps_left_out, state.epoch_ends) == (4, 2, 2, False)
+
+
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
@@ -430,7 +454,8 @@ import loop
 class State:
     step = epoch = batch = asked_to_stop = signal = 0
     stop_reason = None
-    evaluation_due = False
+    epoch_ends = evaluation_due = False
+    steps_left_out = 0
     def __init__(self):
         self.unlogged, self.losses, self.asked = [], [], set()
     def read(self, figures):
