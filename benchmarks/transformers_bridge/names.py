@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields
+from inspect import signature
+from pathlib import Path
 
 import transformers
 import transformers.trainer
@@ -22,6 +24,16 @@ DEFAULTS: dict[str, object] = {
     "save_total_limit": None,
     "logging_steps": 500,
 }
+BRIDGED = (
+    "`transformers.Trainer` and `transformers.TrainingArguments` are Glassloop's.",
+    "Defaults that Glassloop chose differently are set to transformers' own: "
+    + ", ".join(f"`{name}`" for name in DEFAULTS)
+    + ".",
+    "Of a checkpoint, `optimizer.pt` is `optimizer.safetensors`, `scheduler.pt` is in `state.json`, "
+    "and `training_args.bin` is in `manifest.json`.",
+    "`history.jsonl`, which Glassloop adds to the output folder, is not counted.",
+    "Names that newer versions of transformers have removed exist, so that test modules can be imported.",
+)
 made: set[str] = set()  # which classes of Glassloop the current test has used
 REMOVED = ("GlueDataset", "GlueDataTrainingArguments", "LineByLineTextDataset", "TextDataset", "DataCollatorForWholeWordMask")
 
@@ -55,7 +67,7 @@ def note_use(kind: type) -> None:
         made.add(kind.__name__)
         construct(self, *given, **named)
 
-    noted.__signature__ = __import__("inspect").signature(construct)  # type: ignore[attr-defined]
+    noted.__signature__ = signature(construct)  # type: ignore[attr-defined]
     kind.__init__ = noted  # type: ignore[misc]
 
 
@@ -75,6 +87,8 @@ def bridge_helpers() -> None:
     for name, module in [*sys.modules.items()]:
         if name.startswith("tests.trainer.") and getattr(module, "os", None) is os:
             module.os = BridgedOs()  # type: ignore[attr-defined]
+        if name.startswith("tests.trainer.") and hasattr(module, "get_steps_per_epoch"):  # by transformers' internals
+            module.get_steps_per_epoch = lambda trainer: trainer._current_plan().steps_per_epoch
 
 
 class BridgedPath:
@@ -82,7 +96,7 @@ class BridgedPath:
 
     def isfile(self, path: str) -> bool:
         folder, name = os.path.split(path)
-        return os.path.isfile(os.path.join(folder, FILES.get(name, name)))
+        return Path(folder, FILES.get(name, name)).is_file()
 
     def __getattr__(self, name: str) -> object:
         return getattr(os.path, name)
@@ -94,7 +108,7 @@ class BridgedOs:
     path = BridgedPath()
 
     def listdir(self, folder: str) -> list[str]:
-        return [name for name in os.listdir(folder) if name not in ADDED]
+        return [path.name for path in Path(folder).iterdir() if path.name not in ADDED]
 
     def __getattr__(self, name: str) -> object:
         return getattr(os, name)

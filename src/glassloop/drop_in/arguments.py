@@ -71,8 +71,8 @@ class TrainingArguments(Settings, Setters):
 
     def __post_init__(self) -> None:
         """Check the settings of a subclass that is a dataclass."""
-        if vars(self)["output_dir"] is not None:
-            object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
+        if (folder := vars(self)["output_dir"]) is not None:
+            object.__setattr__(self, "output_dir", str(user_path(folder)))
         self.check()
 
     def check(self) -> None:

@@ -45,7 +45,7 @@ def is_bare(model: object) -> bool:
 
 def is_own(model: object) -> bool:
     """Return whether the class of a model is a script's own, so that its loss and its labels may be of any kind."""
-    kinds = type(base_of(model)).__mro__  # type: ignore[arg-type]
+    kinds = type(base_of(model)).__mro__
     return not any(kind.__module__.startswith("transformers.models.") for kind in kinds)
 
 

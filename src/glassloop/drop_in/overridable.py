@@ -13,6 +13,7 @@ from glassloop.drop_in.hooks import Inputs, logits_of, rows_of
 from glassloop.drop_in.with_callbacks import WithCallbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
+from glassloop.engine.plan import warmup_steps_of
 from glassloop.errors import SettingsError
 from glassloop.transformers_types import Model
 
@@ -106,7 +107,7 @@ class Overridable(WithCallbacks):
         """Return a DataLoader of the training rows. Training uses it only if a subclass overrides this method."""
         generator = torch.Generator().manual_seed(self.args.seed)
         rows = refuse_no_rows(self.train_dataset)
-        sampler = RandomSampler(rows, generator=generator) if hasattr(rows, "__len__") else None  # type: ignore[arg-type]
+        sampler = RandomSampler(rows, generator=generator) if hasattr(rows, "__len__") else None
         return self._loader(rows, self.args.per_device_train_batch_size, sampler)
 
     def get_eval_dataloader(self, eval_dataset: Rows | str | None = None) -> Loader:
@@ -227,9 +228,8 @@ class Overridable(WithCallbacks):
         """
         if self.lr_scheduler is None:
             optimizer = self.create_optimizer() if optimizer is None else optimizer
-            self.lr_scheduler = scheduler_for(
-                self.args, optimizer, self.args.get_warmup_steps(num_training_steps), num_training_steps
-            )  # type: ignore[attr-defined]
+            warmup = warmup_steps_of(self.args.warmup_steps, num_training_steps)
+            self.lr_scheduler = scheduler_for(self.args, optimizer, warmup, num_training_steps)
         return self.lr_scheduler
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:

@@ -280,7 +280,7 @@ class Logged(Callback):
     def report(self, state: State) -> None:
         """Call `log` with the latest entry."""
         entry = {name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")}
-        self.trainer._report(entry)  # type: ignore[misc]
+        self.trainer._report(entry)  # type: ignore[arg-type]  # numbers only
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         """Report a logged step, unless only Glassloop logs it."""

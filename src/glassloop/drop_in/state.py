@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from transformers import TrainerState as TheirState
@@ -11,6 +11,7 @@ from transformers import TrainerState as TheirState
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
+from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import Plan
 from glassloop.training.trainer_state import log_history
 
@@ -25,6 +26,12 @@ class TrainerState(TheirState):  # type: ignore[misc]
     """
 
     loop: State
+    global_step: int
+    epoch: float
+    history: list[Entry]
+    log_history: list[dict[str, object]]
+    best_metric: float | None
+    save_to_json: Callable[[str], None]
     taken = 0  # how many entries of the loop's history `log_history` has
 
     @classmethod

@@ -34,7 +34,7 @@ class WithCallbacks(OwnTrainer):
     _seen: TrainerState
 
     @property
-    def state(self) -> TrainerState:  # type: ignore[override]
+    def state(self) -> TrainerState:
         """Where the training stands, as callbacks see it, too."""
         return self._seen.follow(self._plan, self.args.per_device_train_batch_size)
 
@@ -73,7 +73,7 @@ class WithCallbacks(OwnTrainer):
         if given is not None and any(isinstance(one, TrainerCallbacks) for one in given):
             return  # the list as it is
         given = given or ()
-        self._own_callbacks = checked_callbacks([one for one in given if not is_for_transformers(one)])  # type: ignore[misc]
+        self._own_callbacks = checked_callbacks([one for one in given if not is_for_transformers(one)])
         foreign = [one for one in given if is_for_transformers(one)]
         self.callback_handler = make_handler(foreign, prints_lines=self.args.disable_tqdm)
         self._adapted = TrainerCallbacks(self)
@@ -104,7 +104,7 @@ class WithCallbacks(OwnTrainer):
         if is_for_transformers(callback):
             self.callback_handler.add_callback(callback)
         else:
-            self._own_callbacks += checked_callbacks([callback])  # type: ignore[list-item]  # it checks what it gets
+            self._own_callbacks += checked_callbacks([callback])
 
     def pop_callback(self, callback: Callback | TrainerCallback | type) -> Callback | TrainerCallback | None:
         """Remove a callback and return it; return None if the Trainer does not have it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -217,8 +218,9 @@ def make_optimizers(
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
         raise SettingsError("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer")
-    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise SettingsError("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule")
+    if scheduler is not None and "metrics" in inspect.signature(scheduler.step).parameters:
+        name = type(scheduler).__name__
+        raise SettingsError(f"{name} needs a metric, but schedules here advance every step", "use another schedule")
     if optimizer is not None:
         held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
         if not any(id(weight) in held for weight in model.parameters()):

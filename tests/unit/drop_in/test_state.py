@@ -47,14 +47,6 @@ def test_a_name_that_neither_has_is_an_attribute_error() -> None:
         _ = TrainerState.of(State()).nothing
 
 
-def test_the_best_checkpoint_is_one_that_exists(tmp_path: Path) -> None:
-    state = TrainerState(best_step=4, folder=tmp_path)
-    assert state.best_model_checkpoint is None
-    (tmp_path / "checkpoint-4").mkdir()
-    assert state.best_model_checkpoint == str(tmp_path / "checkpoint-4")
-    assert {"folder", "facts"}.isdisjoint(state.to_dict())
-
-
 def test_metrics_are_printed_and_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_metrics("eval", {"eval_loss": 0.123456, "epoch": 1.0})
     assert capsys.readouterr().out.splitlines() == [
