@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassloop.arguments import Setting, translated
 from glassloop.arguments import TrainingArguments as Settings
@@ -23,6 +24,9 @@ from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 from glassloop.errors import SettingsError, did_you_mean, visible
 from glassloop.files import user_path
 from glassloop.settings import refuse
+
+if TYPE_CHECKING:
+    from transformers.training_args import ParallelMode
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
 
@@ -162,6 +166,13 @@ class TrainingArguments(Settings, Setters):
     def eval_batch_size(self) -> int:
         """The number of evaluation rows of a batch in this process."""
         return self.per_device_eval_batch_size
+
+    @property
+    def parallel_mode(self) -> ParallelMode:
+        """How processes work together, as a value of transformers."""
+        from transformers.training_args import ParallelMode
+
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of warm-up steps of a training.

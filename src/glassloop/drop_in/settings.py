@@ -48,7 +48,7 @@ class TransformersSetting:
         return asks and self.outcome == REFUSED
 
 
-def renamed(text: str, translate: Translate, kind: object = bool | None) -> TransformersSetting:
+def renamed(text: str, translate: Translate, kind: object = bool) -> TransformersSetting:
     """Return a setting that stands for others."""
     return TransformersSetting(RENAMED, f"is now called {text}", kind, translate=translate)
 
@@ -63,7 +63,7 @@ def group(outcome: str, text: str, **names: tuple[object, object]) -> dict[str, 
     return {name: TransformersSetting(outcome, text, kind, default) for name, (kind, default) in names.items()}
 
 
-FLAG, ON = (bool | None, None), (bool | None, True)
+FLAG, ON = (bool, None), (bool | None, True)  # HfArgumentParser makes a flag of a bool
 TEXT, WHOLE, TABLE, NAMES = (str | None, None), (int | None, None), (str | None, None), (list[str] | None, None)
 
 

@@ -49,12 +49,14 @@ class TrainerState(TheirState):  # type: ignore[misc]
     def follow(self, plan: Plan | None, batch_size: int) -> TrainerState:
         """Bring everything up to date that the loop has changed, and return the state."""
         loop = self.loop
-        self.global_step, self.train_batch_size = loop.step, batch_size
         if plan is not None:
-            self.epoch = loop.epoch + loop.batch / plan.batches_per_epoch
+            if loop.step != self.global_step or not self.epoch:  # an epoch that is cut short counts when the next one begins
+                self.epoch = loop.epoch + loop.batch / plan.batches_per_epoch
             self.max_steps, self.num_train_epochs = plan.max_steps, -(-plan.max_steps // plan.steps_per_epoch)
             self.logging_steps, self.eval_steps, self.save_steps = plan.log_every, plan.eval_every, plan.save_every
-        self.log_history += log_history(loop.history[self.taken :])  # a script may have added entries
+        self.global_step, self.train_batch_size = loop.step, batch_size
+        for entry in log_history(loop.history[self.taken :]):  # a script may have added entries of its own
+            self.log_history.append({**entry, "epoch": self.epoch} if entry["step"] == loop.step else entry)
         self.taken = len(loop.history)
         return self
 
