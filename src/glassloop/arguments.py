@@ -150,7 +150,14 @@ class TrainingArguments:
     @property
     def trackers(self) -> tuple[str, ...]:
         """Return the names in `report_to`, without `none`."""
-        return tuple(name.strip() for name in self.report_to.split(",") if name.strip() not in ("", "none"))
+        named = str(vars(self)["report_to"]).split(",")
+        return tuple(name.strip() for name in named if name.strip() not in ("", "none"))
+
+    @property
+    def schedule_options(self) -> dict[str, object]:
+        """Return `lr_scheduler_kwargs` as a dict."""
+        found: dict[str, object] = json.loads(vars(self)["lr_scheduler_kwargs"] or "{}")
+        return found
 
 
 TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
@@ -225,7 +232,7 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
     """Return a problem for each setting whose value has the wrong type. A whole number is accepted as a fraction."""
     problems = {}
     for name, kinds in TYPES.items():
-        value = getattr(args, name)
+        value = vars(args)[name]
         if value is None and "None" in kinds:
             continue
         good = (
@@ -253,7 +260,7 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         if (value := getattr(args, name)) is not None and value < 0:
             problems.append(wrong(name, value, "0 or more"))
     for name in ("logging_steps", "eval_steps", "save_steps"):
-        if (value := getattr(args, name)) is not None and (value <= 0 or (value > 1 and value != int(value))):
+        if (value := vars(args)[name]) is not None and (value <= 0 or (value > 1 and value != int(value))):
             problems.append(wrong(name, value, "a whole number of 1 or more, or a fraction of all steps"))
     if args.seed >= 2**63:
         problems.append(wrong("seed", str(args.seed), "below 2**63"))
@@ -281,11 +288,13 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     if args.run_name in (".", ".."):
         problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
-        is_object = isinstance(json.loads(args.lr_scheduler_kwargs or "{}"), dict)
+        is_object = isinstance(args.schedule_options, dict)
     except ValueError:
         is_object = False
     if not is_object:
-        problems.append(wrong("lr_scheduler_kwargs", visible(args.lr_scheduler_kwargs), 'JSON such as {"num_cycles": 2}'))
+        problems.append(
+            wrong("lr_scheduler_kwargs", visible(vars(args)["lr_scheduler_kwargs"]), 'JSON such as {"num_cycles": 2}')
+        )
     return problems + folder_problems(args.output_dir)
 
 

@@ -100,7 +100,7 @@ BY_REMEDY = {
         compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
         gather_function get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
     UNSUPPORTED["model_init"]: "call_model_init _hp_search_setup _report_to_hp_search _tune_save_checkpoint",
-    "omit it: the loss of a step is always divided by all of its rows": "_get_num_items_in_batch model_accepts_loss_kwargs",
+    "omit it: the loss of a step is always divided by all of its rows": "_get_num_items_in_batch",
     "add the noise in a forward hook of model.get_input_embeddings()": "neftune_noise_alpha",
     "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
 }

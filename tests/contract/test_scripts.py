@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -612,8 +613,247 @@ def epoch_ended_by_a_callback(lib: ModuleType, folder: Path) -> Found:
     return [*losses(trainer), *losses(trainer, "eval_loss"), *epochs, trainer.state.global_step]
 
 
+# --- habits of tutorials, notebooks and kernels --------------------------------------------------------------------
+
+
+class Reviews(torch.utils.data.Dataset):
+    """The data set class of most tutorials: encodings and labels, and a dict of tensors per row."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.encodings = {name: [row[name] for row in rows] for name in ("input_ids", "attention_mask")}
+        self.labels = [row["labels"] for row in rows]
+
+    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
+        item = {name: torch.tensor(cells[place]) for name, cells in self.encodings.items()}
+        item["labels"] = torch.tensor(self.labels[place])
+        return item
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@script
+def tutorial_data_set_and_label_names(lib: ModuleType, folder: Path) -> Found:
+    model = calm_model()
+    model.config.id2label, model.config.label2id = {0: "bad", 1: "good"}, {"bad": 0, "good": 1}
+    trainer = trained(lib, folder, model=model, parts={"train_dataset": Reviews(padded_rows())})
+    return [*losses(trainer), *trainer.predict(Reviews(padded_rows(4))).predictions.ravel().tolist()]
+
+
+@script
+def columns_in_torch_format(lib: ModuleType, folder: Path) -> Found:
+    rows = Dataset.from_list(padded_rows()).map(lambda row: {"text": "never read", **row})
+    rows.set_format("torch", columns=["input_ids", "attention_mask", "labels"])
+    return losses(trained(lib, folder, parts={"train_dataset": rows}))
+
+
+@script
+def folds_in_one_folder(lib: ModuleType, folder: Path) -> Found:
+    """Kernels train a new Trainer per fold, all into one folder."""
+    found = []
+    for fold in range(2):
+        rows = [row for place, row in enumerate(padded_rows()) if place % 2 == fold]
+        parts = {"train_dataset": rows, "eval_dataset": padded_rows(8)}
+        found += losses(trained(lib, folder, parts=parts, save_strategy="steps", save_steps=3, max_steps=3))
+    return found
+
+
+@script
+def scores_of_the_training_rows(lib: ModuleType, folder: Path) -> Found:
+    """A well-known answer on the web: a callback that evaluates the training rows, too, at the end of each epoch."""
+
+    class OnTrainingRows(TrainerCallback):
+        def __init__(self, trainer: Any) -> None:
+            self.trainer = trainer
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
+            if control.should_evaluate:
+                before = deepcopy(control)
+                self.trainer.evaluate(eval_dataset=self.trainer.train_dataset, metric_key_prefix="train")
+                return before
+            return None
+
+    given = {"max_steps": -1, "num_train_epochs": 2, "eval_strategy": "epoch"}
+    parts = {"train_dataset": padded_rows(), "eval_dataset": padded_rows(8)}
+    trainer = in_order(lib)(model=calm_model(), args=settings(lib, folder, **given), **parts)
+    trainer.add_callback(OnTrainingRows(trainer))
+    trainer.train()
+    in_training = [
+        entry["train_loss"] for entry in trainer.state.log_history if "train_runtime" not in entry and "train_loss" in entry
+    ]
+    return [*in_training, *losses(trainer, "eval_loss")]
+
+
+@script
+def flags_that_callbacks_see(lib: ModuleType, folder: Path) -> Found:
+    seen: list[str] = []
+
+    class Reading(TrainerCallback):
+        def note(self, event: str, state: Any, control: Any) -> None:
+            flags = [name for name in ("should_log", "should_evaluate", "should_save") if getattr(control, name)]
+            seen.append(f"{event} {state.global_step} {state.epoch:.2f}: {' '.join(flags)}")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.note("step", state, control)
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.note("epoch", state, control)
+
+    given = {"max_steps": -1, "num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 5}
+    trained(lib, folder, parts={"callbacks": [Reading], "eval_dataset": padded_rows(8)}, logging_steps=4, **given)
+    return seen
+
+
+@script
+def the_whole_log(lib: ModuleType, folder: Path) -> Found:
+    """Notebooks turn `state.log_history` into a table: the same entries, in the same order."""
+    given = {"max_steps": -1, "num_train_epochs": 2, "eval_strategy": "epoch", "logging_steps": 5}
+    trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(8)}, **given)
+    measured = ("runtime", "per_second", "flos", "accuracy", "f1")
+    return [
+        f"{entry['step']} {' '.join(sorted(name for name in entry if not any(part in name for part in measured)))}"
+        for entry in trainer.state.log_history
+    ]
+
+
+@script
+def logs_printed_by_a_callback(lib: ModuleType, folder: Path) -> Found:
+    printed: list[str] = []
+
+    class Printing(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+            if state.is_local_process_zero:
+                printed.append(f"{state.global_step}: {'loss' in logs} {'eval_loss' in logs} {'train_loss' in logs}")
+
+    parts = {"callbacks": [Printing()], "eval_dataset": padded_rows(8)}
+    trained(lib, folder, parts=parts, logging_steps=4, eval_strategy="steps", eval_steps=4)
+    return printed
+
+
+@script
+def entries_that_a_log_method_adds(lib: ModuleType, folder: Path) -> Found:
+    class WithRate(in_order(lib)):
+        def log(self, logs: Any, *given: Any) -> None:
+            logs["mine"] = len(logs) > 0
+            super().log(logs, *given)
+
+    return [str(entry.get("mine")) for entry in trained(lib, folder, WithRate).state.log_history]
+
+
+@script
+def options_of_run_glue(lib: ModuleType, folder: Path) -> Found:
+    """The official example: settings from the command line, then files of results."""
+    words = ["--output_dir", str(folder / lib.__name__), "--do_train", "--do_eval", "--max_steps", "4", "--seed", "1"]
+    words += [
+        "--per_device_train_batch_size",
+        "8",
+        "--save_strategy",
+        "no",
+        "--report_to",
+        "none",
+        "--use_cpu",
+        "--logging_steps",
+        "1",
+    ]
+    (args,) = transformers.HfArgumentParser(lib.TrainingArguments).parse_args_into_dataclasses(args=words)
+    trainer = in_order(lib)(model=calm_model(), args=args, train_dataset=padded_rows(), eval_dataset=padded_rows(8))
+    if args.do_train:
+        result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        trainer.save_model()
+        trainer.log_metrics("train", result.metrics)
+        trainer.save_metrics("train", {"train_loss": result.training_loss})
+        trainer.save_state()
+    if args.do_eval:
+        trainer.save_metrics("eval", {"eval_loss": trainer.evaluate()["eval_loss"]})
+    found = json.loads(Path(args.output_dir, "all_results.json").read_text())
+    stored = json.loads(Path(args.output_dir, "trainer_state.json").read_text())
+    return [found["train_loss"], found["eval_loss"], float(stored["global_step"]), float(stored["max_steps"])]
+
+
+@script
+def resumed_by_true(lib: ModuleType, folder: Path) -> Found:
+    class Stopping(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_training_stop = state.global_step == 3
+
+    given = {"save_strategy": "steps", "save_steps": 3}
+    trained(lib, folder, parts={"callbacks": [Stopping]}, **given)
+    trainer = in_order(lib)(model=calm_model(), args=settings(lib, folder, **given), train_dataset=padded_rows())
+    trainer.train(resume_from_checkpoint=True)
+    return [*losses(trainer), float(trainer.state.global_step)]
+
+
+@script
+def best_model_of_epochs(lib: ModuleType, folder: Path) -> Found:
+    strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    given = {"max_steps": -1, "num_train_epochs": 4, "learning_rate": 0.05, **strategies}
+    parts = {"eval_dataset": padded_rows(), "callbacks": [EarlyStoppingCallback(1)]}
+    trainer = trained(lib, folder, parts=parts, metric_for_best_model="eval_loss", **given)
+    return [trainer.state.best_metric, trainer.evaluate()["eval_loss"], float(trainer.state.best_global_step)]
+
+
+@script
+def several_labels_with_weights(lib: ModuleType, folder: Path) -> Found:
+    class Weighted(in_order(lib)):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **others: Any) -> Any:
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 3.0]))(outputs.logits, labels)
+            return (loss, outputs) if return_outputs else loss
+
+    rows = [{**row, "labels": [1.0, float(row["labels"])]} for row in padded_rows()]
+    model = calm_model(problem_type="multi_label_classification")
+    return losses(trained(lib, folder, Weighted, model=model, parts={"train_dataset": rows}))
+
+
+@script
+def metrics_batch_by_batch(lib: ModuleType, folder: Path) -> Found:
+    sizes: list[float] = []
+
+    def scores(found: Any, compute_result: bool) -> dict[str, float]:
+        sizes.append(float(len(found.predictions)))
+        return {"rows": sum(sizes)} if compute_result else {}
+
+    args = settings(lib, folder, batch_eval_metrics=True, per_device_eval_batch_size=5)
+    found = lib.Trainer(calm_model(), args, eval_dataset=padded_rows(12), compute_metrics=scores).evaluate()
+    return [*sizes, found["eval_rows"]]
+
+
+@script
+def groups_and_rates(lib: ModuleType, folder: Path) -> Found:
+    trainer = lib.Trainer(calm_model(), settings(lib, folder), train_dataset=padded_rows())
+    trainer.create_optimizer_and_scheduler(num_training_steps=10)
+    names = trainer.get_decay_parameter_names(trainer.model)
+    return [
+        *trainer.get_learning_rates(),
+        len(trainer.get_optimizer_group()),
+        len(names),
+        trainer.get_num_trainable_parameters(),
+    ]
+
+
+@script
+def settings_that_scripts_read(lib: ModuleType, folder: Path) -> Found:
+    args = settings(
+        lib, folder, eval_strategy="steps", logging_steps=7, load_best_model_at_end=True, save_strategy="steps", save_steps=7
+    )
+    names = (
+        "eval_steps",
+        "metric_for_best_model",
+        "greater_is_better",
+        "do_eval",
+        "report_to",
+        "world_size",
+        "n_gpu",
+        "fp16",
+        "bf16",
+    )
+    sizes = [args.train_batch_size, args.get_warmup_steps(100), args.parallel_mode.value]
+    return [*(f"{name}={getattr(args, name)}" for name in names), *map(str, sizes)]
+
+
 def test_there_are_enough_scripts() -> None:
-    assert len(SCRIPTS) >= 40
+    assert len(SCRIPTS) >= 65
 
 
 @pytest.mark.parametrize(

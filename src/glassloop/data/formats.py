@@ -62,7 +62,7 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
     if not is_dataset(rows) or rows.format["type"] == TRANSFORM:
         return rows, []
     columns = chosen_columns(rows)
-    if "input_ids" not in columns:
+    if "input_ids" not in columns and not any(name in taken and not name.startswith("label") for name in columns):
         raise SettingsError(
             f"the data set has no column input_ids; found {listed(columns)}",
             "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …)",

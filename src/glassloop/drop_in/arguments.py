@@ -9,24 +9,31 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glassloop.arguments import HALVES, Setting, translated
+from glassloop.arguments import Setting, translated
 from glassloop.arguments import TrainingArguments as Settings
+from glassloop.drop_in.reading import READ_AS, contradictions
 from glassloop.drop_in.setters import Setters
 from glassloop.drop_in.settings import KEPT, RENAMED, SETTINGS
 from glassloop.errors import SettingsError, did_you_mean, visible
+from glassloop.files import user_path
 from glassloop.settings import refuse
 
 if TYPE_CHECKING:
     from transformers.training_args import ParallelMode
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
+
+
+def plain(value: object) -> Setting:
+    """Return a value that JSON can hold: of others, such as a torch type, the name."""
+    return value if isinstance(value, str | int | float | None) else str(value).removeprefix("torch.")
 
 
 def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[TrainingArguments]:
@@ -57,13 +64,30 @@ class TrainingArguments(Settings, Setters):
 
     def __init__(self, output_dir: str | Path | None = None, **given: object) -> None:
         super().__init__(output_dir, **given)
+        self._store({name: given.get(name) for name in SETTINGS})
+        refuse(contradictions(vars(self)))
+
+    def _store(self, given: Mapping[str, object]) -> None:
+        """Store the settings of transformers as they were given. A renamed one is stored under its new name."""
         for name, theirs in SETTINGS.items():
-            is_given = given.get(name) is not None and theirs.outcome != RENAMED  # a renamed one is stored under its new name
+            is_given = given.get(name) is not None and theirs.outcome != RENAMED
             object.__setattr__(self, name, given[name] if is_given else theirs.default)
 
+    def __post_init__(self) -> None:
+        """Check the settings of a subclass that is a dataclass."""
+        if (folder := vars(self)["output_dir"]) is not None:
+            object.__setattr__(self, "output_dir", str(user_path(folder)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise `SettingsError` with everything that is wrong with the values."""
+        super().check()
+        refuse(contradictions(vars(self)))
+
     def __getattribute__(self, name: str) -> object:
-        if name in HALVES:  # scripts read them, whatever they were called when they were set
-            return self.precision == name
+        if name in READ_AS:
+            stored = vars(self)
+            return READ_AS[name](stored) if "precision" in stored else stored[name]
         if name == "device" and "_device" in vars(self):
             return vars(self)["_device"]
         return super().__getattribute__(name)
@@ -94,8 +118,9 @@ class TrainingArguments(Settings, Setters):
         object.__setattr__(self, "_device", device)
 
     def to_dict(self) -> dict[str, Setting]:
-        """Return all settings of Glassloop by name, as plain values that JSON can hold."""
-        return {name: vars(self)[name] for name in OWN}
+        """Return all settings of Glassloop, and those that a subclass adds, by name, as plain values that JSON can hold."""
+        added = [entry.name for entry in fields(self) if entry.name not in (*OWN, *SETTINGS)]
+        return {**{name: vars(self)[name] for name in OWN}, **{name: plain(vars(self)[name]) for name in added}}
 
     def to_json_string(self) -> str:
         """Return all settings of Glassloop as JSON."""
@@ -128,13 +153,6 @@ class TrainingArguments(Settings, Setters):
     should_log = should_save
 
     @property
-    def parallel_mode(self) -> ParallelMode:
-        """How several devices are used: transformers' `ParallelMode`, which scripts print or compare."""
-        from transformers.training_args import ParallelMode
-
-        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
-
-    @property
     def n_gpu(self) -> int:
         """The number of GPUs that this process uses, once there is a Trainer."""
         return int(self.device.startswith("cuda"))
@@ -148,6 +166,13 @@ class TrainingArguments(Settings, Setters):
     def eval_batch_size(self) -> int:
         """The number of evaluation rows of a batch in this process."""
         return self.per_device_eval_batch_size
+
+    @property
+    def parallel_mode(self) -> ParallelMode:
+        """How processes work together, as a value of transformers."""
+        from transformers.training_args import ParallelMode
+
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of warm-up steps of a training.

@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 import torch
 
+from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batch
 from glassloop.engine.evaluate import PredictBatch
 from glassloop.engine.interfaces import StepBackend
@@ -101,6 +102,29 @@ def preprocessed(predict: PredictBatch, change: Callable[[torch.Tensor, torch.Te
     return changed
 
 
+def told(predict: PredictBatch, tell: Callable[[], None]) -> PredictBatch:
+    """Return a prediction that tells callbacks about each batch."""
+
+    def predict_and_tell(model: torch.nn.Module, batch: Batch) -> Prediction:
+        found = predict(model, batch)
+        tell()
+        return found
+
+    return predict_and_tell
+
+
+def in_batches(compute: Callable[..., dict[str, float]], found: EvalPrediction, size: int) -> dict[str, float]:
+    """Return the result of a `compute_metrics` that takes batch by batch, as tensors, and sums up when it gets the last."""
+    scores: dict[str, float] = {}
+    number = len(found.predictions)
+    for first in range(0, number, size):
+        part = slice(first, first + size)
+        labels = None if found.label_ids is None else torch.from_numpy(found.label_ids[part])
+        batch = EvalPrediction(torch.from_numpy(found.predictions[part]), labels)  # type: ignore[arg-type]
+        scores = compute(batch, compute_result=first + size >= number)
+    return scores
+
+
 def logits_of(outputs: object) -> torch.Tensor:
     """Return the logits among the outputs of a model: by name, or the first that is not the loss."""
     if isinstance(outputs, torch.Tensor):
@@ -110,7 +134,7 @@ def logits_of(outputs: object) -> torch.Tensor:
     else:
         found = getattr(outputs, "logits", None)
         if found is None and isinstance(outputs, tuple):
-            found = next((value for value in outputs if isinstance(value, torch.Tensor) and value.dim() > 1), None)
+            found = next((value for value in outputs if isinstance(value, torch.Tensor) and value.dim() > 0), None)
     if not isinstance(found, torch.Tensor):
         raise SettingsError("the outputs of the model contain no logits", "return an object with logits, or a dict")
     return found

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from glassloop.engine.interfaces import Tensors
+from glassloop.models.adapters import base_of
 from glassloop.transformers_types import Model
 
 
@@ -28,7 +30,7 @@ class BareConfig:
 
 def with_config(model: Model) -> Model:
     """Return the model; a plain torch module gets a config, with as many labels as its last layer has outputs."""
-    if isinstance(model, torch.nn.Module) and not hasattr(model, "config"):
+    if isinstance(model, torch.nn.Module) and getattr(model, "config", None) is None:
         widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
         number = widths[-1] if widths else 2
         config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
@@ -39,6 +41,19 @@ def with_config(model: Model) -> Model:
 def is_bare(model: object) -> bool:
     """Return whether a model is a plain torch module."""
     return isinstance(getattr(model, "config", None), BareConfig)
+
+
+def is_own(model: object) -> bool:
+    """Return whether the class of a model is a script's own, so that its loss and its labels may be of any kind."""
+    kinds = type(base_of(model)).__mro__
+    return not any(kind.__module__.startswith("transformers.models.") for kind in kinds)
+
+
+def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | None = None) -> bool:
+    """Return whether labels and logits are those of a classifier: class numbers, or a number for each class."""
+    if labels is None or (logits is not None and logits.ndim != 2):
+        return False
+    return labels.ndim == 2 or "float" not in str(labels.dtype)
 
 
 def save_bare(model: torch.nn.Module, folder: Path, weights: Tensors | None) -> None:

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import Inputs, logits_of, rows_of
 from glassloop.drop_in.with_callbacks import WithCallbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
-from glassloop.engine.optimizer import optimizer_for, optimizer_of, scheduler_for
+from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
+from glassloop.engine.plan import warmup_steps_of
+from glassloop.errors import SettingsError
 from glassloop.training.rows import accepted_columns
 from glassloop.transformers_types import Model
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+LOADER_OPTIONS = ("num_workers", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
 LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 OPTIMIZERS = ("create_optimizer", "create_scheduler", "create_optimizer_and_scheduler")
+
+
+class Loader(DataLoader[object]):
+    """A DataLoader that knows the number of rows of a batch under the name that Accelerate gives it."""
+
+    @property
+    def total_batch_size(self) -> int:
+        """The number of rows of a batch."""
+        return self.batch_size or 1
+
+
+def refuse_no_rows(rows: Rows | None) -> Rows:
+    """Return the rows. Raises `SettingsError` if there are none."""
+    if rows is None:
+        raise SettingsError("the Trainer has no rows to read", "pass train_dataset= or eval_dataset=")
+    return rows
 
 
 class Overridable(WithCallbacks):
@@ -30,6 +53,10 @@ class Overridable(WithCallbacks):
     compute_loss_func: Callable[..., torch.Tensor] | None = None
     optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None
     _is_logging = False
+    _is_training = False
+    _accelerator: Accelerator | None = None
+    _eval_sets: Mapping[str, Rows] = {}
+    _kept_loaders: Mapping[str, Loader] = {}
 
     def compute_loss(
         self, model: Model, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: int | None = None
@@ -77,39 +104,109 @@ class Overridable(WithCallbacks):
         loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
         return loss, None if prediction_loss_only else logits_of(outputs), labels
 
-    def _remove_unused_columns(self, dataset: Rows | None, description: str | None = None) -> Rows | None:
+    def _remove_unused_columns(self, dataset: Rows, description: str | None = None) -> Rows:
         """Return the rows without columns the model does not accept. Scripts that look for a mistake call this."""
-        return dataset if dataset is None else accepted_columns(dataset, self.model, self._say_once)
+        return accepted_columns(dataset, self.model, self._say_once)
 
-    def get_train_dataloader(self) -> DataLoader[object]:
+    def get_train_dataloader(self) -> Loader:
         """Return a DataLoader of the training rows. Training uses it only if a subclass overrides this method."""
         generator = torch.Generator().manual_seed(self.args.seed)
-        rows = self._remove_unused_columns(self.train_dataset)
-        return DataLoader(
-            rows,  # type: ignore[arg-type]
-            batch_size=self.args.per_device_train_batch_size,
-            sampler=RandomSampler(rows, generator=generator) if hasattr(rows, "__len__") else None,  # type: ignore[arg-type]
-            collate_fn=self.data_collator,
-            drop_last=self.args.dataloader_drop_last,
-        )
+        rows = self._remove_unused_columns(refuse_no_rows(self.train_dataset))
+        sampler = RandomSampler(rows, generator=generator) if hasattr(rows, "__len__") else None
+        return self._loader(rows, self.args.per_device_train_batch_size, sampler)
 
-    def get_eval_dataloader(self, eval_dataset: Rows | None = None) -> DataLoader[object]:
+    def get_eval_dataloader(self, eval_dataset: Rows | str | None = None) -> Loader:
         """Return a DataLoader of evaluation rows. Evaluations use it only if a subclass overrides this method.
 
         Args:
-            eval_dataset: The rows. Default: the `eval_dataset` of the Trainer.
+            eval_dataset: The rows, or the name of one of several data sets. Default: the `eval_dataset` of the Trainer.
         """
-        rows = self._remove_unused_columns(self.eval_dataset if eval_dataset is None else eval_dataset)
-        size = self.args.per_device_eval_batch_size
-        return DataLoader(rows, batch_size=size, collate_fn=self.data_collator)  # type: ignore[arg-type]
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        if key in self._kept_loaders:
+            return self._kept_loaders[key]
+        rows = self._eval_sets[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
+        rows = self._remove_unused_columns(refuse_no_rows(self.eval_dataset if rows is None else rows))
+        made = self._loader(rows, self.args.per_device_eval_batch_size, None)
+        if getattr(self.args, "dataloader_persistent_workers", False):  # its worker processes live as long as the loader
+            self._kept_loaders = {**self._kept_loaders, key: made}
+        return made
 
-    def get_test_dataloader(self, test_dataset: Rows) -> DataLoader[object]:
+    def _loader(self, rows: Rows, size: int, sampler: Sampler[int] | None) -> Loader:
+        """Return a DataLoader with the settings for DataLoaders."""
+        args = self.args
+        options = {name: getattr(args, f"dataloader_{name}", None) for name in LOADER_OPTIONS}
+        return Loader(
+            rows,  # type: ignore[arg-type]
+            batch_size=size,
+            sampler=sampler,
+            collate_fn=self.data_collator,
+            drop_last=args.dataloader_drop_last,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+
+    def get_test_dataloader(self, test_dataset: Rows) -> Loader:
         """Return a DataLoader of rows to predict. Predictions use it only if a subclass overrides this method.
 
         Args:
             test_dataset: The rows.
         """
         return self.get_eval_dataloader(test_dataset)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The Accelerator of the backend, or one that only scripts use."""
+        if self._accelerator is None:
+            from accelerate import Accelerator
+
+            mine = getattr(self.backend, "accelerator", None)
+            self._accelerator = Accelerator(cpu=self.backend.device.type == "cpu") if mine is None else mine
+        return self._accelerator
+
+    @property
+    def model_wrapped(self) -> Model:
+        """The model: what wraps it for several processes is a part of the backend."""
+        return self.model
+
+    @property
+    def is_in_train(self) -> bool:
+        """Whether a training is running."""
+        return self._is_training
+
+    def get_num_trainable_parameters(self) -> int:
+        """Return the number of parameters that are not frozen."""
+        return sum(weight.numel() for weight in self.model.parameters() if weight.requires_grad)
+
+    def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+        """Return the names of the parameters with weight decay: all but biases and those of normalization layers.
+
+        Args:
+            model: The model.
+        """
+        found = {id(weight) for weight in decay_groups(model, 1.0)[0]["params"]}
+        return [name for name, weight in model.named_parameters() if id(weight) in found]
+
+    def get_learning_rates(self) -> list[float]:
+        """Return the learning rate of each group of parameters. Raises `SettingsError` before there is an optimizer."""
+        return [group["lr"] for group in self._groups()]
+
+    def get_optimizer_group(self, param: torch.nn.Parameter | None = None) -> list[dict[str, object]] | dict[str, object]:
+        """Return the groups of the optimizer, or that of one parameter. Raises `SettingsError` if there is none.
+
+        Args:
+            param: The parameter. Default: all groups.
+        """
+        groups = self._groups()
+        if param is None:
+            return [group["params"] for group in groups]
+        found = [group for group in groups if any(weight is param for weight in group["params"])]
+        if not found:
+            raise SettingsError("no group of the optimizer has this parameter", "pass one that is trained")
+        return found[0]
+
+    def _groups(self) -> list[dict[str, Any]]:
+        if self.optimizer is None:
+            raise SettingsError("there is no optimizer before training", "call create_optimizer() first")
+        return unwrap_optimizer(self.optimizer).param_groups
 
     def num_examples(self, dataloader: DataLoader[object]) -> int:
         """Return the number of rows of a DataLoader.
@@ -136,7 +233,8 @@ class Overridable(WithCallbacks):
         """
         if self.lr_scheduler is None:
             optimizer = self.create_optimizer() if optimizer is None else optimizer
-            self.lr_scheduler = scheduler_for(self.args, optimizer, self._current_plan().warmup_steps, num_training_steps)
+            warmup = warmup_steps_of(self.args.warmup_steps, num_training_steps)
+            self.lr_scheduler = scheduler_for(self.args, optimizer, warmup, num_training_steps)
         return self.lr_scheduler
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
@@ -155,7 +253,9 @@ class Overridable(WithCallbacks):
             logs: Names and numbers.
             start_time: Accepted for compatibility.
         """
-        if not self._is_logging:
-            epoch = self.state.epoch + self.state.batch / max(self._plan.batches_per_epoch if self._plan else 1, 1)
-            self.state.history.append({"step": self.state.step, "epoch": round(epoch, 4), **logs})
-            self._tell("on_log", logs=logs)
+        if self._is_logging:  # the loop has written the entry; a script's own `log` may have added to it
+            self.state.add_to_latest(logs, of_loop=self._is_training)
+            return
+        state = self.state
+        state.history.append({"step": state.global_step, "epoch": round(state.epoch, 4), **logs})
+        self._tell("on_log", logs=logs)

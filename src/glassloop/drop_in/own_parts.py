@@ -5,40 +5,44 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import TrainerCallback
 
 from glassloop.compatibility import EvalPrediction
-from glassloop.data.batches import Batch, Batches
+from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import (
     LoaderBatches,
+    in_batches,
     overrides,
     predicted_by_step,
     predicted_with_loss,
     preprocessed,
     summed_loss,
+    told,
 )
-from glassloop.drop_in.modules import is_bare, save_bare, with_config
+from glassloop.drop_in.loop_callbacks import Logged, SaveLast
+from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
 from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
-from glassloop.drop_in.state import TrainerState
-from glassloop.engine.callbacks import Callback
-from glassloop.engine.evaluate import PredictBatch, predicted_with
+from glassloop.engine.evaluate import Evaluation, PredictBatch, predicted_with
 from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.engine.losses import other_loss
-from glassloop.engine.state import State
-from glassloop.errors import SettingsError, listed
+from glassloop.errors import ModelError, SettingsError, listed
+from glassloop.measures import checked_numbers
 from glassloop.seeding import seed_all
+from glassloop.settings import SCORE
 from glassloop.training.parts import Optimizers, TrainingParts
 from glassloop.training.setup import DEFAULT_DIR
-from glassloop.training.trainer_state import lasting_facts
 from glassloop.transformers_types import Model
 
 USED_NAMES = frozenset(
     (
         *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
         *("optimizer", "lr_scheduler", "tokenizer", "preprocess_logits_for_metrics", "optimizer_cls_and_kwargs"),
+        *("callback_handler", "control", "accelerator", "model_wrapped", "get_decay_parameter_names", "_evaluate"),
         *(*LOADERS, *OPTIMIZERS),
     )
 )
@@ -54,12 +58,10 @@ class OwnParts(Overridable):
 
     model_init: Callable[..., Model] | None = None
     preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
-    _eval_sets: Mapping[str, Rows] = {}
     _used_names = USED_NAMES
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
-    _is_training = False
     _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
@@ -110,9 +112,6 @@ class OwnParts(Overridable):
         mine = [None if now is then else now for now, then in zip((self.optimizer, self.lr_scheduler), self._made, strict=True)]
         return mine[0], mine[1]  # type: ignore[return-value]  # an optimizer and a schedule, in this order
 
-    def _new_state(self) -> State:
-        return TrainerState()
-
     def _reads_loader(self, rows: Rows | None, *, training: bool) -> bool:
         """Return whether batches come from a DataLoader of a script, or from a stream of rows."""
         name = "get_train_dataloader" if training else self._eval_loader
@@ -146,20 +145,19 @@ class OwnParts(Overridable):
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         if self.model_init is not None:
             self.model = self._initialized(self.args.seed)
-        self._adapt()
         self._find_loss()
         parts = super()._parts()
         self._plan = parts.plan
-        if isinstance(self.state, TrainerState):
-            self.state.max_steps = parts.plan.max_steps
-            self.state.folder, self.state.facts = parts.folder, lasting_facts(parts.plan, self.args)
-        callbacks = [*parts.callbacks, *([Logged(self)] if self._overrides("log") else [])]
+        callbacks = [*([Logged(self)] if self._overrides("log") else []), *parts.callbacks]
         callbacks += [SaveLast(parts.plan.max_steps)] if self.args.save_strategy == "steps" else []
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
         saves_itself = bool(self._overrides("save_model"))
         return replace(
             parts,
+            state=self._seen.loop,
+            asked_only=True,
+            quiet=parts.quiet or not self._shows_progress(),
             callbacks=callbacks,
             write_model=self._write_with_script if saves_itself else parts.write_model,
             saves_in_background=not (saves_itself or (self._adapted is not None and self._adapted.reads_checkpoints)),
@@ -187,7 +185,15 @@ class OwnParts(Overridable):
             self._model_loss = "the model is a plain torch module"
             return
         batch = next(self._batches(self.train_dataset, training=True).epoch(), None)
-        found = None if batch is None else other_loss(self.model, batch, self.task, self.backend, self._say_once)
+        if is_own(self.model) and batch is not None and not (fits_classes(batch.labels) or self.task == SCORE):
+            self._model_loss = "the model has its own task"
+            return
+        try:
+            found = None if batch is None else other_loss(self.model, batch, self.task, self.backend, self._say_once)
+        except ModelError:
+            if not is_own(self.model):
+                raise
+            found = "the outputs of the model have no logits by name"
         if found is not None:
             self._model_loss = found
             self._say_once(f"{found}; training uses the model's own")
@@ -225,9 +231,11 @@ class OwnParts(Overridable):
             predict = predicted_by_step(self.prediction_step, self.backend)
         elif self._replaces_loss():
             predict = predicted_with_loss(self.compute_loss, self.backend)
-        if self.preprocess_logits_for_metrics is None:
-            return predict
-        return preprocessed(predict or predicted_with(self.backend, self._loss_sum()), self.preprocess_logits_for_metrics)
+        whole = predict or predicted_with(self.backend, self._loss_sum())
+        if self.preprocess_logits_for_metrics is not None:
+            predict = whole = preprocessed(whole, self.preprocess_logits_for_metrics)
+        watches = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
+        return told(whole, partial(self._tell, "on_prediction_step")) if watches else predict
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
@@ -236,9 +244,23 @@ class OwnParts(Overridable):
             found: Logits and labels of all rows.
         """
         changed = self.preprocess_logits_for_metrics is not None and self.compute_metrics is None
+        if getattr(self.args, "batch_eval_metrics", False) and self.compute_metrics is not None:
+            return checked_numbers(in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size))
         if getattr(self.args, "prediction_loss_only", False) or changed:
             return {}
+        is_other_task = is_own(self.model) and self.task != SCORE and not fits_classes(found.label_ids, found.predictions)
+        if self.compute_metrics is None and is_other_task:
+            return {}
         return super().metrics_of(found)
+
+    def _has_own_labels(self) -> bool:
+        return is_own(self.model)
+
+    def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
+        if is_own(self.model) and not self._is_training and not self._replaces_loss() and not self._has_own_loss():
+            with self._within(_model_loss="nothing was compared yet"):
+                return super()._run(model, rows, prefix)
+        return super()._run(model, rows, prefix)
 
     def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
         """Take over the optimizer and the schedule of a training that begins."""
@@ -247,43 +269,5 @@ class OwnParts(Overridable):
     def _report(self, logs: dict[str, float]) -> None:
         """Call an overridden `log` with an entry that the history has already."""
         if self._overrides("log"):
-            self._is_logging = True
-            try:
+            with self._within(_is_logging=True):
                 self.log(logs)
-            finally:
-                self._is_logging = False
-
-
-class SaveLast(Callback):
-    """Asks for a checkpoint of the last step, as transformers saves one with `save_strategy="steps"`."""
-
-    reads_weights = False
-
-    def __init__(self, max_steps: int) -> None:
-        self.max_steps = max_steps
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        """Ask after the last step."""
-        if state.step == self.max_steps:
-            state.asked.add("save")
-
-
-class Logged(Callback):
-    """Calls an overridden `log` of a Trainer with every entry of its history."""
-
-    reads_weights = False
-
-    def __init__(self, trainer: OwnParts) -> None:
-        self.trainer = trainer
-
-    def report(self, state: State) -> None:
-        """Call `log` with the latest entry."""
-        self.trainer._report({name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")})  # type: ignore[misc]
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        """Report a logged step."""
-        self.report(state)
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Report an evaluation."""
-        self.report(state)

@@ -168,8 +168,8 @@ def unchanged(trainer: OwnParts) -> Iterator[Callable[[], None]]:
     """Yield a function that brings a Trainer back to its state before the block; call it at the end of the block, too."""
     args, parts = dict(vars(trainer.args)), ("backend", "_folder", "_trial", "_plan")
     kept = {name: getattr(trainer, name) for name in parts}
-    callbacks = [*trainer._own_callbacks, *trainer._foreign_callbacks]
-    before = [(callback, dict(vars(callback))) for callback in callbacks]
+    own, foreign = [*trainer._own_callbacks], [*trainer.callback_handler.callbacks]
+    before = [(callback, dict(vars(callback))) for callback in (*own, *foreign)]
 
     def reset() -> None:
         vars(trainer.args).clear()
@@ -178,7 +178,7 @@ def unchanged(trainer: OwnParts) -> Iterator[Callable[[], None]]:
         for callback, attributes in before:  # such as the counter of EarlyStoppingCallback
             vars(callback).clear()
             vars(callback).update(attributes)
-        trainer.callbacks = callbacks
+        trainer._own_callbacks, trainer.callback_handler.callbacks = [*own], [*foreign]
 
     try:
         yield reset

@@ -48,7 +48,7 @@ class TransformersSetting:
         return asks and self.outcome == REFUSED
 
 
-def renamed(text: str, translate: Translate, kind: object = bool | None) -> TransformersSetting:
+def renamed(text: str, translate: Translate, kind: object = bool) -> TransformersSetting:
     """Return a setting that stands for others."""
     return TransformersSetting(RENAMED, f"is now called {text}", kind, translate=translate)
 
@@ -63,7 +63,7 @@ def group(outcome: str, text: str, **names: tuple[object, object]) -> dict[str, 
     return {name: TransformersSetting(outcome, text, kind, default) for name, (kind, default) in names.items()}
 
 
-FLAG, ON = (bool | None, None), (bool | None, True)
+FLAG, ON = (bool, None), (bool | None, True)  # HfArgumentParser makes a flag of a bool
 TEXT, WHOLE, TABLE, NAMES = (str | None, None), (int | None, None), (str | None, None), (list[str] | None, None)
 
 
@@ -81,6 +81,7 @@ LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (d
 
 SETTINGS: dict[str, TransformersSetting] = {
     "evaluation_strategy": renamed("eval_strategy", lambda value: {"eval_strategy": value}, str | None),
+    "evaluate_during_training": renamed("eval_strategy", lambda value: {"eval_strategy": "steps"} if value else {}),
     "no_cuda": renamed('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
     "use_cpu": renamed('device="cpu"', lambda value: {"device": "cpu"} if value else {}),
     "use_mps_device": renamed('device="mps"', lambda value: {"device": "mps"} if value else {}),
@@ -112,6 +113,7 @@ SETTINGS: dict[str, TransformersSetting] = {
         allowed=("labels", "label", "label_ids"),
     ),
     "prediction_loss_only": kept("an evaluation then returns the loss alone", bool | None, False),
+    "batch_eval_metrics": kept("compute_metrics is called for each batch, after the last one", bool | None, False),
     "auto_find_batch_size": kept("training starts again with half the batch if memory is short", bool | None, False),
     "local_rank": kept("the launcher decides it", int | None, -1),
     **group(
@@ -123,7 +125,6 @@ SETTINGS: dict[str, TransformersSetting] = {
         dataloader_prefetch_factor=WHOLE,
         dataloader_multiprocessing_context=TEXT,
         dataloader_in_order=ON,
-        split_batches=FLAG,
         dispatch_batches=FLAG,
     ),
     **group(
@@ -228,10 +229,11 @@ SETTINGS: dict[str, TransformersSetting] = {
         use_cache=FLAG,
     ),
     **group(
-        UNNEEDED,
-        "callbacks of Glassloop restore their own state",
+        REFUSED,
+        "construct callbacks with their earlier arguments; early stopping counts the evaluations before a resume anyway",
         restore_callback_states_from_checkpoint=FLAG,
     ),
+    **group(REFUSED, "divide per_device_train_batch_size by the number of processes", split_batches=FLAG),
     **group(
         UNNEEDED,
         "there is only one way to evaluate",
@@ -266,7 +268,6 @@ SETTINGS: dict[str, TransformersSetting] = {
         ray_scope=(str | None, "last"),
     ),
     **group(REFUSED, "omit it: Glassloop adds no noise to embeddings", neftune_noise_alpha=(float | None, None)),
-    **group(REFUSED, "compute_metrics gets all logits and labels at once", batch_eval_metrics=FLAG),
     **group(
         REFUSED,
         "read the inputs from the data set: predictions are in its order",

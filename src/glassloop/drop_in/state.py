@@ -3,80 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from transformers import TrainerState as TheirState
 
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
-from glassloop.training.trainer_state import best_checkpoint, log_history, state_text
+from glassloop.run_folder.history import Entry
+from glassloop.run_folder.record import Plan
+from glassloop.training.trainer_state import log_history
 
 
-@dataclass
-class TrainerState(State):
-    """The state of a training, with the names that scripts for transformers read.
+class TrainerState(TheirState):  # type: ignore[misc]
+    """The state of a training, as scripts and callbacks for transformers read it.
+
+    Names that transformers does not have, such as `step` and `history`, are those of the loop's own state.
 
     Attributes:
-        result: Loss and speed of a finished training, an entry of `log_history`.
-        result_at: The number of entries before it.
-        max_steps: The number of steps of the training.
-        folder: The folder of the checkpoints.
-        facts: The entries of trainer_state.json that stay the same.
+        loop: The state of the loop.
     """
 
-    result: dict[str, float] = field(default_factory=dict)
-    result_at: int = 0
-    max_steps: int = 0
-    folder: Path = Path()
-    facts: dict[str, int] = field(default_factory=dict)
+    loop: State
+    global_step: int
+    epoch: float
+    history: list[Entry]
+    log_history: list[dict[str, object]]
+    best_metric: float | None
+    save_to_json: Callable[[str], None]
+    taken = 0  # how many entries of the loop's history `log_history` has
 
-    @property
-    def global_step(self) -> int:
-        """The number of steps."""
-        return self.step
+    @classmethod
+    def of(cls, loop: State) -> TrainerState:
+        """Return the state of a training that the loop is about to begin."""
+        made = cls(is_local_process_zero=True, is_world_process_zero=True, total_flos=0.0, epoch=0.0)
+        made.loop = loop
+        return made
 
-    @property
-    def log_history(self) -> list[dict[str, object]]:
-        """Every logged step and evaluation, and loss and speed of a finished training."""
-        found = log_history(self.history)
-        if self.result:
-            found.insert(self.result_at, {**self.result, "step": self.step})
-        return found
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or "loop" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.loop, name)
 
-    @property
-    def best_metric(self) -> float | None:
-        """The best value of the metric for the best model."""
-        return self.best_score
+    def follow(self, plan: Plan | None, batch_size: int) -> TrainerState:
+        """Bring everything up to date that the loop has changed, and return the state."""
+        loop = self.loop
+        if plan is not None:
+            if loop.step != self.global_step or not self.epoch:  # an epoch that is cut short counts when the next one begins
+                self.epoch = loop.epoch + loop.batch / plan.batches_per_epoch
+            self.max_steps, self.num_train_epochs = plan.max_steps, -(-plan.max_steps // plan.steps_per_epoch)
+            self.logging_steps, self.eval_steps, self.save_steps = plan.log_every, plan.eval_every, plan.save_every
+        self.global_step, self.train_batch_size = loop.step, batch_size
+        for entry in log_history(loop.history[self.taken :]):  # a script may have added entries of its own
+            self.log_history.append({**entry, "epoch": self.epoch} if entry["step"] == loop.step else entry)
+        self.taken = len(loop.history)
+        return self
 
-    @property
-    def best_global_step(self) -> int | None:
-        """The step of the best evaluation."""
-        return self.best_step
+    def omit_latest(self) -> None:
+        """Remove the latest entry of `log_history`: transformers would not have logged it."""
+        if self.log_history:
+            self.log_history.pop()
 
-    @property
-    def best_model_checkpoint(self) -> str | None:
-        """The checkpoint of the best evaluation; None if it does not exist."""
-        return best_checkpoint(self.folder, self.best_step)
-
-    @property
-    def is_world_process_zero(self) -> bool:
-        """Whether this is the main process; only its state is written."""
-        return True
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything that a checkpoint has to hold."""
-        names = {entry.name for entry in fields(State)}
-        return {name: value for name, value in super().to_dict().items() if name in names}
-
-    def save_to_json(self, path: str | Path) -> None:
-        """Write the state as transformers' trainer_state.json has it.
-
-        Args:
-            path: The file to write.
-        """
-        epoch = float(str((self.log_history or [{}])[-1].get("epoch", 0.0)))
-        write_text(Path(path), state_text(self, epoch, self.log_history, self.best_model_checkpoint, self.facts))
+    def add_to_latest(self, logs: Mapping[str, float], *, of_loop: bool) -> None:
+        """Add to the latest entry what a script's own `log` has added."""
+        if of_loop:
+            self.loop.history[-1].update(logs)
+        if self.log_history:
+            self.log_history[-1].update(logs)
 
 
 def show_metrics(split: str, metrics: Mapping[str, float]) -> None:

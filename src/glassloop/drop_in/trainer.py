@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,9 @@ from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.search import Searching
 from glassloop.drop_in.sharing import pushed, repository_of, token_of, upload, write_card
-from glassloop.drop_in.state import TrainerState, show_metrics, write_metrics
+from glassloop.drop_in.state import show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
+from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.interfaces import Optimizer
 from glassloop.errors import TooLargeError
 from glassloop.files import user_path
@@ -101,16 +101,6 @@ class Trainer(Searching):
             args.set_device(self.backend.device.type)
         self._tell("on_init_end")
 
-    @contextmanager
-    def _within(self, **facts: object) -> Iterator[None]:
-        """Set internal attributes while a block runs."""
-        before = {name: getattr(self, name) for name in facts}
-        vars(self).update(facts)
-        try:
-            yield
-        finally:
-            vars(self).update(before)
-
     def train(
         self,
         resume_from_checkpoint: bool | str | Path | None = None,
@@ -133,10 +123,9 @@ class Trainer(Searching):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        with self._within(_is_training=True):
-            output = self._train_in_memory(resume_from_checkpoint, restart=restart)
-        if isinstance(self.state, TrainerState):
-            self.state.result, self.state.result_at = output.metrics, len(self.state.history)
+        with self._within(_is_training=True):  # as with transformers, a folder may be trained into again
+            output = self._train_in_memory(resume_from_checkpoint, restart=restart or not resume_from_checkpoint)
+        self.state.log_history.append({**output.metrics, "step": output.global_step})
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
         self._tell("on_train_end")
@@ -194,6 +183,19 @@ class Trainer(Searching):
                 self._tell("on_evaluate", metrics=scores)
         return found
 
+    def _evaluate(
+        self, trial: None = None, ignore_keys_for_eval: list[str] | None = None, skip_scheduler: bool = False
+    ) -> dict[str, float]:
+        """Return the metrics of an evaluation during training, under the name that transformers has for it."""
+        return self.evaluate()
+
+    def _evaluate_between_steps(self) -> dict[str, float] | None:
+        try:
+            with self._interruptible():
+                return self._evaluate(None, None)
+        except Interrupted:
+            return None
+
     def predict(
         self, test_dataset: Rows, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
@@ -238,9 +240,9 @@ class Trainer(Searching):
 
     def save_state(self) -> None:
         """Write the state to trainer_state.json in output_dir."""
-        if self.is_world_process_zero() and isinstance(self.state, TrainerState):
+        if self.is_world_process_zero():
             self._folder.mkdir(parents=True, exist_ok=True)
-            self.state.save_to_json(self._folder / STATE_NAME)
+            self.state.save_to_json(str(self._folder / STATE_NAME))
 
     def is_world_process_zero(self) -> bool:
         """Return whether this is the main process of all."""

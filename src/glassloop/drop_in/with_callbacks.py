@@ -1,18 +1,20 @@
-"""The callbacks of a Trainer: those of Glassloop, and those written for transformers' Trainer."""
+"""The callbacks of a Trainer, and the state that they see: those of Glassloop, and those written for transformers' Trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from glassloop.drop_in.callbacks import TrainerCallbacks, is_for_transformers
+from transformers import TrainerCallback, TrainerControl
+from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
+
+from glassloop.drop_in.callbacks import SHOWS, TrainerCallbacks, is_for_transformers, make_handler
+from glassloop.drop_in.state import TrainerState
 from glassloop.engine.callbacks import Callback, checked_callbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
+from glassloop.engine.state import State
 from glassloop.run_folder.record import Plan
 from glassloop.trainer import Trainer as OwnTrainer
-
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
 
 
 class WithCallbacks(OwnTrainer):
@@ -21,12 +23,39 @@ class WithCallbacks(OwnTrainer):
     Attributes:
         optimizer: The optimizer of the current or last training; None before the first one.
         lr_scheduler: Its learning rate schedule.
+        callback_handler: The callbacks for transformers, as a list of transformers.
     """
 
     optimizer: Optimizer | None = None
     lr_scheduler: LRScheduler | None = None
+    callback_handler: CallbackHandler
     _adapted: TrainerCallbacks | None = None
     _plan: Plan | None = None
+    _seen: TrainerState
+
+    @property
+    def state(self) -> TrainerState:
+        """Where the training stands, as callbacks see it, too."""
+        return self._seen.follow(self._plan, self.args.per_device_train_batch_size)
+
+    @state.setter
+    def state(self, given: State | TrainerState) -> None:
+        self._seen = given if isinstance(given, TrainerState) else TrainerState.of(given)
+
+    @property
+    def control(self) -> TrainerControl:
+        """What callbacks ask for."""
+        return TrainerControl() if self._adapted is None else self._adapted.control
+
+    @contextmanager
+    def _within(self, **facts: object) -> Iterator[None]:
+        """Set internal attributes while a block runs."""
+        before = {name: getattr(self, name) for name in facts}
+        vars(self).update(facts)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def _current_plan(self) -> Plan:
         """Return the plan of the training, or of the one that would start now."""
@@ -43,20 +72,23 @@ class WithCallbacks(OwnTrainer):
     def callbacks(self, given: Sequence[Callback | TrainerCallback | type] | None) -> None:
         if given is not None and any(isinstance(one, TrainerCallbacks) for one in given):
             return  # the list as it is
-        made = [one() if isinstance(one, type) else one for one in given or ()]
-        self._own_callbacks = checked_callbacks([one for one in made if not is_for_transformers(one)])
-        self._foreign_callbacks = [one for one in made if is_for_transformers(one)]
-        self._adapt()
+        given = given or ()
+        self._own_callbacks = checked_callbacks([one for one in given if not is_for_transformers(one)])
+        foreign = [one for one in given if is_for_transformers(one)]
+        self.callback_handler = make_handler(foreign, prints_lines=self.args.disable_tqdm)
+        self._adapted = TrainerCallbacks(self)
 
-    def _adapt(self) -> None:
-        """Make the object that calls the callbacks of transformers."""
-        adapted = TrainerCallbacks(self._foreign_callbacks, self.args, self._callback_parts, self._current_plan)
-        self._adapted = adapted if self._foreign_callbacks else None
+    def _has_flow(self) -> bool:
+        """Return whether transformers' `DefaultFlowCallback` asks for log entries, evaluations and checkpoints."""
+        return any(isinstance(one, DefaultFlowCallback) for one in self.callback_handler.callbacks)
+
+    def _shows_progress(self) -> bool:
+        """Return whether a script has left the callback in the list that stands for the progress display."""
+        return any(isinstance(one, SHOWS) for one in self.callback_handler.callbacks)
 
     def _callback_parts(self) -> dict[str, object]:
         """Return what each callback of transformers gets by name."""
-        names = ("model", "processing_class", "optimizer", "lr_scheduler")
-        return {**{name: getattr(self, name, None) for name in names}, "train_dataloader": None, "eval_dataloader": None}
+        return {name: getattr(self, name, None) for name in ("model", "processing_class", "optimizer", "lr_scheduler")}
 
     def _tell(self, event: str, **facts: object) -> None:
         """Call a method of the callbacks of transformers outside a training."""
@@ -69,7 +101,10 @@ class WithCallbacks(OwnTrainer):
         Args:
             callback: A callback or its class.
         """
-        self.callbacks = [*self._own_callbacks, *self._foreign_callbacks, callback]
+        if is_for_transformers(callback):
+            self.callback_handler.add_callback(callback)
+        else:
+            self._own_callbacks += checked_callbacks([callback])
 
     def pop_callback(self, callback: Callback | TrainerCallback | type) -> Callback | TrainerCallback | None:
         """Remove a callback and return it; return None if the Trainer does not have it.
@@ -77,10 +112,10 @@ class WithCallbacks(OwnTrainer):
         Args:
             callback: A callback, or the class of the one to remove.
         """
-        every: list[Callback | TrainerCallback] = [*self._own_callbacks, *self._foreign_callbacks]
-        found = next((one for one in every if callback in (one, type(one))), None)
-        if found is not None:
-            self.callbacks = [one for one in every if one is not found]
+        found = next((one for one in self._own_callbacks if callback in (one, type(one))), None)
+        if found is None:
+            return self.callback_handler.pop_callback(callback)
+        self._own_callbacks = [one for one in self._own_callbacks if one is not found]
         return found
 
     def remove_callback(self, callback: Callback | TrainerCallback | type) -> None:

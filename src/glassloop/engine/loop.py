@@ -143,7 +143,7 @@ def fit(
 
     def after_step(planned: bool = True) -> None:
         """Log, evaluate and save, in this order, if it is due by the plan or if a callback has asked for it."""
-        end = state.step == plan.max_steps or (plan.log_first and state.step == 1)
+        end = (plan.log_every > 0 and state.step == plan.max_steps) or (plan.log_first and state.step == 1)
         if "log" in state.asked or (planned and (end or is_due(plan.log_every) or is_due(plan.eval_every))):
             log()
         if evaluate and ("evaluate" in state.asked or (planned and is_due(plan.eval_every) and state.step >= plan.eval_from)):
@@ -182,9 +182,9 @@ def fit(
         if not is_over():
             end_epoch()
     if not state.signal:
-        log()
         if state.batch == plan.batches_per_epoch:  # the last step was also an epoch's last
             end_epoch()
+        log()
     tell("on_fit_end")
     return state
 

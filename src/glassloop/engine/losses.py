@@ -173,9 +173,11 @@ def out_of_range(model: Model, ids: torch.Tensor | None) -> bool:
 
     Other checks raise an error for these; on a GPU a forward pass with them would end the process.
     """
+    if ids is None:
+        return False
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     most = getattr(model.config, "max_position_embeddings", None) or 0
-    return ids is not None and bool((words is not None and ids.max() >= words.weight.shape[0]) or 0 < most < ids.shape[1])
+    return bool((words is not None and ids.max() >= words.weight.shape[0]) or 0 < most < ids.shape[1])
 
 
 def loss_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -204,8 +204,7 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
     """Return the learning rate schedule of the settings."""
-    options = json.loads(args.lr_scheduler_kwargs) if args.lr_scheduler_kwargs else None
-    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
+    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, args.schedule_options)
 
 
 def make_optimizers(
@@ -219,8 +218,9 @@ def make_optimizers(
     optimizer, scheduler = given
     if optimizer is None and scheduler is not None:
         raise SettingsError("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer")
-    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise SettingsError("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule")
+    if scheduler is not None and "metrics" in inspect.signature(scheduler.step).parameters:
+        name = type(scheduler).__name__
+        raise SettingsError(f"{name} needs a metric, but schedules here advance every step", "use another schedule")
     if optimizer is not None:
         held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
         if not any(id(weight) in held for weight in model.parameters()):

@@ -17,7 +17,6 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         raise SettingsError("dataloader_drop_last leaves no batches", "use a smaller batch size")
     per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
     max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
-    warmup = args.warmup_steps
     eval_steps = args.eval_steps or args.logging_steps or DEFAULT_EVAL_STEPS
     eval_every = steps_between(args.eval_strategy, eval_steps, per_epoch, max_steps)
     if eval_every and not has_eval:
@@ -30,7 +29,7 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         steps_per_epoch=per_epoch,
         batches_per_epoch=num_batches,
         accumulate=args.gradient_accumulation_steps,
-        warmup_steps=math.ceil(warmup * max_steps) if warmup < 1 else int(warmup),
+        warmup_steps=warmup_steps_of(args.warmup_steps, max_steps),
         log_every=steps_between(args.logging_strategy, args.logging_steps or DEFAULT_LOGGING_STEPS, per_epoch, max_steps),
         log_first=args.logging_first_step,
         eval_every=eval_every,
@@ -48,6 +47,11 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,
     )
+
+
+def warmup_steps_of(given: float, max_steps: int) -> int:
+    """Return the number of warm-up steps. A number below 1 is a fraction of all steps."""
+    return math.ceil(given * max_steps) if given < 1 else int(given)
 
 
 def steps_between(strategy: str, steps: float, per_epoch: int, max_steps: int) -> int:

@@ -63,6 +63,7 @@ class TrainingParts:
 
     batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
     loss_compared: bool = False  # the loss of the model was compared with Glassloop's
+    asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
     saves_in_background: bool = True  # False: code of the user writes the model of a checkpoint, or reads the checkpoint
     started: Callable[[Optimizer, LRScheduler], None] = lambda optimizer, scheduler: None  # called before the first step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
+
 from glassloop.arguments import TrainingArguments
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
@@ -9,7 +11,7 @@ from glassloop.data.formats import known_columns, refuse_unreadable
 from glassloop.data.interfaces import Collator, Rows
 from glassloop.data.row_labels import LABEL_KEYS, infer_task, refuse_labels
 from glassloop.engine.interfaces import Backend, Say
-from glassloop.errors import listed
+from glassloop.errors import DataError, listed
 from glassloop.models.adapters import base_of
 from glassloop.models.inputs import accepted_inputs
 from glassloop.models.outputs import task_of
@@ -25,6 +27,7 @@ def make_batches(
     say: Say,
     *,
     training: bool,
+    own_labels: bool = False,
 ) -> Batches:
     """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length.
 
@@ -45,8 +48,9 @@ def make_batches(
         rank=backend.processes.rank,
         num_processes=backend.processes.num_processes,
     )
-    infer_task(model.config, batches.first_labels, say)
-    refuse_labels(rows, task_of(model.config), int(model.config.num_labels), needed=training and is_padding)
+    with suppress(DataError) if own_labels else nullcontext():  # a model with its own loss may take any labels
+        infer_task(model.config, batches.first_labels, say)
+        refuse_labels(rows, task_of(model.config), int(model.config.num_labels), needed=training and is_padding)
     return batches
 
 

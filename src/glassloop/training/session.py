@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -113,11 +114,12 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         batch_loss=parts.batch_loss,
     )
     parts.started(training.optimizer, training.scheduler)
+    asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if parts.asked_only else plan
     try:
         fit(
             backend.wrap_step(step, training.optimizer, training.scheduler, parts.say),
             training.batches,
-            plan,
+            asked,
             state,
             callbacks=training.callbacks(history),
             evaluate=training.evaluate if parts.eval_rows is not None else None,

@@ -95,7 +95,7 @@ class TrainerSetup:
         if isinstance(value, torch.nn.Module) and name == "model" and "backend" in vars(self):
             value = value.to(self.backend.device)
         super().__setattr__(name, value)
-        if name == "_collate" and "state" in vars(self):
+        if name == "_collate" and "_counted" in vars(self):
             self._choose_usable()
 
     @property
@@ -155,7 +155,12 @@ class TrainerSetup:
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
-        return make_batches(rows, self._collate, self.args, self.backend, self.model, self._say_once, training=training)
+        known = (rows, self._collate, self.args, self.backend, self.model, self._say_once)
+        return make_batches(*known, training=training, own_labels=self._has_own_labels())
+
+    def _has_own_labels(self) -> bool:
+        """Return whether the model may take labels of any kind, because it computes its loss itself."""
+        return False
 
     def _training_use(self) -> TrainingUse:
         """Return how the model will be trained, as far as a backend has to know it."""

@@ -6,33 +6,45 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import TrainerState as TheirState
 
 from glassloop.drop_in.state import TrainerState, show_metrics, write_metrics
+from glassloop.engine.state import State
+from glassloop.run_folder.record import Plan
+
+PLAN = Plan(
+    max_steps=4, steps_per_epoch=2, batches_per_epoch=2, accumulate=1, warmup_steps=0, log_every=1, eval_every=0, save_every=0
+)
 
 
-def test_the_history_has_the_result_where_the_training_ended(tmp_path: Path) -> None:
-    state = TrainerState(step=2, history=[{"step": 2, "epoch": 1.0, "loss": 0.5}], max_steps=2)
-    state.result, state.result_at = {"train_loss": 0.5, "epoch": 1.0}, 1
-    state.history.append({"step": 2, "epoch": 1.0, "eval_loss": 0.4})
-    assert [[*entry] for entry in state.log_history] == [
-        ["epoch", "loss", "step"],
-        ["train_loss", "epoch", "step"],
-        ["epoch", "eval_loss", "step"],
-    ]
-    assert (state.global_step, state.best_metric, state.best_global_step) == (2, None, state.best_step)
-    assert state.is_world_process_zero
-    assert not {"result", "result_at", "max_steps"} & {*state.to_dict()}
-    state.save_to_json(tmp_path / "trainer_state.json")
-    stored = json.loads((tmp_path / "trainer_state.json").read_text(encoding="utf-8"))
-    assert (stored["global_step"], stored["epoch"], len(stored["log_history"])) == (2, 1.0, 3)
+def test_the_state_follows_the_loop_and_keeps_what_scripts_add(tmp_path: Path) -> None:
+    loop = State(step=2, epoch=1, history=[{"step": 2, "epoch": 1.0, "loss": 0.5}])
+    state = TrainerState.of(loop).follow(PLAN, batch_size=8)
+    assert (state.global_step, state.max_steps, state.num_train_epochs, state.epoch) == (2, 4, 2, 1.0)
+    assert (state.step, state.history, state.best_metric) == (2, loop.history, None)
+    state.log_history.append({"mine": 1.0, "step": 2})
+    loop.history.append({"step": 2, "epoch": 1.0, "eval_loss": 0.4})
+    kinds = [[*entry] for entry in state.follow(PLAN, batch_size=8).log_history]
+    assert kinds == [["epoch", "loss", "step"], ["mine", "step"], ["epoch", "eval_loss", "step"]]
+    state.save_to_json(str(tmp_path / "trainer_state.json"))
+    loaded = TheirState.load_from_json(str(tmp_path / "trainer_state.json"))
+    assert (loaded.global_step, loaded.epoch, loaded.log_history) == (2, 1.0, state.log_history)
 
 
-def test_the_best_checkpoint_is_one_that_exists(tmp_path: Path) -> None:
-    state = TrainerState(best_step=4, folder=tmp_path)
-    assert state.best_model_checkpoint is None
-    (tmp_path / "checkpoint-4").mkdir()
-    assert state.best_model_checkpoint == str(tmp_path / "checkpoint-4")
-    assert {"folder", "facts"}.isdisjoint(state.to_dict())
+def test_what_a_log_method_adds_is_in_both_histories() -> None:
+    state = TrainerState.of(State(history=[{"step": 2, "epoch": 1.0, "loss": 0.5}])).follow(PLAN, batch_size=8)
+    state.add_to_latest({"mine": 1.0}, of_loop=True)
+    assert state.history[-1]["mine"] == state.log_history[-1]["mine"] == 1.0
+    state.add_to_latest({"more": 1.0}, of_loop=False)
+    assert "more" in state.log_history[-1]
+    assert "more" not in state.history[-1]
+    state.omit_latest()
+    assert state.log_history == []
+
+
+def test_a_name_that_neither_has_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        _ = TrainerState.of(State()).nothing
 
 
 def test_metrics_are_printed_and_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,41 @@
+"""What a Trainer of a script asks of the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerControl
+
+from glassloop.drop_in.loop_callbacks import Logged, SaveLast
+from glassloop.engine.state import State
+
+
+def test_the_last_step_is_saved() -> None:
+    state, callback = State(), SaveLast(max_steps=2)
+    state.step = 1
+    callback.on_step(state, [])
+    assert state.asked == set()
+    state.step = 2
+    callback.on_step(state, [])
+    assert state.asked == {"save"}
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.control = TrainerControl()
+        self.logged: list[Any] = []
+
+    def _report(self, logs: dict[str, float]) -> None:
+        self.logged.append(logs)
+
+
+def test_an_overridden_log_gets_entries_without_step_and_epoch() -> None:
+    trainer, state = Trainer(), State()
+    state.history.append({"step": 3, "epoch": 1.5, "loss": 0.5})
+    callback = Logged(trainer)
+    callback.on_log(state, [])
+    assert trainer.logged == [], "transformers did not ask for this entry"
+    trainer.control.should_log = True
+    callback.on_log(state, [])
+    callback.on_evaluate(state, {})
+    assert trainer.logged == [{"loss": 0.5}, {"loss": 0.5}]
