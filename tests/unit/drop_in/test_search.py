@@ -39,6 +39,7 @@ def space(trial: Any) -> dict[str, Any]:
     return {"learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True), "warmup_ratio": 0.5}
 
 
+@pytest.mark.slow
 def test_the_best_trial_is_returned_and_the_settings_stay(make, tmp_path) -> None:
     trainer = make(push_to_hub=True)  # not the trials
     trainer.push_to_hub = lambda: pytest.fail("a trial was uploaded")
@@ -54,6 +55,7 @@ def test_the_best_trial_is_returned_and_the_settings_stay(make, tmp_path) -> Non
     assert make(folder="second").hyperparameter_search(space, n_trials=3) == best, "the choice of values has a seed"
 
 
+@pytest.mark.slow
 def test_trials_do_not_depend_on_each_other(make) -> None:
     """One trial uses another optimizer and stops early; the next is what it would be alone."""
     hashes: dict[int, str] = {}
