@@ -627,7 +627,7 @@ def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
     run = runs.reference(**settings)
     best = json.loads((run / "run.json").read_text())["best_step"]
     assert best < 15
-    assert sorted(path.name for path in checkpoints(run)) == [f"checkpoint-{best}", "checkpoint-16"]
+    assert {path.name for path in checkpoints(run)} == {f"checkpoint-{best}", "checkpoint-16"}
     hook = Hook("glassloop.engine.checkpoint_folder:CheckpointFolder.rotate", best + 2, KILL)
     half = killed(runs, hook, **settings)
     kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]
