@@ -153,12 +153,6 @@ class TrainingArguments:
         named = str(vars(self)["report_to"]).split(",")
         return tuple(name.strip() for name in named if name.strip() not in ("", "none"))
 
-    @property
-    def schedule_options(self) -> dict[str, object]:
-        """Return `lr_scheduler_kwargs` as a dict."""
-        found: dict[str, object] = json.loads(vars(self)["lr_scheduler_kwargs"] or "{}")
-        return found
-
 
 TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
 
@@ -288,7 +282,7 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     if args.run_name in (".", ".."):
         problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
-        is_object = isinstance(args.schedule_options, dict)
+        is_object = isinstance(json.loads(vars(args)["lr_scheduler_kwargs"] or "{}"), dict)
     except ValueError:
         is_object = False
     if not is_object:
