@@ -150,8 +150,7 @@ class TrainingArguments:
     @property
     def trackers(self) -> tuple[str, ...]:
         """Return the names in `report_to`, without `none`."""
-        named = str(vars(self)["report_to"]).split(",")
-        return tuple(name.strip() for name in named if name.strip() not in ("", "none"))
+        return tuple(name.strip() for name in vars(self)["report_to"].split(",") if name.strip() not in ("", "none"))
 
 
 TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
@@ -286,9 +285,8 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     except ValueError:
         is_object = False
     if not is_object:
-        problems.append(
-            wrong("lr_scheduler_kwargs", visible(vars(args)["lr_scheduler_kwargs"]), 'JSON such as {"num_cycles": 2}')
-        )
+        given = visible(vars(args)["lr_scheduler_kwargs"])
+        problems.append(wrong("lr_scheduler_kwargs", given, 'JSON such as {"num_cycles": 2}'))
     return problems + folder_problems(args.output_dir)
 
 

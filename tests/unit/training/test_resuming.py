@@ -186,7 +186,7 @@ def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
 def test_an_earlier_training_is_moved_aside(attempt: Attempt) -> None:
     attempt(resume=None)  # type: ignore[arg-type]
     attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
-    assert [path.name for path in checkpoints_in(attempt.folder)] == ["checkpoint-2"]
+    assert [path.name for path in checkpoints_in(attempt.folder)] == ["checkpoint-3", "checkpoint-2"]
     kept = attempt.folder / "checkpoints.kept-1"
     assert sorted(path.name for path in kept.iterdir()) == ["checkpoint-2", "checkpoint-4"]
 
