@@ -46,12 +46,16 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="Folder with a checkout of transformers.")
     parser.add_argument("--out", type=Path, help="Document to write. Default: print it.")
     parser.add_argument("--state", default="", help="What the checkout is, such as a commit, for the document.")
+    parser.add_argument(
+        "--records", type=Path, help="Folder that keeps the results of each test; those already there are reused."
+    )
     parser.add_argument("tests", nargs="*", help="Tests to run. Default: all of tests/trainer but tests/trainer/distributed.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        theirs, ours = Path(folder, "off.jsonl"), Path(folder, "on.jsonl")
-        run_tests(given.checkout, theirs, "off", given.tests)
-        run_tests(given.checkout, ours, "on", given.tests)
+        theirs, ours = (Path(given.records or folder, f"{mode}.jsonl").resolve() for mode in ("off", "on"))
+        for record in (theirs, ours):
+            if not record.exists():
+                run_tests(given.checkout, record, record.stem, given.tests)
         from transformers_bridge.table import UNEXPLAINED, page, table_of
 
         rows = table_of(ours, theirs)

@@ -20,7 +20,7 @@ NOT_APPLICABLE: tuple[tuple[str, str], ...] = (
     (r"bnb|8bit|lomo|galore|Galore|apollo|grokadamw|schedulefree|stable_adamw|torch_optimi|Liger|liger", "optional packages"),
     (r"peft_adapters", "several adapters at once"),
     (r"Ray|Wandb|SwanLab|Trackio|Kubeflow|kubeflow|HyperParameterSearchBackends", "services of others"),
-    (r"test_mixed_|test_(fp16|bf16)_full_eval|tf32|torch_compile_(train|eval)", "needs a GPU"),
+    (r"TrainerMixedPrecision|test_(fp16|bf16)_full_eval|tf32|torch_compile_(train|eval)", "needs a GPU"),
     (r"::JITCheckpointTest", "transformers' class for checkpoints before a kill; Glassloop saves when a signal arrives"),
     (r"::TrainerDDPKwargsTest", "internals of transformers' use of DistributedDataParallel"),
     (
@@ -40,6 +40,7 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
     (r"test_predict", "predictions are the logits alone, also of a model with more outputs"),
     (r"label_smoothing_multi_label", "label smoothing of several labels is computed, where transformers switches it off"),
     (r"auto_batch_size_with_resume", "reads transformers' internal attribute _train_batch_size"),
+    (r"test_best_model_checkpoint_behavior", "save_total_limit counts recent checkpoints; the best one is kept in addition"),
     (r"test_can_resume_training$", "all resumed weights agree; the error for a missing checkpoint has Glassloop's words"),
     (r"test_accelerator_config_empty", "reads options of transformers' own Accelerator; Glassloop has its own loaders"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,14 +39,15 @@ def judged(test: str, ours: dict[str, object], theirs: dict[str, object] | None)
         return Row(test, OTHER, reason)
     if theirs is None or theirs["outcome"] != "passed":
         return Row(test, OTHER, NOT_HERE)
-    if not ours["made"]:
+    is_refused = str(ours["error"]).startswith("glassloop.")
+    if not ours["made"] and not is_refused:  # a subclass that is a dataclass may be refused before anything is made
         return Row(test, OTHER, NO_GLASSLOOP)
     if ours["outcome"] == "passed":
         return Row(test, PASSES)
-    text = " ".join(str(ours["text"]).split())
+    text = " ".join(re.sub(r"/\S*/tmp\w*/", "", str(ours["text"])).split())
     if reason := found_in(DIFFERENT, test):
         return Row(test, DIFFERS, reason)
-    if str(ours["error"]).startswith("glassloop."):
+    if is_refused:
         return Row(test, REFUSED, text.removeprefix("settings: ").replace(" try: ", "; "))
     return Row(test, UNEXPLAINED, f"{ours['error']}: {text[:200]}")
 

@@ -150,14 +150,7 @@ class TrainingArguments:
     @property
     def trackers(self) -> tuple[str, ...]:
         """Return the names in `report_to`, without `none`."""
-        named = str(vars(self)["report_to"]).split(",")
-        return tuple(name.strip() for name in named if name.strip() not in ("", "none"))
-
-    @property
-    def schedule_options(self) -> dict[str, object]:
-        """Return `lr_scheduler_kwargs` as a dict."""
-        found: dict[str, object] = json.loads(vars(self)["lr_scheduler_kwargs"] or "{}")
-        return found
+        return tuple(name.strip() for name in vars(self)["report_to"].split(",") if name.strip() not in ("", "none"))
 
 
 TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
@@ -288,13 +281,12 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
     if args.run_name in (".", ".."):
         problems.append(wrong("run_name", visible(args.run_name), "a name"))
     try:
-        is_object = isinstance(args.schedule_options, dict)
+        is_object = isinstance(json.loads(vars(args)["lr_scheduler_kwargs"] or "{}"), dict)
     except ValueError:
         is_object = False
     if not is_object:
-        problems.append(
-            wrong("lr_scheduler_kwargs", visible(vars(args)["lr_scheduler_kwargs"]), 'JSON such as {"num_cycles": 2}')
-        )
+        given = visible(vars(args)["lr_scheduler_kwargs"])
+        problems.append(wrong("lr_scheduler_kwargs", given, 'JSON such as {"num_cycles": 2}'))
     return problems + folder_problems(args.output_dir)
 
 

@@ -145,6 +145,15 @@ SHOWN_BY_A_TRAINER = {
     *("add_callback", "is_local_process_zero", "is_world_process_zero", "log", "log_metrics", "lr_scheduler", "model_init"),
     *("num_examples", "optimizer", "optimizer_cls_and_kwargs", "pop_callback", "prediction_step", "push_to_hub"),
     *("preprocess_logits_for_metrics", "remove_callback", "save_metrics", "save_state"),
+    *(
+        "accelerator",
+        "callback_handler",
+        "control",
+        "get_decay_parameter_names",
+        "get_learning_rates",
+        "get_num_trainable_parameters",
+    ),
+    *("get_optimizer_group", "is_in_train", "model_wrapped"),
 }
 
 

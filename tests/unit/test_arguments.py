@@ -297,6 +297,7 @@ def test_what_is_reported_stays_on_a_line() -> None:
 
 OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "evaluation_strategy": ("epoch", {"eval_strategy": "epoch"}, "is now called eval_strategy"),
+    "evaluate_during_training": (True, {"eval_strategy": "steps"}, "is now called eval_strategy"),
     "no_cuda": (True, {"device": "cpu"}, 'is now called device="cpu"'),
     "use_cpu": (True, {"device": "cpu"}, 'is now called device="cpu"'),
     "fp16": (True, {"precision": "fp16"}, 'is now called precision="fp16"'),

@@ -86,7 +86,7 @@ def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeyp
 @pytest.mark.parametrize(
     "name",
     [
-        *("label_smoother", "accelerator", "callback_handler", "training_step"),
+        *("label_smoother", "evaluation_loop", "training_step"),
         *("neftune_noise_alpha", "gather_function", "_signature_columns"),
     ],
 )

@@ -529,9 +529,9 @@ def test_predictions_without_labels(trainer_of, few) -> None:
         ({"eval_strategy": "epoch", "num_train_epochs": 2}, [8, 16]),
         ({"eval_strategy": "epoch", "gradient_accumulation_steps": 3, "num_train_epochs": 2}, [3, 6]),
         ({"eval_strategy": "epoch", "max_steps": 11}, [8]),
-        ({"eval_strategy": "steps", "eval_steps": 3}, [3, 6]),
+        ({"eval_strategy": "steps", "eval_steps": 3}, [3, 6, 8]),
         ({"eval_strategy": "steps", "logging_steps": 4}, [4, 8]),
-        ({"eval_strategy": "steps", "eval_steps": 5, "eval_on_start": True}, [0, 5]),
+        ({"eval_strategy": "steps", "eval_steps": 5, "eval_on_start": True}, [0, 5, 8]),
         ({"eval_on_start": True}, [0]),
     ],
 )
@@ -1041,7 +1041,7 @@ def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.M
     assert (name, last) == ("my run", "finish")
     assert settings["learning_rate"] == 1e-3
     assert logged == trainer.state.history
-    assert [entry["step"] for entry in logged] == [3, 6, 8, 8, 9, 12, 15, 16, 16]
+    assert [entry["step"] for entry in logged] == [3, 6, 8, 9, 12, 15, 16, 16]
 
 
 def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ class TrainingArguments(Settings, Setters):
         refuse(contradictions(vars(self)))
 
     def _store(self, given: Mapping[str, object]) -> None:
-        """Store the settings of transformers as they were given. A renamed one is stored under its new name."""
+        """Store the settings of transformers. A renamed one is stored under its new name."""
         for name, theirs in SETTINGS.items():
             is_given = given.get(name) is not None and theirs.outcome != RENAMED
             object.__setattr__(self, name, given[name] if is_given else theirs.default)

@@ -7,6 +7,7 @@ events come in the order of transformers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerControl
@@ -19,6 +20,7 @@ from glassloop.drop_in.state import TrainerState
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
 from glassloop.run_folder.history import Entry
+from glassloop.run_folder.layout import checkpoint_name
 from glassloop.run_folder.record import Plan
 
 ASKED_TO_STOP = "a callback asked to stop"
@@ -143,13 +145,15 @@ class TrainerCallbacks(Callback):
                 callback.check_metric_value(self.trainer.args, state, self.control, score)
         best = state.best_metric
         if best is None or (score > best if plan.greater_is_better else score < best):
-            state.best_metric, state.best_global_step = score, metrics.get("step", step)
+            state.best_metric, state.best_global_step = score, int(str(metrics.get("step", step)))
 
     def on_save(self, state: State) -> None:
         """Call on_save."""
         seen = self.trainer.state
-        if seen.best_global_step == state.step:
-            seen.best_model_checkpoint = f"{self.trainer.args.output_dir}/checkpoint-{state.step}"
+        if seen.best_global_step is not None:
+            best = Path(str(self.trainer.args.output_dir), checkpoint_name(seen.best_global_step))
+            is_saved = seen.best_global_step == state.step or best.is_dir()
+            seen.best_model_checkpoint = str(best) if is_saved else seen.best_model_checkpoint
         self.tell("on_save", state)
 
     def on_epoch_end(self, state: State) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
@@ -187,7 +187,7 @@ class Overridable(WithCallbacks):
 
     def get_learning_rates(self) -> list[float]:
         """Return the learning rate of each group of parameters. Raises `SettingsError` before there is an optimizer."""
-        return [group["lr"] for group in self._groups()]
+        return [group["lr"] for group in self._made_optimizer().param_groups]
 
     def get_optimizer_group(self, param: torch.nn.Parameter | None = None) -> list[dict[str, object]] | dict[str, object]:
         """Return the groups of the optimizer, or that of one parameter. Raises `SettingsError` if there is none.
@@ -195,7 +195,7 @@ class Overridable(WithCallbacks):
         Args:
             param: The parameter. Default: all groups.
         """
-        groups = self._groups()
+        groups = self._made_optimizer().param_groups
         if param is None:
             return [group["params"] for group in groups]
         found = [group for group in groups if any(weight is param for weight in group["params"])]
@@ -203,10 +203,11 @@ class Overridable(WithCallbacks):
             raise SettingsError("no group of the optimizer has this parameter", "pass one that is trained")
         return found[0]
 
-    def _groups(self) -> list[dict[str, Any]]:
+    def _made_optimizer(self) -> Optimizer:
+        """Return the optimizer. Raises `SettingsError` if there is none yet."""
         if self.optimizer is None:
             raise SettingsError("there is no optimizer before training", "call create_optimizer() first")
-        return unwrap_optimizer(self.optimizer).param_groups
+        return unwrap_optimizer(self.optimizer)
 
     def num_examples(self, dataloader: DataLoader[object]) -> int:
         """Return the number of rows of a DataLoader.

@@ -31,6 +31,7 @@ class TrainerState(TheirState):  # type: ignore[misc]
     history: list[Entry]
     log_history: list[dict[str, object]]
     best_metric: float | None
+    best_global_step: int | None
     save_to_json: Callable[[str], None]
     taken = 0  # how many entries of the loop's history `log_history` has
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -204,7 +205,8 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
     """Return the learning rate schedule of the settings."""
-    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, args.schedule_options)
+    options = json.loads(vars(args)["lr_scheduler_kwargs"] or "{}")
+    return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
 
 
 def make_optimizers(

@@ -5,20 +5,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from glassloop.backends.plain import PlainBackend
+from glassloop.compatibility import EvalPrediction
 from glassloop.drop_in.hooks import (
     LoaderBatches,
     count_for,
+    in_batches,
     logits_of,
     overrides,
     predicted_by_step,
     predicted_with_loss,
     preprocessed,
     summed_loss,
+    told,
 )
 from glassloop.errors import SettingsError
 
@@ -125,3 +129,22 @@ def test_a_resumed_epoch_skips_batches_and_an_evaluation_takes_whole_ones() -> N
     with pytest.raises(SettingsError, match="has no length"):
         len(LoaderBatches(iter([])))
     assert len(LoaderBatches(iter([]), num_batches=7)) == 7
+
+
+def test_metrics_are_computed_batch_by_batch() -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def compute(found: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        assert isinstance(found.predictions, torch.Tensor)
+        seen.append((len(found.predictions), compute_result))
+        return {"batches": float(len(seen))}
+
+    assert in_batches(compute, EvalPrediction(np.zeros((5, 2)), np.zeros(5)), 2) == {"batches": 3.0}
+    assert seen == [(2, False), (2, False), (1, True)]
+
+
+def test_callbacks_are_told_after_each_batch() -> None:
+    events: list[str] = []
+    predict = told(lambda model, batch: events.append("predicted"), lambda: events.append("told"))  # type: ignore[arg-type,return-value,func-returns-value]
+    predict(torch.nn.Linear(1, 1), None)  # type: ignore[arg-type]
+    assert events == ["predicted", "told"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from families import tiny_model
 from safetensors.torch import load_file
 
-from glassloop.drop_in.modules import is_bare, save_bare, with_config
+from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
 
 
 def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
@@ -30,3 +31,17 @@ def test_its_weights_are_saved(tmp_path: Path) -> None:
     assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")["weight"], module.weight)
     save_bare(module, tmp_path, {"weight": torch.zeros(2)})
     assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [0, 0]
+
+
+def test_a_class_of_a_script_has_its_own_loss_and_labels() -> None:
+    assert is_own(with_config(torch.nn.Linear(2, 2)))
+    assert not is_own(tiny_model())
+    assert not is_own(type("Mine", (type(tiny_model()),), {})(tiny_model().config))
+
+
+def test_which_labels_are_those_of_a_classifier() -> None:
+    assert fits_classes(torch.tensor([0, 1]))
+    assert fits_classes(torch.ones(2, 3))
+    assert not fits_classes(torch.tensor([0.5, 1.0]))
+    assert not fits_classes(None)
+    assert not fits_classes(torch.tensor([0, 1]), np.zeros(2))

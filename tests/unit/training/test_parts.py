@@ -26,7 +26,7 @@ def test_the_parts_are_those_of_the_trainer(trainer: Trainer, tmp_path: Path) ->
     parts = trainer._parts()
     assert isinstance(parts, TrainingParts)
     assert parts.model is trainer.model
-    assert parts.state is trainer.state
+    assert parts.state is trainer.state.loop
     assert (parts.folder, parts.plan.max_steps, len(parts.batches)) == (tmp_path, 2, 4)
     assert [len(rows) for rows in parts.use.data_sets] == [8, 1]
     assert parts.metrics == "accuracy, f1 (LABEL_1)"

@@ -183,17 +183,9 @@ def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
 # --- an earlier training in the folder ---------------------------------------------------------------------------
 
 
-def test_an_earlier_training_is_not_overwritten(says, attempt: Attempt) -> None:
+def test_an_earlier_training_is_moved_aside(attempt: Attempt) -> None:
     attempt(resume=None)  # type: ignore[arg-type]
-    before = {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")}
-    with says(
-        f"output_dir {attempt.folder} contains the checkpoints of an earlier training (the newest is checkpoint-5)",
-        "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
-        "which moves the earlier training aside",
-    ):
-        attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
-    assert {path: path.stat().st_mtime_ns for path in attempt.folder.rglob("*")} == before
-    attempt(resume=None, settings={"max_steps": 3, "overwrite_output_dir": True})  # type: ignore[arg-type]
+    attempt(resume=None, settings={"max_steps": 3})  # type: ignore[arg-type]
     assert [path.name for path in checkpoints_in(attempt.folder)] == ["checkpoint-3", "checkpoint-2"]
     kept = attempt.folder / "checkpoints.kept-1"
     assert sorted(path.name for path in kept.iterdir()) == ["checkpoint-4", "checkpoint-5"]

@@ -31,7 +31,7 @@ def test_a_line_is_shown_once(trainer: Trainer, capsys: pytest.CaptureFixture[st
 
 def test_callbacks_are_made_and_checked_when_they_are_assigned(trainer: Trainer) -> None:
     trainer.callbacks = [Callback]
-    assert [type(callback) for callback in trainer.callbacks] == [Callback]
+    assert [type(callback).__name__ for callback in trainer.callbacks] == ["Callback", "TrainerCallbacks"]
     with pytest.raises(SettingsError, match="has no on_fit_start"):
         trainer.callbacks = [object()]  # type: ignore[list-item]
 
