@@ -22,7 +22,7 @@ LINE_BUDGETS = {
     "drop_in": 2_300,  # every setting, method and callback of transformers' Trainer
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
-    "run_folder": 700,
+    "run_folder": 1_000,  # and following a run while it trains
     "show": 1_200,
     "speed": 3_200,
     "training": 1_100,

@@ -56,7 +56,7 @@ def entries_in(lines: Sequence[bytes]) -> list[Entry]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
         if not isinstance(entry, dict):
             break

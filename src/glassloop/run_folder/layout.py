@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
