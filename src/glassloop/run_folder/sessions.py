@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from glassloop.files import open_regular
 from glassloop.records import NotARecordError, decoded
 from glassloop.run_folder.history import entries_in
 from glassloop.run_folder.layout import SESSIONS_NAME
-from glassloop.run_folder.tail import open_regular
 
 START, RESUME, STOP, END = "start", "resume", "stop", "end"
 MOST_BYTES = 1_000_000  # that are read; a line has about 150

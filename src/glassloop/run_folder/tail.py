@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from glassloop.files import open_regular
 from glassloop.records import Json
 from glassloop.run_folder.history import entries_in
 from glassloop.run_folder.layout import HISTORY_NAME
@@ -20,15 +20,6 @@ MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one ma
 MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
 LONGEST_LINE = 1_000_000
 CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises `OSError` for anything but a regular file: opening a pipe would wait forever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError("not a regular file")
-    return os.fdopen(handle, "rb")
 
 
 class Curve:
