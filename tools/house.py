@@ -25,7 +25,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
-        *("drop_in.settings", "drop_in.setters"),
+        *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
     "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
