@@ -28,7 +28,17 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
-    "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
+    "FLOOR 1": (
+        "transformers_types",
+        "data.",
+        "models.",
+        "metrics",
+        "metric_values",
+        "measures",
+        "seeding",
+        "machine",
+        "statistics.",
+    ),
     # The loop, how to make it fast, and what people see.
     "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
     # Whole tasks, assembled from parts.

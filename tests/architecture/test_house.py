@@ -27,6 +27,7 @@ LINE_BUDGETS = {
     "run_folder": 700,
     "show": 1_200,
     "speed": 3_200,
+    "statistics": 1_700,
     "training": 1_100,
     "verbs": 400,
     "top level": 5_950,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
