@@ -24,6 +24,7 @@ from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.train import train_command
+from glassloop.verbs.ui import ui_command
 from glassloop.verbs.verify import verify_command
 from glassloop.wrong_options import usage_error
 
@@ -46,6 +47,7 @@ COMMANDS = {  # in the order of the help page
     "eject": eject_command,
     "verify": verify_command,
     "doctor": doctor_command,
+    "ui": ui_command,
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=GroupedCommand)(command)

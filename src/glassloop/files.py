@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 from glassloop.errors import ResourceError, SettingsError, visible
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -19,6 +20,7 @@ MOST_BINS = 300  # of a curve; each has up to two points
 MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
 MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
 LONGEST_LINE = 1_000_000
+FEW = 30  # points of a curve that can be told apart
 CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
 
 
@@ -56,27 +58,59 @@ def merged(one: tuple[Point, Point], two: tuple[Point, Point]) -> tuple[Point, P
     return min(one[0], two[0], key=lambda point: point[1]), max(one[1], two[1], key=lambda point: point[1])
 
 
-class HistoryTail:
-    """The curves of a run that may be writing its history.
+@dataclass(frozen=True)
+class Curves:
+    """What the history of a run contains.
 
     Attributes:
-        curves: The curve of each name.
+        points: The points of each curve to draw, by name.
+        sparse: The names of curves with few points, all of which are here.
         latest: The latest value of each name.
-        step, epoch: Of the last entry.
-        damaged: Whether a line cannot be read. What follows it is ignored, as when the history is read as a whole.
+        step: The last step.
+        damaged: Whether a line cannot be read, and what follows it is missing.
         complete: Whether everything that is in the file was read.
-        version: Changes whenever anything else does.
+        version: Another number for every other content.
+    """
+
+    points: dict[str, list[Point]]
+    sparse: frozenset[str]
+    latest: dict[str, float]
+    step: int
+    damaged: bool
+    complete: bool
+    version: int
+
+
+class HistoryTail:
+    """Reads the history of a run that may be writing it.
+
+    Args:
+        folder: The run folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path, self.version = folder / HISTORY_NAME, 0
         self.restart()
+        self.known = self.content()
+
+    def now(self) -> Curves:
+        """Return the curves, with what was added since the last call."""
+        self.refresh()
+        if self.known.version != self.version:
+            self.known = self.content()
+        return self.known
+
+    def content(self) -> Curves:
+        """Return the curves as far as they were read."""
+        points = {name: curve.points() for name, curve in self.curves.items()}
+        sparse = frozenset(name for name, curve in self.curves.items() if curve.count <= FEW)
+        return Curves(points, sparse, {**self.latest}, self.step, self.damaged, self.complete, self.version)
 
     def restart(self) -> None:
         """Forget everything: the file was replaced, as a resumed run does, or removed."""
         self.curves: dict[str, Curve] = {}
         self.latest: dict[str, float] = {}
-        self.step, self.epoch = 0, 0.0
+        self.step = 0
         self.place, self.before, self.file = 0, b"", 0
         self.damaged, self.complete = False, True
         self.version += 1
@@ -106,7 +140,9 @@ class HistoryTail:
         self.complete = len(new) < MOST_BYTES
         whole = new[: new.rfind(b"\n") + 1]
         if not whole:
-            self.damaged = len(new) > LONGEST_LINE
+            if len(new) > LONGEST_LINE:
+                self.damaged = True
+                self.version += 1
             return
         lines = whole.split(b"\n")[:-1]
         entries = entries_in(lines)
@@ -122,7 +158,7 @@ class HistoryTail:
         step = number_of(entry.get("step"))
         if step is None or step < 0:
             return
-        self.step, self.epoch = int(step), number_of(entry.get("epoch")) or 0.0
+        self.step = int(step)
         for name, value in entry.items():
             number = number_of(value)
             if number is None or name in ("step", "epoch") or len(name) > LONGEST_NAME:

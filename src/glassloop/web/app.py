@@ -1,108 +1,115 @@
-"""The routes of the live page, and who may ask: only this machine, only with the token, only to read."""
+"""The routes of the live page. Every answer is made from the files of the run folders as they are now."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, TypeAlias
-from urllib.parse import quote, unquote, unquote_to_bytes
+from pathlib import Path
+from threading import Lock
+from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from glassloop.errors import say, shortened
-from glassloop.web.watch import RunSummary, Watcher
-from glassloop.web.pages import compare_page, list_page, message_page, run_page
-from glassloop.web.updates import Update, compare_update, list_update, run_update
+from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
+from glassloop.web.reports import Reports
+from glassloop.web.side_by_side import compare_view
+from glassloop.web.view import View
+from glassloop.web.views import list_view, run_view
+from glassloop.web.watch import Watcher
 
-Message: TypeAlias = MutableMapping[str, Any]  # as ASGI defines it
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
-HOSTS = ("127.0.0.1", "localhost", "[::1]")  # names that no other site can point to this machine
-MOST_COMPARED = 8
-NO_CONTENT_POLICY = "default-src 'none'"
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
-HEADERS = {
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-WRONG_ADDRESS = "Open the complete address that glassloop ui printed: it contains a token."
+MOST_COMPARED = 8  # there are eight colors
+MOST_REMEMBERED = 32  # answers
+NO_RUN = "There is no such run. It may have been removed."
 
 
-class Guard:
-    """Refuses every request that does not come from the user, and answers an unexpected error without details.
+class Answers:
+    """The latest answers, so that many readers of one page cost no more than one."""
+
+    def __init__(self) -> None:
+        self.lock, self.known = Lock(), OrderedDict[object, tuple[object, View]]()
+
+    def view(self, page: object, version: object, make: Callable[[], View]) -> View:
+        """Return the view of a page, made again if its version has changed."""
+        with self.lock:
+            found = self.known.get(page)
+            if found is None or found[0] != version:
+                found = self.known[page] = (version, make())
+            self.known.move_to_end(page)
+            while len(self.known) > MOST_REMEMBERED:
+                self.known.popitem(last=False)
+        return found[1]
+
+
+class LivePage:
+    """Answers the requests of the live page.
 
     Args:
-        app: The application behind it.
-        token: The first part of every path.
+        root: The folder with the runs.
+        token: The first part of every address.
     """
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], token: str) -> None:
-        self.app, self.token = app, token.encode()
+    def __init__(self, root: Path, token: str) -> None:
+        self.root, self.base = root, f"/{token}/"
+        self.watcher, self.answers, self.reports = Watcher(root), Answers(), Reports()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            return
-        refusal = self.refusal(scope)
-        try:
-            await (refusal or self.app)(scope, receive, send)
-        except Exception as error:
-            say(f"the page could not be shown: {shortened(f'{type(error).__name__}: {error}')}")
-            await answer("This page could not be shown. The terminal says why.", 500)(scope, receive, send)
+    def home(self, request: Request) -> Response:
+        """Return the list of runs."""
+        runs = self.watcher.runs()
+        found = self.watcher.found
+        version = (tuple((run.version, run.silent) for run in runs), found.links, found.complete)
+        return answered(request, self.answers.view("", version, lambda: list_view(self.root, runs, found, self.base)))
 
-    def refusal(self, scope: Message) -> Response | None:
-        """Return why a request is refused, or None."""
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        name = hosts[0].decode("latin-1").rpartition(":")[0] or hosts[0].decode("latin-1") if len(hosts) == 1 else ""
-        if name.lower() not in HOSTS:  # another site whose name leads here
-            return answer("This address is not one of this machine.", 400)
-        first = path_parts(scope)[0]
-        if not secrets.compare_digest(first, self.token):
-            return answer(WRONG_ADDRESS, 403)
-        return None if scope["method"] in ("GET", "HEAD") else answer("This page can only be read.", 405)
+    def run(self, request: Request) -> Response:
+        """Return a run while it trains, its report when it is finished."""
+        run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
+        if run is None:
+            return plain_answer(NO_RUN, 404)
+        report = self.reports.of(run) if run.record and run.record.finished else None
+        if report and report.html:
+            update = "update" in request.query_params
+            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else page_answer(report.html)
+        curves = self.watcher.curves(run)
+        problem = report.problem if report else ""
+        version = (run.version, run.silent, curves.version, curves.complete)
+        return answered(request, self.answers.view(run.name, version, lambda: run_view(run, curves, self.base, problem)))
 
-
-def path_parts(scope: Message) -> list[bytes]:
-    """Return the parts of the path of a request, decoded. File names may contain any bytes."""
-    raw = scope.get("raw_path") or scope["path"].encode()
-    return [unquote_to_bytes(part) for part in raw.split(b"?")[0].split(b"/")[1:]] or [b""]
-
-
-def answer(text: str, status: int) -> Response:
-    """Return a short answer in plain text."""
-    return secured(Response(text + "\n", status, media_type="text/plain; charset=utf-8"))
-
-
-def secured(response: Response) -> Response:
-    """Return a response with the headers that every one has. A page keeps its own, stricter content policy."""
-    found = POLICY.search(bytes(response.body[:20_000]).decode("utf-8", "replace"))
-    policy = found[1].replace("&#x27;", "'") if found else NO_CONTENT_POLICY
-    response.headers.update({**HEADERS, "content-security-policy": f"{policy}; frame-ancestors 'none'"})
-    return response
+    def compare(self, request: Request) -> Response:
+        """Return several runs side by side."""
+        names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
+        runs = [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
+        if len(runs) < 2:
+            return plain_answer("Choose two runs to compare: compare?run=FIRST&run=SECOND", 404)
+        every = [self.watcher.curves(run) for run in runs]
+        version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
+        page = tuple(run.name for run in runs)
+        return answered(request, self.answers.view(page, version, lambda: compare_view(runs, every, self.base)))
 
 
-def page_answer(html: str, status: int = 200) -> Response:
-    """Return a page."""
-    return secured(Response(html.encode("utf-8", "replace"), status, media_type="text/html; charset=utf-8"))
-
-
-def update_answer(request: Request, update: Update) -> Response:
-    """Return what has changed on a page, or 304 if nothing has since the last request."""
-    body = json.dumps(update.content()).encode()
+def answered(request: Request, view: View) -> Response:
+    """Return a page or, if its script asks for an update, what it shows now: 304 if that has not changed."""
+    if "update" not in request.query_params:
+        return page_answer(view.page())
+    body = view.update().encode()
     tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
     same = request.headers.get("if-none-match") == tag
     response = secured(Response(b"" if same else body, 304 if same else 200, media_type="application/json"))
     response.headers["etag"] = tag
     return response
+
+
+def application(root: Path, token: str) -> Guard:
+    """Return the application for a server. Its pages need the token."""
+    page = LivePage(root, token)
+    routes = [
+        Route(f"/{token}", lambda request: secured(RedirectResponse(f"/{token}/"))),
+        Route(f"/{token}/", page.home),
+        Route(f"/{token}/run/{{name:path}}", page.run),
+        Route(f"/{token}/compare", page.compare),
+        Route("/{rest:path}", lambda request: plain_answer("There is no such page.", 404)),
+    ]
+    return Guard(Starlette(routes=routes), token)

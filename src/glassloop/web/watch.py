@@ -7,6 +7,7 @@ import stat
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
@@ -19,7 +20,7 @@ from glassloop.run_folder.record import RUNNING, RunRecord
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.sessions import read_moments, resumed_steps
 from glassloop.run_folder.status import DAMAGED, seconds_per_step, status_of
-from glassloop.run_folder.tail import HistoryTail, number_of
+from glassloop.run_folder.tail import Curves, HistoryTail, number_of
 from glassloop.web.scan import Found, find_runs
 
 Signature: TypeAlias = tuple[object, ...]
@@ -49,7 +50,8 @@ class RunSummary:
         changed: When the history was written, by the clock of the disk.
         step_seconds: How long a step takes; None if unknown.
         elsewhere: Whether another machine is training it.
-        silent: How many seconds a run of another machine has not written anything, if unusually long.
+        silent: How many seconds a run of another machine has not written anything, in whole minutes, if unusually long.
+        version: Another number for every other content.
     """
 
     name: str
@@ -67,6 +69,7 @@ class RunSummary:
     step_seconds: float | None = None
     elsewhere: bool = False
     silent: float = 0.0
+    version: int = field(default_factory=count(1).__next__, compare=False)
 
     @property
     def running(self) -> bool:
@@ -85,7 +88,7 @@ class Followed:
     """The curves of a run, and when they were last read."""
 
     tail: HistoryTail
-    read: float = 0.0
+    read: float = float("-inf")
     lock: Lock = field(default_factory=Lock)
 
 
@@ -128,18 +131,18 @@ class Watcher:
             self.scan(unless=name)
             return self.summarize(name) if name in self.found.runs else None
 
-    def curves(self, run: RunSummary) -> HistoryTail:
-        """Return the curves of a run, with what it has written since the last call."""
+    def curves(self, run: RunSummary) -> Curves:
+        """Return the curves of a run, with what it has written up to now."""
         with self.lock:
             followed = self.followed.setdefault(run.name, Followed(HistoryTail(run.folder)))
             self.followed.move_to_end(run.name)
             while len(self.followed) > MOST_FOLLOWED:
                 self.followed.popitem(last=False)
         with followed.lock:
-            if not followed.tail.complete or time.monotonic() - followed.read > REFRESH_SECONDS:
-                followed.tail.refresh()
-                followed.read = time.monotonic()
-        return followed.tail
+            if followed.tail.complete and time.monotonic() - followed.read <= REFRESH_SECONDS:
+                return followed.tail.known
+            followed.read = time.monotonic()
+            return followed.tail.now()
 
     def scan(self, unless: str | None = None) -> None:
         """Look for new and removed runs, unless that was done a moment ago or the run in question is known and exists."""
@@ -160,7 +163,8 @@ class Watcher:
         if known is None or known.signature != signature:
             since = now if known else now - max(0.0, time.time() - changed(files[HISTORY_NAME], files[RUN_NAME]))
             known = self.seen[name] = Seen(signature, summary_of(name, folder, held, files), since)
-        known.summary = replace(known.summary, silent=silence(known.summary, now - known.since))
+        if (silent := silence(known.summary, now - known.since)) != known.summary.silent:
+            known.summary = replace(known.summary, silent=silent)
         return known.summary
 
 
@@ -218,4 +222,4 @@ def silence(run: RunSummary, seconds: float) -> float:
     """Return how long a run of another machine has been silent, 0 if not unusually long: it cannot be asked."""
     every = run.record.plan.log_every if run.record else 0
     usual = SILENT_TIMES * (run.step_seconds or 0.0) * max(every, 1)
-    return seconds if run.running and run.elsewhere and seconds > max(SILENT_SECONDS, usual) else 0.0
+    return seconds // 60 * 60 if run.running and run.elsewhere and seconds > max(SILENT_SECONDS, usual) else 0.0

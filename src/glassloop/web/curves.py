@@ -1,0 +1,80 @@
+"""The curves of one or several runs as charts: losses, metrics, learning rate and gradient norm by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glassloop.charts.figure import figure
+from glassloop.charts.line import Event, LineChart, Series, smoothed
+from glassloop.charts.scales import Axis
+from glassloop.measures import LOSS, Measures
+from glassloop.pages.parts import grid
+from glassloop.run_folder.record import is_timing
+from glassloop.run_folder.tail import Curves
+from glassloop.web.watch import RunSummary
+
+EVALUATION = "eval_"
+LOSSES = (LOSS, f"{EVALUATION}{LOSS}")  # in one chart
+LAST = {"learning_rate": "Learning rate", "grad_norm": "Gradient norm"}  # shown after the metrics
+
+
+def title_of(name: str, run: RunSummary) -> str:
+    """Return the name of a curve for a person."""
+    if name in LAST:
+        return LAST[name]
+    if name == LOSS:
+        return "Training loss"
+    measures = Measures(run.record.metrics, run.record.positive_label) if run.record else Measures(())
+    shown = measures.title(name.removeprefix(EVALUATION)).replace("_", " ")
+    shown = f"evaluation {shown}" if name.endswith(LOSS) else shown
+    return shown[:1].upper() + shown[1:]
+
+
+def ordered(names: Sequence[str]) -> list[str]:
+    """Return the names of curves in the order of their charts, without timings."""
+    shown = [name for name in dict.fromkeys(names) if not is_timing(name)]
+    rest = [name for name in shown if name not in (*LOSSES, *LAST)]
+    return [name for name in (*LOSSES, *sorted(rest, key=lambda name: not name.startswith(EVALUATION)), *LAST) if name in shown]
+
+
+def run_figures(run: RunSummary, curves: Curves) -> str:
+    """Return the charts of one run, with its resumes marked."""
+    events = [Event(step, "resumed") for step in run.resumed if step <= curves.step]
+    names = ordered([*curves.points])
+    losses = [name for name in names if name in LOSSES]
+    drawn = [chart("Loss", [series_of(name, title_of(name, run), curves) for name in losses], events)] if losses else []
+    for name in names:
+        if name not in LOSSES:
+            drawn.append(chart(title_of(name, run), [series_of(name, title_of(name, run), curves)], events))
+    return grid(*drawn)
+
+
+def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str:
+    """Return one chart per curve with a line for each run."""
+    drawn = []
+    for name in ordered([name for curves in every for name in curves.points]):
+        series = [
+            series_of(name, run.name, curves, color=place)
+            for place, (run, curves) in enumerate(zip(runs, every, strict=True))
+            if name in curves.points
+        ]
+        drawn.append(chart(title_of(name, runs[0]), series, []))
+    return grid(*drawn)
+
+
+def series_of(name: str, title: str, curves: Curves, color: int | None = None) -> Series:
+    """Return a curve as a line: many values are smoothed, few have dots."""
+    points = curves.points[name]
+    line = smoothed(points)
+    return Series(title, line, raw=points if line is not points else (), dots=name in curves.sparse, color=color)
+
+
+def chart(title: str, series: Sequence[Series], events: Sequence[Event]) -> str:
+    """Return a chart by step."""
+    last = "; ".join(f"{line.name}: {line.points[-1][1]:.4g} at step {line.points[-1][0]:,g}" for line in series)
+    return figure(LineChart(title, f"{title} by step. Latest: {last}.", Axis("step"), Axis(), series, events))
+
+
+def latest_metrics(curves: Curves) -> dict[str, float]:
+    """Return the latest value of each metric of an evaluation."""
+    return {name: curves.latest[name] for name in ordered([*curves.latest]) if name.startswith(EVALUATION)}
