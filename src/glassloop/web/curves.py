@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from glassloop.charts.figure import figure
 from glassloop.charts.line import Event, LineChart, Series, smoothed
-from glassloop.charts.scales import Axis
+from glassloop.charts.scales import COUNT, Axis
 from glassloop.measures import LOSS, Measures
 from glassloop.pages.parts import grid
 from glassloop.run_folder.record import is_timing
@@ -39,26 +39,26 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 def run_figures(run: RunSummary, curves: Curves) -> str:
     """Return the charts of one run, with its resumes marked."""
-    events = [Event(step, "resumed") for step in run.resumed if step <= curves.step]
-    names = ordered([*curves.points])
+    names, last = ordered([*curves.points]), curves.step
+    events = [Event(step, "resumed") for step in run.resumed if step <= last] + best_event(run, curves)
     losses = [name for name in names if name in LOSSES]
-    drawn = [chart("Loss", [series_of(name, title_of(name, run), curves) for name in losses], events)] if losses else []
+    drawn = [chart("Loss", [series_of(name, title_of(name, run), curves) for name in losses], last, events)] if losses else []
     for name in names:
         if name not in LOSSES:
-            drawn.append(chart(title_of(name, run), [series_of(name, title_of(name, run), curves)], events))
+            drawn.append(chart(title_of(name, run), [series_of(name, title_of(name, run), curves)], last, events))
     return grid(*drawn)
 
 
 def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str:
     """Return one chart per curve with a line for each run."""
-    drawn = []
+    drawn, last = [], max(curves.step for curves in every)
     for name in ordered([name for curves in every for name in curves.points]):
         series = [
             series_of(name, run.name, curves, color=place)
             for place, (run, curves) in enumerate(zip(runs, every, strict=True))
             if name in curves.points
         ]
-        drawn.append(chart(title_of(name, runs[0]), series, []))
+        drawn.append(chart(title_of(name, runs[0]), series, last))
     return grid(*drawn)
 
 
@@ -69,10 +69,21 @@ def series_of(name: str, title: str, curves: Curves, color: int | None = None) -
     return Series(title, line, raw=points if line is not points else (), dots=name in curves.sparse, color=color)
 
 
-def chart(title: str, series: Sequence[Series], events: Sequence[Event]) -> str:
-    """Return a chart by step."""
-    last = "; ".join(f"{line.name}: {line.points[-1][1]:.4g} at step {line.points[-1][0]:,g}" for line in series)
-    return figure(LineChart(title, f"{title} by step. Latest: {last}.", Axis("step"), Axis(), series, events))
+def chart(title: str, series: Sequence[Series], last: int, events: Sequence[Event] = ()) -> str:
+    """Return a chart from the start to the last step."""
+    latest = "; ".join(f"{line.name}: {line.points[-1][1]:.4g} at step {line.points[-1][0]:,g}" for line in series)
+    steps = Axis("step", COUNT, 0, max(last, 1))
+    return figure(LineChart(title, f"{title} by step. Latest: {latest}.", steps, Axis(), series, events))
+
+
+def best_event(run: RunSummary, curves: Curves) -> list[Event]:
+    """Return the best of several evaluations, by the metric that counts for the run."""
+    plan = run.record.plan if run.record else None
+    points = curves.points.get(plan.best_metric, []) if plan else []
+    if plan is None or len(points) < 2:
+        return []
+    best = max(points, key=lambda point: point[1] if plan.greater_is_better else -point[1])
+    return [Event(best[0], "best")]
 
 
 def latest_metrics(curves: Curves) -> dict[str, float]:

@@ -75,6 +75,7 @@ def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str) -
     """Return all runs of a folder."""
     training = sum(run.running for run in runs)
     head = paragraph(f"{counted(len(runs), 'run', 'runs')} in {root.absolute()}, {training} training", "soft")
+    name = root.absolute().name or "Runs"
     if runs:
         columns = ("", "Run", "Status", "Progress", "Result", "Data", "Model", "Started", "Time")
         body = table(columns, [list_row(run, base) for run in runs], sortable=True, name="runs")
@@ -87,8 +88,8 @@ def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str) -
     body += "" if found.complete else paragraph("There are more folders than this page reads.", "note")
     compare = '<p><a id="compare" class="action" href="compare" hidden>Compare</a></p>'
     tools = filters("runs", {}, search="Filter") + compare if runs else ""
-    tab = f"({training}) Runs" if training else "Runs"
-    return View("Runs", head, [Section("list", "All runs", body)], seconds_between_updates(runs) * 2, tools, tab)
+    tab = printable(f"({training}) {name}" if training else name)
+    return View(name, head, [Section("list", "All runs", body)], seconds_between_updates(runs) * 2, tools, tab)
 
 
 def list_row(run: RunSummary, base: str) -> list[Cell]:
