@@ -60,7 +60,12 @@ def read_moments(folder: Path) -> list[Moment]:
     return found
 
 
-def resumed_steps(moments: Sequence[Moment]) -> list[int]:
+def resumed_steps(folder: Path) -> list[int]:
+    """Return the steps after which a run was resumed."""
+    return resumes_in(read_moments(folder))
+
+
+def resumes_in(moments: Sequence[Moment]) -> list[int]:
     """Return the steps after which a training was resumed, without those that a later resume went back behind."""
     kept: list[int] = []
     for moment in moments:

@@ -18,7 +18,7 @@ from glassloop.run_folder.history import last_entry
 from glassloop.run_folder.layout import HISTORY_NAME, RUN_NAME, SESSIONS_NAME
 from glassloop.run_folder.record import RUNNING, RunRecord
 from glassloop.run_folder.run_json import read_run
-from glassloop.run_folder.sessions import read_moments, resumed_steps
+from glassloop.run_folder.sessions import read_moments, resumes_in
 from glassloop.run_folder.status import DAMAGED, seconds_per_step, status_of
 from glassloop.run_folder.tail import Curves, HistoryTail, number_of
 from glassloop.web.scan import Found, find_runs
@@ -210,7 +210,7 @@ def summary_of(name: str, folder: Path, held: Holder, files: dict[str, FileState
         max_steps=record.plan.max_steps if record else moments[-1].max_steps if moments else 0,
         epoch=number_of(entry.get("epoch")) or 0.0,
         latest={key: number for key, value in entry.items() if (number := number_of(value)) is not None},
-        resumed=tuple(resumed_steps(moments)),
+        resumed=tuple(resumes_in(moments)),
         started=record.started if record else moments[0].time if moments else "",
         changed=written,
         step_seconds=seconds_per_step(moments, step, changed(files[SESSIONS_NAME]), written),

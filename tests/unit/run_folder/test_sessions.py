@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 from glassloop.run_folder.layout import SESSIONS_NAME
-from glassloop.run_folder.sessions import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps
+from glassloop.run_folder.sessions import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps, resumes_in
 
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:
@@ -19,6 +19,8 @@ def test_what_is_noted_is_read(tmp_path: Path) -> None:
     assert (second.event, second.step) == ("stop", 12)
     assert (first.machine, first.process) == (platform.node(), os.getpid())
     assert first.time.endswith("+00:00")
+    note_moment(tmp_path, RESUME, 12, 30)
+    assert resumed_steps(tmp_path) == [12]
     note_moment(tmp_path, START, 0, 50)
     assert [moment.max_steps for moment in read_moments(tmp_path)] == [50], "a start begins a new file"
 
@@ -43,7 +45,7 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 def test_resumes_that_a_later_one_went_back_behind_are_gone() -> None:
     moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(END, 90, 90)]
-    assert resumed_steps(moments) == [20, 40]
-    assert resumed_steps([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
-    assert resumed_steps([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
-    assert resumed_steps([]) == []
+    assert resumes_in(moments) == [20, 40]
+    assert resumes_in([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
+    assert resumes_in([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
+    assert resumes_in([]) == []
