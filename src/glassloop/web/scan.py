@@ -1,4 +1,4 @@
-"""Find the runs below a folder, without following links that leave it."""
+"""Find the runs below a folder, without following links."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def find_runs(root: Path) -> Found:
             if name.startswith(".") or name in (CHECKPOINTS_NAME, MODEL_NAME):
                 continue
             try:
-                if entry.is_symlink() and entry.is_dir() and not within(entry.path, inside):
-                    links += 1
+                if entry.is_symlink():  # one that stays inside leads to a folder that is found anyway
+                    links += entry.is_dir() and not within(entry.path, inside)
                 elif entry.is_dir():
                     waiting.append((Path(entry.path), level + 1))
             except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -58,7 +59,7 @@ def settings(runs: Sequence[RunSummary]) -> str:
     rows: list[list[Cell]] = [[name, *(values.get(name, "–") for values in described)] for name in differ]
     same = paragraph("All settings, the data and the model are the same.", "soft")
     test = paragraph("To test whether the results differ by more than chance:", "note")
-    folders = " ".join(str(run.folder) for run in runs)
+    folders = shlex.join(str(run.folder) for run in runs)
     return (table(["Setting", *(run.name for run in runs)], rows) or same) + test + code_block(f"glassloop compare {folders}")
 
 
@@ -67,8 +68,9 @@ def values_of(run: RunSummary) -> dict[str, str]:
     record = run.record
     if record is None:
         return {}
-    values: dict[str, object] = {"data": record.data.source, "model": record.model.name, "max_length": record.max_length}
+    values: dict[str, object] = {"data": record.data.source, "model": record.model.name}
     values |= {name: value for name, value in asdict(record.settings).items() if name not in OWN_SETTINGS}
+    values["max_length"] = record.max_length  # as it was chosen
     values |= {f"rows of {name}": split.fingerprint[:8] for name, split in record.data.splits.items()}
     values |= {"device": record.device, "precision": record.precision, "backend": record.backend}
     return {name: str(value) for name, value in values.items()}
