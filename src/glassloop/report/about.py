@@ -48,6 +48,8 @@ def command(record: RunRecord) -> str:
 
 def option(value: object) -> str:
     """Return the value of a setting as the command takes it."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return json.dumps(value) if isinstance(value, dict) else str(value)
@@ -107,8 +109,8 @@ def files_part(source: RunSource) -> str:
     folder, sums = source.folder, source.record.files if source.record else {}
     saved = [path.name for path in checkpoints_in(folder / CHECKPOINTS_NAME)]
     facts: dict[str, Cell] = {"folder": str(folder), "checkpoints": ", ".join(reversed(saved)) or "none"}
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and CHECKPOINTS_NAME not in path.parts[-3:-1])
-    visible = [path for path in found if not path.name.startswith(".") and path.suffix != ".html"]
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    visible = [path for path in found if CHECKPOINTS_NAME not in path.relative_to(folder).parts and path.suffix != ".html"]
     rows: list[list[Cell]] = [
         [name, size_of(path), sums.get(name.removeprefix("model/"), "")[:16] if name.startswith("model/") else ""]
         for path in visible[:MOST_FILES]

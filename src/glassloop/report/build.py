@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,8 @@ from glassloop.report.seeds import seeds_sections
 from glassloop.report.source import RunSource, read_source
 from glassloop.run_folder.layout import REPORT_NAME, is_run, is_seeds_folder
 from glassloop.run_folder.record import FINISHED
+
+NO_REPORT = "GLASSLOOP_NO_REPORT"  # environment variable: if it is set, training writes no report
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,12 @@ def inline(html: str, title: str) -> str:
 
 
 def write_report(folder: Path) -> Path | None:
-    """Write report.html into a run folder and return its path. Never raises: a report must not fail a run."""
+    """Write report.html into a run folder and return its path; None if reports are switched off.
+
+    Never raises: a report must not fail a run. An exception becomes one line on standard error.
+    """
+    if os.environ.get(NO_REPORT):
+        return None
     try:
         return report_of(folder).save(folder / REPORT_NAME)
     except Exception as error:

@@ -53,8 +53,10 @@ def class_parts(rows: ScoredRows, drawn: Drawn) -> str:
     listed = class_table(rows)
     if len(rows.labels) > SHOWN_BARS:
         listed = details(f"All {len(rows.labels):,} classes", listed)
-    bars = drawn.figure("f1-by-class", class_chart(rows)) if len(rows.labels) > 2 else ""
-    return grid(*figures, bars) + heading("Classes") + listed
+    if len(rows.labels) == 2:
+        return grid(*figures, heading("Classes") + listed)
+    figures.append(drawn.figure("f1-by-class", class_chart(rows)))
+    return grid(*figures) + heading("Classes") + listed
 
 
 def confusion(rows: ScoredRows) -> np.ndarray:
