@@ -23,6 +23,7 @@ from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.report import report_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.ui import ui_command
 from glassloop.verbs.verify import verify_command
@@ -43,6 +44,7 @@ COMMANDS = {  # in the order of the help page
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
+    "report": report_command,
     "init": init_command,
     "eject": eject_command,
     "verify": verify_command,
