@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from glassloop.lock import Holder
-from glassloop.run_folder.record import FINISHED, RUNNING
+from glassloop.lock import Holder, holder
+from glassloop.run_folder.record import FINISHED, RUNNING, RunRecord
 from glassloop.run_folder.seeds_json import FAILED, STOPPED
-from glassloop.run_folder.sessions import END, RESUME, START, Moment
+from glassloop.run_folder.sessions import END, RESUME, START, Moment, read_moments
 
 KILLED, DAMAGED = "killed", "damaged"
 ENDED = (FINISHED, STOPPED, FAILED, KILLED, DAMAGED)
@@ -32,6 +33,12 @@ def status_of(held: Holder, finished: bool, has_record: bool, moments: Sequence[
     if last == END and not has_record:
         return FINISHED
     return FAILED if last in (START, RESUME) else STOPPED
+
+
+def run_status(folder: Path, record: RunRecord) -> str:
+    """Return the status of a run whose record was read before."""
+    held = Holder.NOBODY if record.finished else holder(folder)
+    return status_of(held, record.finished, True, read_moments(folder))
 
 
 def seconds_per_step(moments: Sequence[Moment], step: int, began: float, changed: float) -> float | None:

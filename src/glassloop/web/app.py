@@ -15,15 +15,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from glassloop.run_folder.record import FINISHED
 from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
 from glassloop.web.reports import Reports
 from glassloop.web.side_by_side import compare_view
 from glassloop.web.view import View
-from glassloop.web.views import list_view, run_view
+from glassloop.web.views import list_view, run_view, way_back
 from glassloop.web.watch import Watcher
 
 MOST_COMPARED = 8  # there are eight colors
 MOST_REMEMBERED = 32  # answers
+HEADER = '<header class="top">'
 NO_RUN = "There is no such run. It may have been removed."
 
 
@@ -69,10 +71,11 @@ class LivePage:
         run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
         if run is None:
             return plain_answer(NO_RUN, 404)
-        report = self.reports.of(run) if run.record and run.record.finished else None
+        report = self.reports.of(run) if run.status == FINISHED else None
         if report and report.html:
             update = "update" in request.query_params
-            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else page_answer(report.html)
+            html = report.html.replace(HEADER, HEADER + way_back(self.base), 1)
+            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else page_answer(html)
         curves = self.watcher.curves(run)
         problem = report.problem if report else ""
         version = (run.version, run.silent, curves.version, curves.complete)

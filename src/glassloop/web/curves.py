@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from glassloop.charts.figure import figure
-from glassloop.charts.line import Event, LineChart, Series, smoothed
+from glassloop.charts.line import LineChart, Series, smoothed
 from glassloop.charts.scales import COUNT, Axis
 from glassloop.measures import LOSS, Measures
 from glassloop.pages.parts import grid
-from glassloop.run_folder.record import is_timing
+from glassloop.report.curves import curves as learning_curves
+from glassloop.report.drawn import Drawn
+from glassloop.report.source import RunSource
+from glassloop.run_folder.history import Entry
+from glassloop.run_folder.record import RunRecord, is_timing
 from glassloop.run_folder.tail import Curves
 from glassloop.web.watch import RunSummary
 
 EVALUATION = "eval_"
-LOSSES = (LOSS, f"{EVALUATION}{LOSS}")  # in one chart
+LOSSES = (LOSS, f"{EVALUATION}{LOSS}")
 LAST = {"learning_rate": "Learning rate", "grad_norm": "Gradient norm"}  # shown after the metrics
 
 
@@ -38,15 +43,11 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 
 def run_figures(run: RunSummary, curves: Curves) -> str:
-    """Return the charts of one run, with its resumes marked."""
-    names, last = ordered([*curves.points]), curves.step
-    events = [Event(step, "resumed") for step in run.resumed if step <= last] + best_event(run, curves)
-    losses = [name for name in names if name in LOSSES]
-    drawn = [chart("Loss", [series_of(name, title_of(name, run), curves) for name in losses], last, events)] if losses else []
-    for name in names:
-        if name not in LOSSES:
-            drawn.append(chart(title_of(name, run), [series_of(name, title_of(name, run), curves)], last, events))
-    return grid(*drawn)
+    """Return the charts of one run as its report shows them, with resumes and the best evaluation so far marked."""
+    history: list[Entry] = [{"step": step, name: value} for name, points in curves.points.items() for step, value in points]
+    record = replace(run.record, best_step=best_step(run.record, curves)) if run.record else None
+    resumed = [step for step in run.resumed if step <= curves.step]
+    return learning_curves(RunSource(run.folder, record, run.status, history, resumed), Drawn())
 
 
 def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str:
@@ -69,21 +70,19 @@ def series_of(name: str, title: str, curves: Curves, color: int | None = None) -
     return Series(title, line, raw=points if line is not points else (), dots=name in curves.sparse, color=color)
 
 
-def chart(title: str, series: Sequence[Series], last: int, events: Sequence[Event] = ()) -> str:
+def chart(title: str, series: Sequence[Series], last: int) -> str:
     """Return a chart from the start to the last step."""
     latest = "; ".join(f"{line.name}: {line.points[-1][1]:.4g} at step {line.points[-1][0]:,g}" for line in series)
     steps = Axis("step", COUNT, 0, max(last, 1))
-    return figure(LineChart(title, f"{title} by step. Latest: {latest}.", steps, Axis(), series, events))
+    return figure(LineChart(title, f"{title} by step. Latest: {latest}.", steps, Axis(), series))
 
 
-def best_event(run: RunSummary, curves: Curves) -> list[Event]:
-    """Return the best of several evaluations, by the metric that counts for the run."""
-    plan = run.record.plan if run.record else None
-    points = curves.points.get(plan.best_metric, []) if plan else []
-    if plan is None or len(points) < 2:
-        return []
-    best = max(points, key=lambda point: point[1] if plan.greater_is_better else -point[1])
-    return [Event(best[0], "best")]
+def best_step(record: RunRecord, curves: Curves) -> int | None:
+    """Return the step of the best of several evaluations, by the metric that counts for the run."""
+    points = curves.points.get(record.plan.best_metric, [])
+    if len(points) < 2:
+        return None
+    return int(max(points, key=lambda point: point[1] if record.plan.greater_is_better else -point[1])[0])
 
 
 def latest_metrics(curves: Curves) -> dict[str, float]:

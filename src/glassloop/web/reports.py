@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from glassloop.report.build import report_of
 from glassloop.web.watch import RunSummary
 
 MOST_KEPT = 8  # a report has up to two megabytes
@@ -43,7 +44,7 @@ def made(folder: Path) -> Report:
     try:
         if strange := [path.name for path in folder.iterdir() if not is_usual(path)]:
             return Report(problem=f"There is no report: {strange[0]} is a link, a pipe or a device.")
-        return Report()
+        return Report(report_of(folder).html)
     except Exception as error:
         return Report(problem=f"The report cannot be made: {type(error).__name__}: {error}")
 

@@ -120,7 +120,7 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
     head += paragraph(status_words(run)) + paragraph(problem, "note")
     if run.record and not run.running and run.status not in (FINISHED, DAMAGED):
         head += paragraph("To resume it:", "note") + code_block(f"glassloop train --resume {shlex.quote(str(run.folder))}")
-    figures = run_figures(run, curves) or paragraph("There is nothing to draw yet.", "soft")
+    figures = run_figures(run, curves)
     if curves.damaged:
         figures += paragraph("A line of history.jsonl is damaged. What follows it is not shown.", "note")
     sections = [

@@ -62,7 +62,7 @@ def test_a_damaged_run_shows_its_curves(tmp_path: Path) -> None:
 def test_a_run_before_its_first_entry(tmp_path: Path) -> None:
     write_watched(tmp_path / "a", steps=0)
     page = page_of(tmp_path)
-    assert "There is nothing to draw yet." in page
+    assert "Nothing was logged yet." in page
     assert "There is no evaluation yet." in page
 
 
