@@ -21,7 +21,7 @@ import numpy as np
 
 from glassloop.errors import SettingsError, counted, did_you_mean, visible
 from glassloop.measures import LOWER_IS_BETTER
-from glassloop.statistics.intervals import LEVEL, Estimate, Interval
+from glassloop.statistics.intervals import LEVEL, Estimate, Interval, metric_estimate
 from glassloop.statistics.paired import Difference, compare, corrected
 from glassloop.statistics.power import USUAL_DISCORDANCE, detectable_by_rows, detectable_by_seeds
 from glassloop.statistics.scored import ScoredRows
@@ -118,10 +118,13 @@ def setting_result(
     if not setting.seeds:
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
     found = seeds_estimate([*setting.seeds.values()], key, positive, level=level, seed=seed)
+    interval: Interval | None = found.interval
+    if len(setting.seeds) == 1:
+        interval = metric_estimate(next(iter(setting.seeds.values())), key, positive, level=level, seed=seed).interval
     lower = key in LOWER_IS_BETTER
     failed = sum(baseline is not None and (point >= baseline if lower else point <= baseline) for point in found.points)
     points = dict(zip(setting.seeds, found.points, strict=True))
-    return SettingResult(setting.name, points, found.mean, found.deviation, found.interval, failed + setting.lost, runs)
+    return SettingResult(setting.name, points, found.mean, found.deviation, interval, failed + setting.lost, runs)
 
 
 def concluded(
