@@ -17,11 +17,13 @@ from glassloop.options import with_resume_value
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
 from glassloop.stages import show_on
+from glassloop.verbs.compare import compare_command
 from glassloop.verbs.data import data_command
 from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
+from glassloop.verbs.list import list_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.report import report_command
 from glassloop.verbs.train import train_command
@@ -45,6 +47,8 @@ COMMANDS = {  # in the order of the help page
     "evaluate": evaluate_command,
     "predict": predict_command,
     "report": report_command,
+    "compare": compare_command,
+    "list": list_command,
     "init": init_command,
     "eject": eject_command,
     "verify": verify_command,

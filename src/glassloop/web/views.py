@@ -14,10 +14,10 @@ from glassloop.markup import escaped
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, Html, Number, code_block, fact_list, filters, number, paragraph, score, table, tag
 from glassloop.run_folder.record import FINISHED, RunRecord
+from glassloop.run_folder.scan import Found
 from glassloop.run_folder.status import DAMAGED
 from glassloop.run_folder.tail import Curves
 from glassloop.web.curves import EVALUATION, ordered, run_figures, title_of
-from glassloop.web.scan import Found
 from glassloop.web.view import View
 from glassloop.web.watch import RunSummary
 from glassloop.web.words import (

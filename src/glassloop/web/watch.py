@@ -18,10 +18,10 @@ from glassloop.run_folder.history import last_entry
 from glassloop.run_folder.layout import HISTORY_NAME, RUN_NAME, SESSIONS_NAME
 from glassloop.run_folder.record import RUNNING, RunRecord
 from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.scan import Found, find_runs
 from glassloop.run_folder.sessions import read_moments, resumes_in
 from glassloop.run_folder.status import DAMAGED, seconds_per_step, status_of
 from glassloop.run_folder.tail import Curves, HistoryTail, number_of
-from glassloop.web.scan import Found, find_runs
 
 Signature: TypeAlias = tuple[object, ...]
 

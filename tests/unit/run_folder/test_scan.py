@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.web import scan
-from glassloop.web.scan import find_runs
+from glassloop.run_folder import scan
+from glassloop.run_folder.scan import find_runs
 
 
 def make(folder: Path, name: str = "run.json") -> Path:
