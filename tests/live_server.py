@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -35,7 +34,7 @@ class LiveServer:
         found = []
         for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
             try:
-                found.append(os.readlink(entry))
+                found.append(str(entry.readlink()))
             except OSError:  # closed meanwhile
                 continue
         return found
@@ -44,5 +43,5 @@ class LiveServer:
         """Press Ctrl-C, and return the exit status and what was printed on standard error."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        _, err = self.process.communicate(timeout=30)
-        return self.process.returncode, err
+            self.said = self.process.communicate(timeout=30)[1]
+        return self.process.returncode, self.said

@@ -70,7 +70,7 @@ class LivePage:
         """Return a run while it trains, its report when it is finished."""
         run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
         if run is None:
-            return plain_answer(NO_RUN, 404)
+            return gone(request)
         report = self.reports.of(run) if run.status == FINISHED else None
         if report and report.html:
             update = "update" in request.query_params
@@ -91,6 +91,12 @@ class LivePage:
         version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
         page = tuple(run.name for run in runs)
         return answered(request, self.answers.view(page, version, lambda: compare_view(runs, every, self.base)))
+
+
+def gone(request: Request) -> Response:
+    """Return that a run does not exist. To a page that shows it this is no error, which its browser would report."""
+    removed = Response('{"gone": true}', media_type="application/json")
+    return secured(removed) if "update" in request.query_params else plain_answer(NO_RUN, 404)
 
 
 def answered(request: Request, view: View) -> Response:

@@ -105,7 +105,8 @@ def test_a_run_that_is_removed_while_it_is_watched(client: TestClient, tmp_path:
     run = write_watched(tmp_path / "a")
     assert client.get("run/a?update=1").status_code == 200
     shutil.rmtree(run)
-    assert client.get("run/a?update=1").status_code == 404
+    assert client.get("run/a?update=1").json() == {"gone": True}
+    assert client.get("run/a").status_code == 404
     assert client.get("").status_code == 200
 
 
