@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SETTINGS = ("--max_steps", "60", "--logging_steps", "1", "--eval_strategy", "steps", "--eval_steps", "10",
-            "--save_strategy", "steps", "--save_steps", "10", "--batch_size", "4", "--device", "cpu", "--backend", "plain")  # fmt: skip
+            "--save_strategy", "steps", "--save_steps", "10", "--batch_size", "4",
+            "--device", "cpu", "--backend", "plain")  # fmt: skip
 PATIENCE = 60_000  # milliseconds; other tests may use the machine
 
 
