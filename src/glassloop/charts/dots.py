@@ -70,7 +70,7 @@ class DotChart:
             body.append(element("g", line, class_="quiet"))
         for place, row in enumerate(self.rows):
             y = TOP + ROW * (place + 0.5)
-            body.append(label(row.name, left - 10, y + 4, side="end", kind="tick strong", limit=left - 12))
+            body.append(label(row.name, left - 10, y + 4, side="end", kind="tick strong", limit=left - 11))
             body.append(element("g", *self.marks_of(row, x, y), class_=f"s{row.color}"))
         return Drawing(WIDTH, bottom + (BOTTOM if self.axis.title else 22), "".join(body))
 
@@ -126,7 +126,8 @@ def reached(row: Dots) -> list[float]:
 def padded(values: Sequence[float]) -> list[float]:
     """Return values and, on both sides, a little more, so that no mark lies on the names of the rows."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    return [*values, low - (high - low) * 0.03, high + (high - low) * 0.03]
+    wider = (high - low) * 0.03
+    return [*values, max(low - wider, 0.0) if low >= 0 else low - wider, min(high + wider, 1.0) if high <= 1 else high + wider]
 
 
 def interval_text(low: float | None, high: float | None, kind: str) -> str:

@@ -20,7 +20,8 @@ from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
 from glassloop.report.results import Result, baseline_name
 from glassloop.report.rows import row_list
-from glassloop.report.source import RunSource, numbers_by_step, read_source
+from glassloop.report.source import RunSource, read_source
+from glassloop.run_folder.history import numbers_by_step
 from glassloop.run_folder.layout import REPORT_NAME, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds

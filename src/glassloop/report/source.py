@@ -101,9 +101,3 @@ def status_of(folder: Path, record: RunRecord) -> str:
     except (LockedError, ResourceError):
         return RUNNING
     return STOPPED
-
-
-def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
-    """Return a figure of the history with its step, where both are numbers."""
-    found = [(entry.get("step"), entry.get(name)) for entry in history]
-    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]
