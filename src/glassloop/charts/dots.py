@@ -82,9 +82,8 @@ class DotChart:
         if row.baseline is not None:
             line = element("path", class_="whisker", d=f"M{x.place(row.baseline):.1f} {y - 7:g}v14")
             drawn.append(element("g", line, class_="quiet"))
-        for number, value in enumerate(row.points):
-            shift = (number % 3 - 1) * 3.5 if len(row.points) > 3 else 0
-            drawn.append(element("circle", class_="point", cx=x.place(value), cy=y + shift, r=3))
+        for value in row.points:
+            drawn.append(element("circle", class_="point", cx=x.place(value), cy=y if row.value is None else y - 7, r=3))
         if row.value is not None:
             drawn.append(element("circle", class_="dot", cx=x.place(row.value), cy=y, r=4.5))
         hit = element(
