@@ -72,7 +72,7 @@ def test_awkward_folders_never_end_it(tmp_path: Path) -> None:
     (root / "file").write_text("")
     (root / "loose").mkdir()
     (root / "loose" / "run.json").symlink_to(root / "nowhere")
-    write_drawn_run(root / "new\nline", drawn_rows(5))
+    write_drawn_run(root / "good", drawn_rows(5)).rename(root / "new\nline")
     found = listed_runs(root)
     statuses = {entry.name: entry.status for entry in found.entries}
     damaged = ("half", "empty", "list", "binary", "pipe", "folder", "loose")
