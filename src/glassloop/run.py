@@ -11,12 +11,12 @@ from glassloop.files import user_path
 from glassloop.measures import short_metrics
 from glassloop.records import Json
 from glassloop.report.build import Report, report_of
-from glassloop.report.source import status_of
 from glassloop.run_folder.history import Entry, read_history
 from glassloop.run_folder.layout import MODEL_NAME
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import ClassRecord, RunRecord
 from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.status import run_status
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,8 +51,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Return "finished", "running", or "stopped" for a run that can be resumed."""
-        return status_of(self.folder, self.record)
+        """Return "finished", "running", or, for a run that can be resumed, "stopped", "failed" or "killed"."""
+        return run_status(self.folder, self.record)
 
     def report(self) -> Report:
         """Return the report of the run, which a notebook shows. `report().save(path)` writes it to a file."""

@@ -28,7 +28,7 @@ from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
 from glassloop.report.build import Report, source_report
 from glassloop.report.source import RunSource
-from glassloop.run_folder.history import resumed_steps
+from glassloop.run_folder.sessions import resumed_steps
 from glassloop.show.html import trainer_view
 from glassloop.stages import EVALUATING, stage
 from glassloop.training.failures import advice

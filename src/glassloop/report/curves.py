@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from glassloop.charts.line import Event, LineChart, Series, smoothed
-from glassloop.charts.scales import LINEAR, LOG, Axis
+from glassloop.charts.scales import COUNT, LINEAR, LOG, Axis
 from glassloop.measures import LOWER_IS_BETTER
 from glassloop.pages.parts import grid, paragraph
 from glassloop.report.drawn import Drawn
@@ -13,6 +13,7 @@ from glassloop.report.source import RunSource
 from glassloop.run_folder.history import numbers_by_step
 from glassloop.run_folder.record import is_timing
 
+STEPS = Axis("step", COUNT, low=0)
 MOST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
 
 
@@ -27,12 +28,12 @@ def curves(source: RunSource, drawn: Drawn) -> str:
         name = "Loss"
         told = f"The training loss goes from {losses[0][1]:.3g} to {losses[-1][1]:.3g}." if losses else "The evaluation loss."
         note = "Thin line: logged values. Thick line: their moving average." if len(losses) > 40 else ""
-        parts.append(drawn.figure("loss", LineChart(name, told, Axis("step"), Axis("loss"), lines, events), note))
+        parts.append(drawn.figure("loss", LineChart(name, told, STEPS, Axis("loss"), lines, events), note))
     parts += [evaluation_chart(source, drawn, events)]
     rates, norms = numbers_by_step(history, "learning_rate"), numbers_by_step(history, "grad_norm")
     if len(rates) > 1:
         told = f"The learning rate reaches {max(rate for _, rate in rates):g}."
-        chart = LineChart("Learning rate", told, Axis("step"), Axis("learning rate", low=0), [Series("learning rate", rates)])
+        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), [Series("learning rate", rates)])
         parts.append(drawn.figure("learning-rate", chart))
     if len(norms) > 1:
         parts.append(drawn.figure("gradient-norm", norm_chart(norms, source)))
@@ -63,9 +64,7 @@ def evaluation_chart(source: RunSource, drawn: Drawn, events: Sequence[Event]) -
     first = next(iter(metric_names(source)))
     references = [(f"baseline: {first}", baseline[first])] if first in baseline else []
     last = ", ".join(f"{line.name} {line.points[-1][1]:.4f}" for line in lines)
-    chart = LineChart(
-        "Evaluations", f"The last evaluation: {last}.", Axis("step"), Axis("score"), lines[:8], events, references
-    )
+    chart = LineChart("Evaluations", f"The last evaluation: {last}.", STEPS, Axis("score"), lines[:8], events, references)
     return drawn.figure("evaluations", chart)
 
 
@@ -88,4 +87,4 @@ def norm_chart(norms: Sequence[tuple[float, float]], source: RunSource) -> LineC
     raw = norms if len(norms) > 40 else ()
     lines = [Series("gradient norm", smoothed(norms, 0.06), raw=raw)]
     axis = Axis("norm before clipping", LOG if wide else LINEAR, low=None if wide else 0)
-    return LineChart("Gradient norm", told, Axis("step"), axis, lines, (), [("clipped above", limit)] if limit else ())
+    return LineChart("Gradient norm", told, STEPS, axis, lines, (), [("clipped above", limit)] if limit else ())

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassloop.errors import GlassloopError, LockedError, ResourceError
-from glassloop.lock import refuse_held
+from glassloop.errors import GlassloopError
+from glassloop.lock import holder
 from glassloop.measures import Measures
 from glassloop.records import Json
-from glassloop.run_folder.history import Entry, read_history, resumed_steps
+from glassloop.run_folder.history import Entry, read_history
 from glassloop.run_folder.layout import HISTORY_NAME, is_run
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
-from glassloop.run_folder.record import RUNNING, RunRecord
+from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run
-from glassloop.run_folder.seeds_json import STOPPED
+from glassloop.run_folder.sessions import read_moments, resumed_steps
+from glassloop.run_folder.status import status_of
 from glassloop.statistics.scored import ScoredRows, scored_rows
 
 UNKNOWN = "unknown"
@@ -43,7 +44,7 @@ class RunSource:
     Attributes:
         folder: The folder.
         record: What run.json says; None for the output folder of a Trainer, which has none.
-        status: "finished", "running", "stopped", or "unknown".
+        status: "finished", "running", "stopped", "failed", "killed", or "unknown".
         history: The logged steps and evaluations.
         resumes: The steps after which the run was resumed.
         results: The predictions for each split, the one that was evaluated during training first.
@@ -73,6 +74,7 @@ def read_source(folder: Path) -> RunSource:
     """Return what a run folder contains. Raises `ModelError` if it is not a run folder, or if its record is damaged."""
     if not is_run(folder) and (folder / HISTORY_NAME).is_file():
         return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(folder))
+    held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
     record = read_run(folder)
     found, problems = [], []
     for split in ordered_splits(folder):
@@ -83,21 +85,10 @@ def read_source(folder: Path) -> RunSource:
                 found.append(SplitResult(split, rows, entries))
         except GlassloopError as error:
             problems.append(f"{error.problem}; {error.remedy}.")
-    status = status_of(folder, record)
+    status = status_of(held, record.finished, True, read_moments(folder))
     return RunSource(folder, record, status, read_history(folder), resumed_steps(folder), found, problems)
 
 
 def ordered_splits(folder: Path) -> list[str]:
     """Return the splits with predictions, the one that was evaluated during training first."""
     return sorted(predicted_splits(folder), key=lambda name: (not name.startswith("validation"), len(name), name))
-
-
-def status_of(folder: Path, record: RunRecord) -> str:
-    """Return "finished", "running", or "stopped" for a run that no process is training any more."""
-    if record.status != RUNNING:
-        return record.status
-    try:
-        refuse_held(folder)
-    except (LockedError, ResourceError):
-        return RUNNING
-    return STOPPED

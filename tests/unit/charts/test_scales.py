@@ -14,6 +14,7 @@ from glassloop.charts.scales import COUNT, LINEAR, LOG, PERCENT, Axis, multiples
         ([0.813, 0.861], Axis(), ["0.81", "0.82", "0.83", "0.84", "0.85", "0.86", "0.87"]),
         ([0, 4321], Axis(), ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]),
         ([0.0, 5e-5], Axis(), ["0", "1e-5", "2e-5", "3e-5", "4e-5", "5e-5"]),
+        ([0.0, 1.7e-4], Axis(), ["0", "5e-5", "1e-4", "1.5e-4", "2e-4"]),
         ([0.2, 0.9], Axis(kind=PERCENT, low=0, high=1), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
         ([3], Axis(kind=COUNT), ["0", "1", "2", "3"]),
         ([0.02, 70], Axis(kind=LOG), ["0.01", "0.1", "1", "10", "100"]),
@@ -65,4 +66,4 @@ def test_a_value_without_number_is_a_dash() -> None:
 
 def test_small_ticks_stay_distinct() -> None:
     scale = scale_of(Axis(), [0, 2.9e-4], 0, 100)
-    assert [scale.written(tick) for tick in scale.ticks] == ["0", "5e-5", "1.0e-4", "1.5e-4", "2.0e-4", "2.5e-4", "3.0e-4"]
+    assert [scale.written(tick) for tick in scale.ticks] == ["0", "5e-5", "1e-4", "1.5e-4", "2e-4", "2.5e-4", "3e-4"]

@@ -9,7 +9,7 @@ from reported_runs import write_fake_run
 from glassloop.report.curves import curves, events_of, metric_names
 from glassloop.report.drawn import Drawn
 from glassloop.report.source import RunSource, read_source
-from glassloop.run_folder.history import record_resume
+from glassloop.run_folder.sessions import RESUME, note_moment
 
 
 def test_the_curves_are_those_of_the_history(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_the_curves_are_those_of_the_history(tmp_path: Path) -> None:
 def test_resumes_and_the_best_step_are_marked(tmp_path: Path) -> None:
     write_fake_run(tmp_path)
     for step in (10, 30, 30):
-        record_resume(tmp_path, step)
+        note_moment(tmp_path, RESUME, step, 60)
     assert [(event.x, event.name) for event in events_of(read_source(tmp_path))] == [
         (10, "resumed"),
         (30, "resumed"),

@@ -9,13 +9,14 @@ from reported_runs import write_fake_run
 
 from glassloop.errors import ModelError
 from glassloop.report.source import UNKNOWN, ordered_splits, read_source
-from glassloop.run_folder.history import record_resume, write_history
+from glassloop.run_folder.history import write_history
 from glassloop.run_folder.record import RUNNING
+from glassloop.run_folder.sessions import RESUME, note_moment
 
 
 def test_a_finished_run_has_everything(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path)
-    record_resume(tmp_path, 7)
+    note_moment(tmp_path, RESUME, 7, 60)
     found = read_source(tmp_path)
     assert (found.record, found.status, [*found.resumes]) == (record, "finished", [7])
     assert [result.name for result in found.results] == ["validation"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder.history import last_step, numbers_by_step, read_history, record_resume, resumed_steps, write_history
+from glassloop.run_folder.history import last_step, numbers_by_step, read_history, write_history
 from glassloop.run_folder.layout import HISTORY_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
@@ -50,19 +50,6 @@ def test_a_figure_that_is_not_finite_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range"):
         write_history(tmp_path, [{"loss": math.nan}])
     assert read_history(tmp_path) == ENTRIES
-
-
-def test_resumes_are_listed_in_the_order_of_time(tmp_path: Path) -> None:
-    assert resumed_steps(tmp_path) == []
-    for step in (20, 40):
-        record_resume(tmp_path, step)
-    with (tmp_path / "resumes.jsonl").open("a") as opened:
-        opened.write('{"step": 6')
-    assert resumed_steps(tmp_path) == [20, 40], "without the line that is not complete"
-
-
-def test_a_folder_that_cannot_be_written_does_not_stop_a_resume(tmp_path: Path) -> None:
-    record_resume(tmp_path / "missing", 20)
 
 
 def test_figures_are_found_by_step() -> None:
