@@ -27,7 +27,7 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 		--num_train_epochs 2 --warmup_steps 0.06 --group_by_length --eval_strategy epoch && \
 	$(BIN)/glassloop evaluate $$run --split test && \
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
-	echo "==> Everything is in $$run"
+	echo "==> Everything is in $$run. Open $$run/report.html in a browser."
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 

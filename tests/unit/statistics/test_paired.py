@@ -109,6 +109,13 @@ def test_no_discordant_row_is_no_certainty() -> None:
     assert share_interval(0, 3, 3) == Interval(share_interval(0, 3, 3).low, 1.0, 0.95, "bonett-price")
 
 
+def test_equal_answers_are_no_certainty() -> None:
+    rows = drawn_rows(50)
+    found = compare({1: rows}, {2: rows}, "f1", "equivalent")
+    assert (found.value, found.p_value) == (0.0, 1.0)
+    assert found.interval == share_interval(0, 0, 50)
+
+
 def test_the_interval_of_two_fixed_models_covers_as_it_claims() -> None:
     generator, covered, number = np.random.default_rng(3), 0, 1000
     truth = true_accuracy(1.5, 0.0) - true_accuracy(1.2, 0.0)
