@@ -129,6 +129,7 @@ def test_a_report_never_fails_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_fake_run(tmp_path)
+    monkeypatch.delenv(NO_REPORT)
     monkeypatch.setattr(build, "report_of", lambda folder: 1 / 0)
     assert write_report(tmp_path) is None
     assert capsys.readouterr().err.splitlines() == [
