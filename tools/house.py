@@ -25,12 +25,22 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
-        *("drop_in.settings", "drop_in.setters"),
+        *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
-    "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
+    "FLOOR 1": (
+        "transformers_types",
+        "data.",
+        "models.",
+        "metrics",
+        "metric_values",
+        "measures",
+        "seeding",
+        "machine",
+        "statistics.",
+    ),
     # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
+    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show.", "report.", "comparing."),
     # Whole tasks, assembled from parts.
     "FLOOR 3": (
         "backends.",
@@ -51,7 +61,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "verbs.", "options", "help_page", "wrong_options", "__main__", "__init__"),
+    "ROOF": ("cli", "verbs.", "web.", "options", "help_page", "wrong_options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from transformers_bridge.names import bridge_helpers, bridge_names, made
 
 IS_ON = os.environ.get("GLASSLOOP_BRIDGE") != "off"

@@ -17,14 +17,18 @@ from glassloop.options import with_resume_value
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
 from glassloop.stages import show_on
+from glassloop.verbs.compare import compare_command
 from glassloop.verbs.data import data_command
 from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
+from glassloop.verbs.list import list_command
 from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.report import report_command
 from glassloop.verbs.train import train_command
+from glassloop.verbs.ui import ui_command
 from glassloop.verbs.verify import verify_command
 from glassloop.wrong_options import usage_error
 
@@ -43,11 +47,15 @@ COMMANDS = {  # in the order of the help page
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
+    "report": report_command,
+    "compare": compare_command,
+    "list": list_command,
     "init": init_command,
     "eject": eject_command,
     "port": port_command,
     "verify": verify_command,
     "doctor": doctor_command,
+    "ui": ui_command,
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=GroupedCommand)(command)

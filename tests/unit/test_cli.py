@@ -36,7 +36,10 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "data": (["data"], ["--model", "--max_length", "--batch_size", "--json"], (DataSettings,)),
     "train": (
         ["data"],
-        ["--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once", "--json"],
+        [
+            *("--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once"),
+            *("--no_report", "--json"),
+        ],
         (TrainingArguments, DataSettings),
     ),
     "evaluate": (
@@ -49,11 +52,15 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
         (),
     ),
+    "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
+    "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
+    "list": (["folder"], ["--json"], ()),
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
     "eject": (["run"], ["-o", "--out"], ()),
     "port": (["file"], ["-o", "--out", "--in_place", "--json"], ()),
     "verify": (["what"], ["--model", "--json"], (DataSettings,)),
     "doctor": ([], ["--json"], ()),
+    "ui": (["folder"], ["--port", "--open"], ()),
 }
 
 
@@ -348,6 +355,8 @@ def test_every_command_with_json_prints_one_document(
     assert keys_of("train", "--resume", str(tmp_path / "out"))[:3] == ["run", "status", "data"]
     assert keys_of("evaluate", str(text_run), "--device", "cpu") == ["run", "data", "splits", "out"]
     assert keys_of("evaluate", str(seeds_folder), "--device", "cpu")[:3] == ["run", "data", "seeds"]
+    assert keys_of("compare", str(text_run), str(seeds_folder))[:3] == ["split", "rows", "positive_label"]
+    assert keys_of("list", str(seeds_folder)) == ["folder", "runs", "links", "complete"]
     assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
     assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
     assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
@@ -399,7 +408,15 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("glassloop.commands.train.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
-    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2, "as_json": False, "debug": True}
+    several = {
+        "restart": False,
+        "processes": 2,
+        "seeds": 3,
+        "seeds_at_once": 2,
+        "with_report": True,
+        "as_json": False,
+        "debug": True,
+    }
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
 
 

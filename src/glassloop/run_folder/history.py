@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from glassloop.files import write_text
+from glassloop.files import open_regular, write_text
 from glassloop.records import Json
 from glassloop.run_folder.layout import HISTORY_NAME
 
@@ -38,15 +38,20 @@ def read_history(folder: Path) -> list[Entry]:
     return entries_in(lines)
 
 
-def last_step(folder: Path) -> int:
-    """Return the last step in a run's history, 0 if there is none. Reads only the end of the file."""
+def last_entry(folder: Path) -> Entry:
+    """Return the last complete entry of a run's history; empty if there is none. Reads only the end of the file."""
     try:
-        with (folder / HISTORY_NAME).open("rb") as opened:
+        with open_regular(folder / HISTORY_NAME) as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = opened.read().split(b"\n")[:-1]
-        step = entries_in(lines[-1:])[0]["step"]
-    except (OSError, LookupError):
-        return 0
+            lines = opened.read(TAIL_BYTES).split(b"\n")[:-1]
+    except OSError:
+        return {}
+    return next(iter(entries_in(lines[-1:])), {})
+
+
+def last_step(folder: Path) -> int:
+    """Return the last step in a run's history, 0 if there is none."""
+    step = last_entry(folder).get("step")
     return step if isinstance(step, int) else 0
 
 
@@ -56,9 +61,15 @@ def entries_in(lines: Sequence[bytes]) -> list[Entry]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
         if not isinstance(entry, dict):
             break
         found.append(entry)
     return found
+
+
+def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
+    """Return a figure of the history with its step, where both are numbers."""
+    found = [(entry.get("step"), entry.get(name)) for entry in history]
+    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]

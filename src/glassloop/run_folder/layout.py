@@ -6,7 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
-RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
+REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME = "model"
@@ -17,7 +18,7 @@ SEEDS_NAME = "seeds.json"
 
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
-NAMES = (RUN_NAME, HISTORY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
+NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 

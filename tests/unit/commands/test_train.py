@@ -54,6 +54,7 @@ def test_what_is_left_behind(run: tuple[Path, str]) -> None:
         "history.jsonl",
         "model",
         "run.json",
+        "sessions.jsonl",
         "validation-predictions.jsonl",
     ]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
@@ -353,7 +354,12 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
     found = read_run(train_run(GivenSettings(str(tmp_path / "data"), str(lively_dir), settings, {})))
     assert found.finished
     assert (found.evaluation, found.baseline) == (None, None)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "history.jsonl",
+        "model",
+        "run.json",
+        "sessions.jsonl",
+    ]
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
         train_run(
             GivenSettings(
@@ -363,6 +369,27 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
                 {},
             ),
         )
+
+
+def test_a_run_ends_with_its_report_unless_it_is_unwanted(
+    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
+    path = start() / "report.html"
+    assert f"  report: {path}" in capsys.readouterr().err
+    accuracy = read_run(path.parent).evaluation["eval_accuracy"]
+    assert f"{accuracy:.4f}" in path.read_text(encoding="utf-8")
+    train(GivenSettings("rows.csv", "tiny", {**COMMON, "output_dir": "silent"}), with_report=False)
+    assert not (tmp_path / "silent" / "report.html").exists()
+
+
+def test_a_report_that_fails_does_not_fail_the_run(
+    start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
+    monkeypatch.setattr("glassloop.report.build.report_of", lambda folder: {}["missing"])
+    assert read_run(start()).finished
+    assert "the report could not be written: KeyError: 'missing'" in capsys.readouterr().err
 
 
 def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
