@@ -51,7 +51,7 @@ def test_an_epoch_may_be_ended_also_before_its_first_step(few, tiny_tokenizer, t
     given = {"max_steps": -1, "num_train_epochs": 3}
     trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
     trainer.train()
-    assert (trainer.state.step, trainer.state.epoch) == (3, 3)
+    assert (trainer.state.step, trainer.state.loop.epoch) == (3, 3)
     again = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
     again.train(resume_from_checkpoint=tmp_path / "checkpoint-2")
     assert again.state.step == 3
