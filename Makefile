@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help quickstart test test-fast test-all test-rest lint docs wheel bench bench-data clean
+.PHONY: help quickstart browser test test-fast test-all test-rest lint docs wheel bench bench-data clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -27,7 +27,7 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 		--num_train_epochs 2 --warmup_steps 0.06 --group_by_length --eval_strategy epoch && \
 	$(BIN)/glassloop evaluate $$run --split test && \
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
-	echo "==> Everything is in $$run"
+	echo "==> Everything is in $$run. Open $$run/report.html in a browser."
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
@@ -39,7 +39,14 @@ test-fast: $(READY) ## Run the quick tests, for the edit loop (at most 90 second
 	@echo "==> pytest, quick tests only"
 	$(PYTEST) -m 'not exhaustive and not slow' tests/unit tests/architecture
 
-test-all: $(READY) ## Run all tests, with every case of every matrix.
+browser: ## Install chromium for the tests of pages, if this user may (Debian, as root).
+	@if command -v chromium chromium-browser google-chrome >/dev/null; then echo "==> A browser is installed"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then echo "==> Installing chromium" && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null || \
+		echo "==> chromium cannot be installed here: the tests of pages are skipped"; \
+	else echo "==> No browser: the tests of pages are skipped. On Debian: sudo apt-get install chromium"; fi
+
+test-all: $(READY) browser ## Run all tests, with every case of every matrix.
 	@echo "==> pytest with all cases"
 	$(PYTEST)
 

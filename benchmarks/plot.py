@@ -12,15 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from reports import middle, stage_rows, summary
 
+from glassloop.charts.bars import BarChart, Bars
+from glassloop.charts.figure import standalone
+from glassloop.charts.scales import Axis
+
 HERE = Path(__file__).parent
-WIDTH, LEFT, RIGHT, BAR, GAP, TOP = 760, 280, 70, 20, 8, 46
-OURS, PLAIN, THEIRS = "#0b7285", "#66a9b5", "#adb5bd"
+WIDTH = 640.0
+COLORS, THEIRS = {"fast": 0, "plain": 5}, 7  # numbers of colors of the charts
 
 
 def read(paths: list[Path]) -> dict[str, dict[str, Any]]:
@@ -49,33 +52,18 @@ def bars_of(runs: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
     return bars if series else sorted(bars, key=lambda bar: bar[2])
 
 
-def chart(title: str, below: str, bars: list[tuple[str, str, float]]) -> str:
-    """An SVG with a bar for each contender; bars start at zero, so that twice as long is twice the time."""
-    most = max(value for *_, value in bars) * 1.1
-    step = next(size for size in (10**power * part for power in range(-3, 6) for part in (1, 2, 5)) if most / size <= 6)
-    height = TOP + len(bars) * (BAR + GAP) + 44
+def chart(title: str, bars: list[tuple[str, str, float]]) -> BarChart:
+    """A bar for each contender; bars start at zero, so that twice as long is twice the time."""
+    labels, values = [label for label, *_ in bars], [significant(value) for *_, value in bars]
+    fastest = min(bars, key=lambda bar: bar[2])
+    told = f"{fastest[0]} needs the least time per step, {significant(fastest[2]):g} ms."
+    colors = [COLORS.get(kind, THEIRS) for _, kind, _ in bars]
+    return BarChart(title, told, labels, [Bars("ms per step", values)], Axis("milliseconds per step"), colors, width=WIDTH)
 
-    def across(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * value / most
 
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="26" font-size="15" font-weight="bold">{escape(title)}</text>',
-    ]
-    bottom = TOP + len(bars) * (BAR + GAP)
-    for tick in (step * number for number in range(int(most / step) + 1)):
-        place = across(tick)
-        lines.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 4}" y2="{bottom}" stroke="#e9ecef"/>')
-        lines.append(f'<text x="{place:.1f}" y="{bottom + 14}" text-anchor="middle" fill="#495057">{tick:g}</text>')
-    for number, (label, kind, value) in enumerate(bars):
-        y, colour = TOP + number * (BAR + GAP), {"fast": OURS, "plain": PLAIN}.get(kind, THEIRS)
-        text = f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-        lines.append(f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end">{escape(label)}</text>')
-        lines.append(f'<rect x="{LEFT}" y="{y}" width="{across(value) - LEFT:.1f}" height="{BAR}" fill="{colour}"/>')
-        lines.append(f'<text x="{across(value) + 6:.1f}" y="{y + 15}">{text}</text>')
-    lines.append(f'<text x="{LEFT}" y="{bottom + 34}" fill="#495057">{escape(below)}</text>')
-    return "\n".join([*lines, "</svg>"]) + "\n"
+def significant(value: float) -> float:
+    """A time with three digits."""
+    return float(f"{value:.3g}")
 
 
 def machine_of(written: dict[str, Any]) -> str:
@@ -136,7 +124,8 @@ def main() -> None:
         bars, path = bars_of(written["runs"]), given.docs / f"speed-{name}.svg"
         if len(bars) < 2 or not (given.files or path.exists()):
             continue
-        path.write_text(chart(f"Milliseconds per step: {written['title']}", machine_of(written), bars), encoding="utf-8")
+        drawn = standalone(chart(written["title"], bars), below=machine_of(written))
+        path.write_text(drawn, encoding="utf-8")
         print(path.name)
 
 

@@ -38,16 +38,8 @@ GROUPS = {
     "Machine": ("device", "precision", "backend", "processes", "seeds_at_once"),
     "Run folder": (
         *("output_dir", "overwrite_output_dir", "config", "resume", "restart"),
-        *(
-            "save_strategy",
-            "save_steps",
-            "save_total_limit",
-            "logging_steps",
-            "report_to",
-            "run_name",
-            "disable_tqdm",
-            "no_report",
-        ),
+        *("save_strategy", "save_steps", "save_total_limit", "logging_steps"),
+        *("report_to", "run_name", "disable_tqdm", "no_report"),
     ),
     OTHER: (),
 }

@@ -41,11 +41,6 @@ def figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def paragraph(sentences: str) -> str:
-    """Return escaped sentences, which are not cut."""
-    return escape(printable(sentences))
-
-
 def view(title: str, *parts: str) -> str:
     """Return a titled block with all parts that are not empty. MathJax does not read its text as formulas."""
     head = f'<div style="font-weight:bold;padding-bottom:4px">{text(title)}</div>'

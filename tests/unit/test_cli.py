@@ -36,7 +36,10 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "data": (["data"], ["--model", "--max_length", "--batch_size", "--json"], (DataSettings,)),
     "train": (
         ["data"],
-        ["--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once", "--json"],
+        [
+            *("--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once"),
+            *("--no_report", "--json"),
+        ],
         (TrainingArguments, DataSettings),
     ),
     "evaluate": (
@@ -49,6 +52,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
         (),
     ),
+    "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
     "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
     "list": (["folder"], ["--json"], ()),
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
@@ -402,7 +406,15 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("glassloop.commands.train.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
-    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2, "as_json": False, "debug": True}
+    several = {
+        "restart": False,
+        "processes": 2,
+        "seeds": 3,
+        "seeds_at_once": 2,
+        "with_report": True,
+        "as_json": False,
+        "debug": True,
+    }
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
 
 

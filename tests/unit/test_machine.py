@@ -298,3 +298,7 @@ def test_what_is_found_cannot_talk_to_the_terminal(healthy: None, monkeypatch: p
     result = run_doctor(COLUMNS="200")
     assert r"[red]a\x1b[31m\nb[/red] contains no folder glue" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_the_machine_has_a_name() -> None:
+    assert doctor.machine_name("cpu").endswith(("core", "cores"))

@@ -51,7 +51,8 @@ def test_long_text_is_cut() -> None:
 
 
 def test_sentences_are_escaped_and_not_cut() -> None:
-    assert markup.paragraph("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
+    assert markup.escaped("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
+    assert markup.escaped("one\ntwo\x1b\t'\"") == "one\ntwo\\x1b &#x27;&quot;"
 
 
 def test_figures() -> None:

@@ -18,6 +18,7 @@ from glassloop.outcomes import (
     class_scores,
     label_of,
     labels_of,
+    length_entries,
     majority_baseline,
     outcome_of,
     prefixes,
@@ -185,3 +186,14 @@ def test_predictions_are_written_one_line_per_row(tmp_path: Path) -> None:
 )
 def test_choices_as_a_person_reads_them(choice: Any, names: Any, read: Any) -> None:
     assert label_of(choice, names) == read
+
+
+def test_predictions_say_how_long_a_row_is_and_what_was_cut(tmp_path: Path, tiny_tokenizer: Any) -> None:
+    examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "b"])
+    more = length_entries(examples, "validation", np.array([3, 4]), tiny_tokenizer, 4)
+    assert [entry["tokens"] for entry in more.values()] == [3, 4]
+    (start, end) = more[1]["kept"]["text"]
+    assert (start, "validation 1"[:end] != "validation 1") == (0, True)
+    write_predictions(tmp_path / "rows.jsonl", examples, "validation", evaluation_of(examples, [1, 1]), more)
+    assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["kept"] == {"text": [start, end]}
+    assert "kept" not in length_entries(examples, "validation", np.array([3, 4]), None, 4)[1], "without a tokenizer"

@@ -57,13 +57,19 @@ def test_everything_in_the_folder_can_be_read(folder: Path) -> None:
 
 def test_a_notebook_shows_the_results(folder: Path) -> None:
     shown = Run(folder)._repr_html_()
-    assert all(part in shown for part in ("0.8000", "0.7000", "majority baseline", "<svg", "finished", "rows.csv"))
+    assert all(part in shown for part in ("0.8000", "0.7000", "iframe srcdoc", "&lt;svg", "finished", "rows.csv"))
 
 
 def test_history_and_predictions_as_frames(folder: Path) -> None:
     run = Run(folder)
     assert run.history_frame()["loss"].tolist()[:2] == [0.9, 0.5]
     assert run.predictions_frame("validation")["text"].tolist() == ["one"]
+
+
+def test_history_and_predictions_as_arrow_tables(folder: Path) -> None:
+    run = Run(folder)
+    assert run.history_table()["loss"].to_pylist()[:2] == [0.9, 0.5]
+    assert run.predictions_table("validation")["text"].to_pylist() == ["one"]
 
 
 def test_without_pandas_the_install_command_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

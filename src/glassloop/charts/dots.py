@@ -70,7 +70,7 @@ class DotChart:
             body.append(element("g", line, class_="quiet"))
         for place, row in enumerate(self.rows):
             y = TOP + ROW * (place + 0.5)
-            body.append(label(row.name, left - 10, y + 4, side="end", kind="tick strong", limit=left - 12))
+            body.append(label(row.name, left - 10, y + 4, side="end", kind="tick strong", limit=left - 11))
             body.append(element("g", *self.marks_of(row, x, y), class_=f"s{row.color}"))
         return Drawing(WIDTH, bottom + (BOTTOM if self.axis.title else 22), "".join(body))
 
@@ -82,9 +82,8 @@ class DotChart:
         if row.baseline is not None:
             line = element("path", class_="whisker", d=f"M{x.place(row.baseline):.1f} {y - 7:g}v14")
             drawn.append(element("g", line, class_="quiet"))
-        for number, value in enumerate(row.points):
-            shift = (number % 3 - 1) * 3.5 if len(row.points) > 3 else 0
-            drawn.append(element("circle", class_="point", cx=x.place(value), cy=y + shift, r=3))
+        for value in row.points:
+            drawn.append(element("circle", class_="point", cx=x.place(value), cy=y if row.value is None else y - 7, r=3))
         if row.value is not None:
             drawn.append(element("circle", class_="dot", cx=x.place(row.value), cy=y, r=4.5))
         hit = element(
@@ -126,7 +125,8 @@ def reached(row: Dots) -> list[float]:
 def padded(values: Sequence[float]) -> list[float]:
     """Return values and, on both sides, a little more, so that no mark lies on the names of the rows."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    return [*values, low - (high - low) * 0.03, high + (high - low) * 0.03]
+    wider = (high - low) * 0.03
+    return [*values, max(low - wider, 0.0) if low >= 0 else low - wider, min(high + wider, 1.0) if high <= 1 else high + wider]
 
 
 def interval_text(low: float | None, high: float | None, kind: str) -> str:

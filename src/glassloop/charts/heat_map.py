@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from glassloop.charts.figure import WIDTH, Drawing, Table
 from glassloop.charts.scales import number_text
-from glassloop.charts.svg import element, label, title, width_of
+from glassloop.charts.svg import FONT_SIZE, element, label, title, width_of
 
 MOST_LABEL = 0.3  # share of the width that row names may use
 TOP = 8.0
+SMALL = 8.0  # font size in narrow cells
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,13 @@ class HeatMap:
             "rect", title("\n".join([name, *texts])), class_="cell wrong" if wrong else "cell", fill_opacity=strength, **box
         )
         drawn = [element("rect", class_="ground", **box), mark]
-        fitting = [text for text in texts if width_of(text) <= width - 4][: 1 if height < 36 else 2]
-        if share > 0 and height >= 14:
+        size = SMALL if width < 26 else FONT_SIZE
+        fitting = [text for text in texts if width_of(text, size) <= width - 2][: 1 if height < 36 else 2]
+        if share > 0 and height >= 11:
             ink = " on" if share > 0.55 else " strong"
             for number, text in enumerate(fitting):
                 middle = y + height / 2 + 4 + (number - (len(fitting) - 1) / 2) * 15
-                kind = ("big" if number == 0 and height >= 36 else "tick") + ink
+                kind = ("big" if number == 0 and height >= 36 else "small" if size == SMALL else "tick") + ink
                 drawn.append(label(text, x + width / 2, middle, kind=f"{kind} through"))
         return "".join(drawn)
 

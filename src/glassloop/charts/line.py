@@ -190,9 +190,9 @@ def thinned(points: Points, most: int = MOST_POINTS) -> Points:
 
 
 def smoothed(points: Points, share: float = 0.04) -> Points:
-    """Return the mean of each point and those around it: a window of a share of all points, the same on both sides.
+    """Return the mean of each point and those around it, in a window of a share of all points.
 
-    Few points are returned as they are.
+    The window is smaller at both ends. Few points are returned as they are.
     """
     reach = int(len(points) * share / 2)
     if reach < 1:
@@ -202,7 +202,6 @@ def smoothed(points: Points, share: float = 0.04) -> Points:
         sums.append(sums[-1] + value)
     found = []
     for place, (x, _) in enumerate(points):
-        wide = min(reach, place, len(points) - 1 - place)
-        first, last = place - wide, place + wide + 1
+        first, last = max(0, place - reach), min(len(points), place + reach + 1)
         found.append((x, (sums[last] - sums[first]) / (last - first)))
     return found

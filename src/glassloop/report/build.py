@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from glassloop import __version__
 from glassloop.charts.figure import Chart
 from glassloop.errors import say
 from glassloop.files import near_name, user_path, write_text
@@ -114,7 +113,7 @@ def started(text: str) -> str:
 
 def footer() -> str:
     """Return the last line of a report."""
-    return paragraph(f"Glassloop {__version__}. Intervals cover 95 % and describe the rows that were evaluated.")
+    return paragraph("Written by Glassloop. Intervals cover 95 % and describe the rows that were evaluated.")
 
 
 def inline(html: str, title: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from glassloop.statistics.scored import ScoredRows
 
 BINS, MOST_POINTS = 20, 1_000
 FEW_ROWS = 20
+MOST_LOGITS = 1_000_000  # for the temperature, which is found in sixty passes
 
 
 def confidence(source: RunSource, drawn: Drawn) -> str:
@@ -59,6 +61,10 @@ def positive_place(source: RunSource, rows: ScoredRows) -> int | None:
 
 def calibration_sentence(rows: ScoredRows) -> str:
     """Return the expected calibration error before and after dividing the logits by the best temperature."""
+    every = len(rows)
+    if rows.logits.size > MOST_LOGITS:
+        kept = np.random.default_rng(0).choice(every, max(MOST_LOGITS // rows.logits.shape[1], 1), replace=False)
+        rows = replace(rows, **{name: getattr(rows, name)[kept] for name in ("predictions", "references", "logits")})
     temperature = fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
     losses = [negative_log_likelihood(rows, value) for value in (1.0, temperature)]
@@ -72,6 +78,7 @@ def calibration_sentence(rows: ScoredRows) -> str:
     if abs(np.log(temperature)) < 0.05:
         text = f"Expected calibration error (ECE): {before:.3f}. The best temperature is {temperature:.2f}, close to 1."
     note = "The temperature is fitted on the rows it is judged on; use other rows for an unbiased value."
+    note += f" Computed from {len(rows):,} of {every:,} rows, drawn at random." if len(rows) < every else ""
     return paragraph(text, "lead") + paragraph(note, "note")
 
 

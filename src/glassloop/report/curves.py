@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from glassloop.charts.line import Event, LineChart, Series, smoothed
 from glassloop.charts.scales import COUNT, LINEAR, LOG, Axis
+from glassloop.measures import LOWER_IS_BETTER
 from glassloop.pages.parts import grid, paragraph
 from glassloop.report.drawn import Drawn
-from glassloop.report.source import RunSource, numbers_by_step
+from glassloop.report.source import RunSource
+from glassloop.run_folder.history import numbers_by_step
 from glassloop.run_folder.record import is_timing
 
 STEPS = Axis("step", COUNT, low=0)
@@ -51,6 +53,8 @@ def evaluation_chart(source: RunSource, drawn: Drawn, events: Sequence[Event]) -
     """Return the metrics of all evaluations by step; empty if there was none."""
     lines = []
     for key, title in metric_names(source).items():
+        if key in LOWER_IS_BETTER:
+            continue  # an error has another range than scores, and the loss of the evaluations shows it
         points = numbers_by_step(source.history, f"eval_{key}")
         if points:
             lines.append(Series(title, points, dots=True))

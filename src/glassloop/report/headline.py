@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from glassloop.charts.dots import DotChart, Dots
 from glassloop.charts.scales import Axis
 from glassloop.measures import short_metrics
-from glassloop.pages.parts import Cell, card, cards, grid, paragraph, score, table
+from glassloop.pages.parts import Cell, Number, card, cards, grid, paragraph, score, table
 from glassloop.report.drawn import Drawn
 from glassloop.report.results import Result, baseline_name, interpretation
 from glassloop.report.source import RunSource
@@ -78,7 +78,7 @@ def results_table(results: Sequence[Result]) -> str:
             *([result.split] if several else []),
             result.title,
             score(result.value),
-            result.interval or "–",
+            Number(result.low, result.interval or "–"),
             score(result.baseline),
             *([", ".join(f"{value:.4f}" for value in result.points)] if seeds else []),
         ]

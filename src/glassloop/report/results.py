@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from glassloop.measures import LOWER_IS_BETTER, short_metrics
+from glassloop.metric_values import CORRELATIONS
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE, SEVERAL
@@ -48,6 +49,12 @@ class Result:
         return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
 
 
+def within_range(key: str, low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an interval, cut where the metric ends: few seeds give intervals that are wider than its range."""
+    least = -1.0 if key in (*CORRELATIONS, "matthews_correlation") else 0.0
+    return max(low, least), high if key in LOWER_IS_BETTER else min(high, 1.0)
+
+
 def results_of(source: RunSource) -> list[Result]:
     """Return the metrics of a run's final evaluation on each split. Empty if there is none."""
     record = source.record
@@ -62,7 +69,10 @@ def results_of(source: RunSource) -> list[Result]:
             one = estimates[key].interval
             value = stored.get(f"{prefix}{key}", estimates[key].value)
             entry = Result(result.name, key, source.measures.title(key), value, baseline=baseline.get(f"{prefix}{key}"))
-            found.append(replace(entry, low=one.low, high=one.high) if one else entry)
+            found.append(entry)
+            if one:
+                low, high = within_range(key, one.low, one.high)
+                found[-1] = replace(entry, low=low, high=high)
     if not found:  # the predictions are missing or damaged
         names = {key: source.measures.title(key) for key in stored if source.measures.parted(key)[1] in record.metrics}
         found = [Result("validation", key, title, stored[key], baseline=baseline.get(key)) for key, title in names.items()]

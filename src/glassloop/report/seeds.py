@@ -18,9 +18,10 @@ from glassloop.report.curves import metric_names
 from glassloop.report.data_section import data_section
 from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import Result, baseline_name
+from glassloop.report.results import Result, baseline_name, within_range
 from glassloop.report.rows import row_list
-from glassloop.report.source import RunSource, numbers_by_step, read_source
+from glassloop.report.source import RunSource, read_source
+from glassloop.run_folder.history import numbers_by_step
 from glassloop.run_folder.layout import REPORT_NAME, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
@@ -72,7 +73,7 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         if same and len(points) > 1:
             span = seeds_estimate(scored, key, measures.positive if measures else None).interval
         mean, baseline = record.mean[key], record.baseline.get(key)
-        low, high = (span.low, span.high) if span else (None, None)
+        low, high = within_range(key, span.low, span.high) if span else (None, None)
         found.append(Result("validation", key, title, mean, low, high, baseline, points))
     return found
 
@@ -115,7 +116,7 @@ def seed_curves(runs: dict[int, RunSource], drawn: Drawn) -> str:
             for seed, run in [*runs.items()][:MOST_LINES]
             if (points := numbers_by_step(run.history, key))
         ]
-        if lines:
+        if any(len(line.points) > 1 for line in lines):
             chart = LineChart(title, f"{title} of {len(lines)} seeds by step.", Axis("step"), Axis(title), lines)
             note = f"The first {MOST_LINES} of {len(runs)} seeds." if len(runs) > MOST_LINES else ""
             parts.append(drawn.figure(key.replace("_", "-"), chart, note))

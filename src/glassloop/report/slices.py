@@ -25,12 +25,12 @@ def slices(source: RunSource, result: SplitResult, drawn: Drawn) -> str:
     rows = result.rows
     lengths, unit = lengths_of(source, result)
     groups = {"length": by_length(lengths, unit), "truncation": by_truncation(source, result)}
-    groups["class"] = by_class(rows)
+    groups["true score" if rows.task == SCORE else "class"] = by_class(rows)
     charts = []
     for name, parts in groups.items():
         shown = [(part, mask) for part, mask in parts if mask.any()]
         if len(shown) > 1:
-            charts.append(drawn.figure(f"slices-{name}", slice_chart(name, rows, shown)))
+            charts.append(drawn.figure(f"slices-{name.replace(' ', '-')}", slice_chart(name, rows, shown)))
     return heading("Parts of the rows") + grid(*charts) if charts else ""
 
 

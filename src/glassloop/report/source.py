@@ -92,9 +92,3 @@ def read_source(folder: Path) -> RunSource:
 def ordered_splits(folder: Path) -> list[str]:
     """Return the splits with predictions, the one that was evaluated during training first."""
     return sorted(predicted_splits(folder), key=lambda name: (not name.startswith("validation"), len(name), name))
-
-
-def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
-    """Return a figure of the history with its step, where both are numbers."""
-    found = [(entry.get("step"), entry.get(name)) for entry in history]
-    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]

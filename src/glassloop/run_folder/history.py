@@ -67,3 +67,9 @@ def entries_in(lines: Sequence[bytes]) -> list[Entry]:
             break
         found.append(entry)
     return found
+
+
+def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
+    """Return a figure of the history with its step, where both are numbers."""
+    found = [(entry.get("step"), entry.get(name)) for entry in history]
+    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]

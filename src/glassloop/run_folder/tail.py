@@ -20,7 +20,7 @@ MOST_BINS = 300  # of a curve; each has up to two points
 MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
 MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
 LONGEST_LINE = 1_000_000
-FEW = 30  # points of a curve that can be told apart
+FEW = 30  # points of a curve: each one is visible
 CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
 
 

@@ -1,4 +1,4 @@
-"""What a notebook shows for a run and for a Trainer."""
+"""What a notebook shows for a Trainer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.markup import chart, facts, figure, table, view
-from glassloop.run_folder.history import Entry
+from glassloop.run_folder.history import Entry, numbers_by_step
 
 
 def learning_curve(history: Sequence[Entry]) -> str:
     """Return the loss of training and of evaluations by step, as a small chart."""
     names = {"training loss": "loss", "evaluation loss": "eval_loss"}
     return chart({title: numbers_by_step(history, name) for title, name in names.items()}, "step")
-
-
-def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
-    """Return a figure of the history with its step, where both are numbers."""
-    found = [(entry.get("step"), entry.get(name)) for entry in history]
-    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]
 
 
 def trainer_view(named: Mapping[str, str], history: Sequence[Entry]) -> str:

@@ -31,7 +31,7 @@ def report_command(
     ] = "html",
     as_json: Json = False,
 ) -> CommandResult:
-    """Write the report of a run: results, curves, errors, confidence, data."""
+    """Write the report of a run as one HTML file, or its charts."""
     from glassloop.commands.report import report
 
     return report(run, out, form)

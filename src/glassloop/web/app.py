@@ -15,17 +15,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from glassloop.pages.page import Section, page
+from glassloop.pages.parts import paragraph
 from glassloop.run_folder.record import FINISHED
 from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
 from glassloop.web.reports import Reports
 from glassloop.web.side_by_side import compare_view
 from glassloop.web.view import View
 from glassloop.web.views import list_view, run_view, way_back
-from glassloop.web.watch import Watcher
+from glassloop.web.watch import RunSummary, Watcher
 
 MOST_COMPARED = 8  # there are eight colors
 MOST_REMEMBERED = 32  # answers
 HEADER = '<header class="top">'
+TWO_RUNS = "Choose two runs to compare: compare?run=FIRST&run=SECOND"
 NO_RUN = "There is no such run. It may have been removed."
 
 
@@ -70,12 +73,12 @@ class LivePage:
         """Return a run while it trains, its report when it is finished."""
         run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
         if run is None:
-            return plain_answer(NO_RUN, 404)
+            return gone(request)
         report = self.reports.of(run) if run.status == FINISHED else None
         if report and report.html:
             update = "update" in request.query_params
-            html = report.html.replace(HEADER, HEADER + way_back(self.base), 1)
-            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else page_answer(html)
+            report_page = page_answer(self.with_way_back(report.html))
+            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else report_page
         curves = self.watcher.curves(run)
         problem = report.problem if report else ""
         version = (run.version, run.silent, curves.version, curves.complete)
@@ -83,14 +86,37 @@ class LivePage:
 
     def compare(self, request: Request) -> Response:
         """Return several runs side by side."""
-        names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
-        runs = [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
+        runs = self.chosen(request)
         if len(runs) < 2:
-            return plain_answer("Choose two runs to compare: compare?run=FIRST&run=SECOND", 404)
+            return plain_answer(TWO_RUNS, 404)
         every = [self.watcher.curves(run) for run in runs]
         version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
-        page = tuple(run.name for run in runs)
-        return answered(request, self.answers.view(page, version, lambda: compare_view(runs, every, self.base)))
+        names = tuple(run.name for run in runs)
+        return answered(request, self.answers.view(names, version, lambda: compare_view(runs, every, self.base)))
+
+    def comparison(self, request: Request) -> Response:
+        """Return the comparison of finished runs with its tests."""
+        runs = self.chosen(request)
+        if len(runs) < 2:
+            return plain_answer(TWO_RUNS, 404)
+        report = self.reports.of(*runs)
+        problem = Section("problem", "These runs cannot be compared", paragraph(report.problem))
+        return page_answer(self.with_way_back(report.html or page("Comparison", [problem])))
+
+    def chosen(self, request: Request) -> list[RunSummary]:
+        """Return the runs that an address names."""
+        names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
+        return [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
+
+    def with_way_back(self, html: str) -> str:
+        """Return a page with a link to the list of runs."""
+        return html.replace(HEADER, HEADER + way_back(self.base), 1)
+
+
+def gone(request: Request) -> Response:
+    """Return that a run does not exist. To a page that shows it this is no error, which its browser would report."""
+    removed = Response('{"gone": true}', media_type="application/json")
+    return secured(removed) if "update" in request.query_params else plain_answer(NO_RUN, 404)
 
 
 def answered(request: Request, view: View) -> Response:
@@ -107,12 +133,13 @@ def answered(request: Request, view: View) -> Response:
 
 def application(root: Path, token: str) -> Guard:
     """Return the application for a server. Its pages need the token."""
-    page = LivePage(root, token)
+    live = LivePage(root, token)
     routes = [
         Route(f"/{token}", lambda request: secured(RedirectResponse(f"/{token}/"))),
-        Route(f"/{token}/", page.home),
-        Route(f"/{token}/run/{{name:path}}", page.run),
-        Route(f"/{token}/compare", page.compare),
+        Route(f"/{token}/", live.home),
+        Route(f"/{token}/run/{{name:path}}", live.run),
+        Route(f"/{token}/compare", live.compare),
+        Route(f"/{token}/comparison", live.comparison),
         Route("/{rest:path}", lambda request: plain_answer("There is no such page.", 404)),
     ]
     return Guard(Starlette(routes=routes), token)

@@ -20,6 +20,7 @@ from glassloop.web.watch import RunSummary
 
 EVALUATION = "eval_"
 LOSSES = (LOSS, f"{EVALUATION}{LOSS}")
+SMOOTHED = (LOSS, "grad_norm")
 LAST = {"learning_rate": "Learning rate", "grad_norm": "Gradient norm"}  # shown after the metrics
 
 
@@ -64,9 +65,9 @@ def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str
 
 
 def series_of(name: str, title: str, curves: Curves, color: int | None = None) -> Series:
-    """Return a curve as a line: many values are smoothed, few have dots."""
+    """Return a curve as a line: the many values of single steps are smoothed, few values have dots."""
     points = curves.points[name]
-    line = smoothed(points)
+    line = smoothed(points) if name in SMOOTHED else points
     return Series(title, line, raw=points if line is not points else (), dots=name in curves.sparse, color=color)
 
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glassloop.errors import say, shortened
-
-Message: TypeAlias = MutableMapping[str, Any]  # as ASGI defines it
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 HOSTS = ("127.0.0.1", "localhost")  # a site elsewhere can make its own name lead here, but not these
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
@@ -38,10 +32,10 @@ class Guard:
         token: The first part of every path.
     """
 
-    def __init__(self, app: Application, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self.app, self.token = app, token.encode()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
@@ -51,7 +45,7 @@ class Guard:
             say(f"a page could not be shown: {shortened(f'{type(error).__name__}: {error}')}")
             await plain_answer("This page could not be shown. See the terminal of glassloop ui.", 500)(scope, receive, send)
 
-    def refusal(self, scope: Message) -> Response | None:
+    def refusal(self, scope: Scope) -> Response | None:
         """Return why a request is refused, or None."""
         hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or re.sub(r":\d+$", "", hosts[0]) not in HOSTS:
@@ -61,7 +55,7 @@ class Guard:
         return None if scope["method"] in ("GET", "HEAD") else plain_answer("This page can only be read.", 405)
 
 
-def path_parts(scope: Message) -> list[bytes]:
+def path_parts(scope: Scope) -> list[bytes]:
     """Return the parts of the path of a request, decoded to bytes: a file name may contain any."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return [unquote_to_bytes(part) for part in raw.partition(b"?")[0].split(b"/")[1:]] or [b""]

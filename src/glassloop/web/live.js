@@ -63,10 +63,10 @@
   const update = async () => {
     const response = await fetch(address, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
     if (response.status === 304) return say("");
-    if (response.status === 404) return say("This run folder was removed. The page shows what was read last.");
     if (!response.ok) return say("The page cannot be updated: " + (await response.text()));
     tag = response.headers.get("ETag") || "";
     const found = await response.json();
+    if (found.gone) { tag = ""; return say("This run folder was removed. The page shows what was read last."); }
     if (found.reload) return location.reload();
     say("");
     seconds = found.seconds;

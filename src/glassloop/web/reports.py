@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from glassloop.comparing.results import compare_runs
+from glassloop.comparing.web_page import comparison_page
+from glassloop.errors import GlassloopError
 from glassloop.report.build import report_of
 from glassloop.web.watch import RunSummary
 
@@ -23,28 +26,33 @@ class Report:
 
 
 class Reports:
-    """Makes reports. The report.html of a run folder is not read: anyone may have written it."""
+    """Makes reports and comparisons. The report.html of a run folder is not read: anyone may have written it."""
 
     def __init__(self) -> None:
-        self.lock, self.kept = Lock(), OrderedDict[int, Report]()
+        self.lock, self.kept = Lock(), OrderedDict[tuple[int, ...], Report]()
 
-    def of(self, run: RunSummary) -> Report:
-        """Return the report of a run. It is made once for each version of its files."""
+    def of(self, *runs: RunSummary) -> Report:
+        """Return the report of a run, or the comparison of several. It is made once for each version of their files."""
+        versions = tuple(run.version for run in runs)
         with self.lock:
-            if run.version not in self.kept:
-                self.kept[run.version] = made(run.folder)
-            self.kept.move_to_end(run.version)
+            if versions not in self.kept:
+                self.kept[versions] = made(*(run.folder for run in runs))
+            self.kept.move_to_end(versions)
             while len(self.kept) > MOST_KEPT:
                 self.kept.popitem(last=False)
-            return self.kept[run.version]
+            return self.kept[versions]
 
 
-def made(folder: Path) -> Report:
-    """Make a report. Whatever the files of the folder contain, the answer is a report or a sentence."""
+def made(*folders: Path) -> Report:
+    """Make a report or a comparison. Whatever the files of the folders contain, the answer is one or a sentence."""
     try:
-        if strange := [path.name for path in folder.iterdir() if not is_usual(path)]:
+        if strange := [path.name for folder in folders for path in folder.iterdir() if not is_usual(path)]:
             return Report(problem=f"There is no report: {strange[0]} is a link, a pipe or a device.")
-        return Report(report_of(folder).html)
+        if len(folders) > 1:
+            return Report(comparison_page(compare_runs([str(folder) for folder in folders])))
+        return Report(report_of(folders[0]).html)
+    except GlassloopError as error:
+        return Report(problem=f"{error.problem}. {error.remedy}.")
     except Exception as error:
         return Report(problem=f"The report cannot be made: {type(error).__name__}: {error}")
 

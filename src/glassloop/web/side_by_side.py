@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from urllib.parse import quote
 
+from glassloop.markup import escaped
 from glassloop.measures import short_metrics
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, Html, code_block, paragraph, score, table
+from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.tail import Curves
 from glassloop.web.curves import compared_figures, latest_metrics, title_of
 from glassloop.web.view import View
-from glassloop.web.views import link, seconds_between_updates, status_tag, way_back
+from glassloop.web.views import link, quoted, seconds_between_updates, status_tag, way_back
 from glassloop.web.watch import RunSummary
 from glassloop.web.words import duration, list_progress
 
@@ -28,6 +31,7 @@ def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str)
         Section("curves", "Learning curves", curves),
         Section("results", "Results", results(runs, every) or paragraph("There is no evaluation yet.", "soft")),
         Section("settings", "Settings that differ", settings(runs)),
+        Section("test", "Is one better?", comparison(runs, base)),
     ]
     return View(" and ".join(run.name for run in runs), head, sections, seconds_between_updates(runs))
 
@@ -58,9 +62,16 @@ def settings(runs: Sequence[RunSummary]) -> str:
     differ = [name for name in names if len({values.get(name, "–") for values in described}) > 1]
     rows: list[list[Cell]] = [[name, *(values.get(name, "–") for values in described)] for name in differ]
     same = paragraph("All settings, the data and the model are the same.", "soft")
-    test = paragraph("To test whether the results differ by more than chance:", "note")
-    folders = shlex.join(str(run.folder) for run in runs)
-    return (table(["Setting", *(run.name for run in runs)], rows) or same) + test + code_block(f"glassloop compare {folders}")
+    return table(["Setting", *(run.name for run in runs)], rows) or same
+
+
+def comparison(runs: Sequence[RunSummary], base: str) -> str:
+    """Return where to find a test of the difference, once all runs are finished."""
+    if not all(run.status == FINISHED for run in runs):
+        return paragraph("The results can be compared with a test when all runs are finished.", "soft")
+    address = f"{base}comparison?" + "&".join(f"run={quote(quoted(run.name), safe='')}" for run in runs)
+    command = code_block(f"glassloop compare {shlex.join(str(run.folder) for run in runs)}")
+    return f'<p><a class="action" href="{escaped(address)}">Compare the results with a test</a></p>{command}'
 
 
 def values_of(run: RunSummary) -> dict[str, str]:

@@ -128,8 +128,13 @@ class Watcher:
     def run(self, name: str) -> RunSummary | None:
         """Return a run, or None if there is none of this name."""
         with self.lock:
-            self.scan(unless=name)
-            return self.summarize(name) if name in self.found.runs else None
+            if not self.exists(name):
+                self.scan()
+            return self.summarize(name) if self.exists(name) else None
+
+    def exists(self, name: str) -> bool:
+        """Return whether a run was found before and is still there."""
+        return name in self.found.runs and os.path.lexists(self.found.runs[name])
 
     def curves(self, run: RunSummary) -> Curves:
         """Return the curves of a run, with what it has written up to now."""
@@ -144,10 +149,9 @@ class Watcher:
             followed.read = time.monotonic()
             return followed.tail.now()
 
-    def scan(self, unless: str | None = None) -> None:
-        """Look for new and removed runs, unless that was done a moment ago or the run in question is known and exists."""
-        known = unless in self.found.runs and os.path.lexists(self.found.runs[unless])
-        if known or time.monotonic() - self.scanned < SCAN_SECONDS:
+    def scan(self) -> None:
+        """Look for new and removed runs, unless that was done a moment ago."""
+        if time.monotonic() - self.scanned < SCAN_SECONDS:
             return
         self.found, self.scanned = find_runs(self.root), time.monotonic()
         for name in [name for name in self.seen if name not in self.found.runs]:

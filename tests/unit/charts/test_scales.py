@@ -62,3 +62,8 @@ def test_numbers_are_short(value: float, text: str) -> None:
 def test_a_value_without_number_is_a_dash() -> None:
     assert value_text(None) == value_text(float("nan")) == "–"
     assert value_text(0.256, PERCENT) == "25.6 %"
+
+
+def test_small_ticks_stay_distinct() -> None:
+    scale = scale_of(Axis(), [0, 2.9e-4], 0, 100)
+    assert [scale.written(tick) for tick in scale.ticks] == ["0", "5e-5", "1e-4", "1.5e-4", "2e-4", "2.5e-4", "3e-4"]

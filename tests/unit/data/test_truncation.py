@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation
+from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, kept_parts
 
 
 def test_counts_are_added_and_the_longest_row_is_kept() -> None:
@@ -66,3 +66,13 @@ def test_nothing_is_said_about_rows_that_fit() -> None:
 )
 def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: Truncation, rows: int, note: str) -> None:
     assert limit.note(cut, rows) == note
+
+
+def test_the_characters_that_a_model_reads_are_found(tiny_tokenizer) -> None:
+    first, second = "the film was good and bad", "this story was very good"
+    whole, cut = kept_parts(tiny_tokenizer, [[first, first * 9], [second, second]], 512), None
+    assert whole[0] == [(0, len(first)), (0, len(second))]
+    ((cut, _),) = kept_parts(tiny_tokenizer, [[first], [second]], 10)
+    assert cut[0] == 0
+    assert 0 < cut[1] < len(first)
+    assert kept_parts(tiny_tokenizer, [[]], 10) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder.history import last_step, read_history, write_history
+from glassloop.run_folder.history import last_step, numbers_by_step, read_history, write_history
 from glassloop.run_folder.layout import HISTORY_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
@@ -50,3 +50,8 @@ def test_a_figure_that_is_not_finite_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range"):
         write_history(tmp_path, [{"loss": math.nan}])
     assert read_history(tmp_path) == ENTRIES
+
+
+def test_figures_are_found_by_step() -> None:
+    history = [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4}, {"step": 3, "loss": None}, {"loss": 1.0}]
+    assert numbers_by_step(history, "loss") == [(1, 0.5)]

@@ -74,14 +74,14 @@ def test_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.web.reports.made", lambda folder: Report("<h1>The report</h1>"))
+    monkeypatch.setattr("glassloop.web.reports.made", lambda *folders: Report("<h1>The report</h1>"))
     run = write_watched(tmp_path / "a", steps=8)
     assert not client.get("run/a?update=1").json()["reload"]
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert client.get("run/a?update=1").json()["reload"]
     assert client.get("run/a").text == "<h1>The report</h1>"
-    monkeypatch.setattr("glassloop.web.reports.made", lambda folder: Report(problem="No report."))
+    monkeypatch.setattr("glassloop.web.reports.made", lambda *folders: Report(problem="No report."))
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert "No report." in client.get("run/a").text
@@ -98,14 +98,28 @@ def test_two_runs_side_by_side(client: TestClient, tmp_path: Path) -> None:
     assert "learning_rate</td>" not in page, "the same in both"
     assert "0.7500" in page
     for query in ("", "?run=a", "?run=a&run=a", "?run=a&run=..", "?run=a&run=%00"):
-        assert client.get(f"compare{query}").status_code == 404
+        assert client.get(f"compare{query}").status_code == client.get(f"comparison{query}").status_code == 404
+
+
+def test_the_comparison_with_its_tests(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write_watched(tmp_path / name, steps=8, finished=True)
+    found = client.get("comparison?run=a&run=b")
+    assert found.status_code == 200
+    assert "These runs cannot be compared" in found.text, "they have no predictions"
+    assert "All runs" in found.text
+    monkeypatch.setattr("glassloop.web.reports.compare_runs", lambda folders: folders)
+    monkeypatch.setattr("glassloop.web.reports.comparison_page", lambda found: '<header class="top">compared')
+    write_watched(tmp_path / "c", steps=8, finished=True)
+    assert "← All runs" in client.get("comparison?run=a&run=c").text
 
 
 def test_a_run_that_is_removed_while_it_is_watched(client: TestClient, tmp_path: Path) -> None:
     run = write_watched(tmp_path / "a")
     assert client.get("run/a?update=1").status_code == 200
     shutil.rmtree(run)
-    assert client.get("run/a?update=1").status_code == 404
+    assert client.get("run/a?update=1").json() == {"gone": True}
+    assert client.get("run/a").status_code == 404
     assert client.get("").status_code == 200
 
 

@@ -15,7 +15,7 @@ from glassloop.web.watch import Watcher
 
 def test_a_report_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(reports, "made", lambda folder: (asked.append(folder), Report("html"))[1])
+    monkeypatch.setattr(reports, "made", lambda *folders: (asked.extend(folders), Report("html"))[1])
     write_watched(tmp_path / "a", finished=True)
     (run,) = Watcher(tmp_path).runs()
     kept = Reports()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from watched_runs import write_watched
 
-from glassloop.web.side_by_side import compare_view, settings, values_of
+from glassloop.web.side_by_side import compare_view, comparison, settings, values_of
 from glassloop.web.watch import Watcher
 
 
@@ -20,7 +20,7 @@ def test_results_and_differences(tmp_path: Path) -> None:
     assert ">0.5000</td></tr>" in sections["results"], "the latest evaluation of the second"
     assert '<td class="long">max_length</td><td class="long">64</td><td class="long">128</td>' in sections["settings"]
     assert "learning_rate" not in sections["settings"]
-    assert f"glassloop compare {tmp_path / 'a'} {tmp_path / 'b'}" in sections["settings"]
+    assert "when all runs are finished" in sections["test"]
 
 
 def test_equal_and_unknown_settings(tmp_path: Path) -> None:
@@ -29,3 +29,11 @@ def test_equal_and_unknown_settings(tmp_path: Path) -> None:
     assert "are the same" in settings([run, run])
     (tmp_path / "a" / "run.json").unlink()
     assert values_of(Watcher(tmp_path).runs()[0]) == {}
+
+
+def test_finished_runs_are_compared_with_a_test(tmp_path: Path) -> None:
+    write_watched(tmp_path / "a & b", finished=True)
+    (run,) = Watcher(tmp_path).runs()
+    html = comparison([run, run], "/t/")
+    assert 'href="/t/comparison?run=a%2520%2526%2520b&amp;run=a%2520%2526%2520b"' in html
+    assert "glassloop compare" in html

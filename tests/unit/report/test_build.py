@@ -1,0 +1,155 @@
+"""Test whole reports: every task and state of a run, sizes, and texts that try to become markup."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from reported_runs import HOSTILE, write_fake_run
+
+from glassloop.errors import ModelError
+from glassloop.report import build
+from glassloop.report.build import NO_REPORT, Report, inline, report_of, write_report
+from glassloop.run_folder.history import write_history
+from glassloop.run_folder.record import RUNNING
+from glassloop.run_folder.sessions import RESUME, note_moment
+from glassloop.settings import CLASSES, SCORE, SEVERAL
+
+VOID = {"meta", "link", "input", "br", "img"}
+
+
+class Reader(HTMLParser):
+    """Reads the visible text and the tags of a page, and checks that every tag is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & {*self.open}:
+            self.texts.append(data)
+
+
+def read(report: Report) -> str:
+    return " ".join("".join(Reader(report.html).texts).split())
+
+
+@pytest.mark.parametrize(("task", "labels"), [(CLASSES, 2), (CLASSES, 30), (SEVERAL, 4), (SCORE, 1)])
+def test_every_task_has_all_sections(tmp_path: Path, task: str, labels: int) -> None:
+    write_fake_run(tmp_path, task, num_labels=labels)
+    report = report_of(tmp_path)
+    text = read(report)
+    for title in ("Results", "Learning curves", "Errors", "Confidence", "Data", "The run"):
+        assert title in text
+    assert report.html.count("<figure") == len(report.charts) >= 10
+    assert len(report.html) < 400_000
+
+
+def test_the_numbers_are_those_of_the_record(tmp_path: Path) -> None:
+    record = write_fake_run(tmp_path)
+    text = read(report_of(tmp_path))
+    assert f"{record.evaluation['eval_accuracy']:.4f}" in text
+    assert "a note on a text" in text
+    assert "a machine, 2 cores" in text
+
+
+def test_unfinished_old_and_damaged_runs_have_a_report(tmp_path: Path) -> None:
+    write_fake_run(tmp_path / "stopped", status=RUNNING)
+    note_moment(tmp_path / "stopped", RESUME, 20, 60)
+    stopped = report_of(tmp_path / "stopped")
+    assert "The run was stopped before its end and can be resumed." in read(stopped)
+    assert ">resumed<" in stopped.html
+    write_fake_run(tmp_path / "old", tokens=False)
+    assert "words" in read(report_of(tmp_path / "old")), "lengths in words, because tokens were not recorded"
+    write_fake_run(tmp_path / "damaged")
+    (tmp_path / "damaged" / "validation-predictions.jsonl").write_text("{", encoding="utf-8")
+    assert "Could not be read" in read(report_of(tmp_path / "damaged"))
+    write_fake_run(tmp_path / "empty", status=RUNNING)
+    (tmp_path / "empty" / "history.jsonl").unlink()
+    assert "Nothing was logged yet." in read(report_of(tmp_path / "empty"))
+    write_history(tmp_path, [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4, "eval_f1": 0.5}])
+    assert "The output folder of a Trainer" in read(report_of(tmp_path))
+
+
+@pytest.mark.parametrize(("task", "labels"), [(CLASSES, 3), (SEVERAL, 3), (SCORE, 1)])
+def test_hostile_texts_and_labels_stay_text(tmp_path: Path, task: str, labels: int) -> None:
+    write_fake_run(tmp_path, task, num_labels=labels, text=HOSTILE, label=HOSTILE)
+    html = report_of(tmp_path).html
+    found = Reader(html)
+    assert found.tags.count("script") == 1
+    assert "img" not in found.tags
+    assert not [name for name in found.attributes if name.startswith("on") or name in ("style", "src")]
+    assert html.count("</script>") == 1
+
+
+def test_many_rows_and_many_classes_stay_small_and_say_what_they_omit(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, num_rows=700, num_labels=1_000, text="word " * 700, signal=2.0)
+    report = report_of(tmp_path)
+    assert len(report.html) < 2_000_000
+    text = read(report)
+    assert "The 20 classes with the most errors of 1,000" in text
+    assert "more rows are not shown, because their texts are long" in text
+    assert "980 less frequent labels are not shown." in text
+
+
+def test_a_report_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from glassloop.report.build import report_of; report_of(Path(sys.argv[1]));"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'sklearn') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_a_report_never_fails_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fake_run(tmp_path)
+    monkeypatch.setattr(build, "report_of", lambda folder: 1 / 0)
+    assert write_report(tmp_path) is None
+    assert capsys.readouterr().err.splitlines() == [
+        f"glassloop: the report could not be written: ZeroDivisionError: division by zero; try: glassloop report {tmp_path}"
+    ]
+
+
+def test_reports_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_fake_run(tmp_path)
+    monkeypatch.setenv(NO_REPORT, "1")
+    assert write_report(tmp_path) is None
+    monkeypatch.delenv(NO_REPORT)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not a run folder"):
+        report_of(tmp_path)
+
+
+def test_a_notebook_shows_a_report_in_a_frame_of_its_own(tmp_path: Path) -> None:
+    frame = inline('<p title="a">&amp;</p>', "a run")
+    assert re.fullmatch(r'<iframe srcdoc="[^"<>]*" title="Report of a run" sandbox="allow-scripts" [^<>]*></iframe>', frame)
+    assert "&lt;p title=&quot;a&quot;&gt;&amp;amp;" in frame
