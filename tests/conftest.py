@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
+os.environ["GLASSLOOP_NO_REPORT"] = "1"  # tests train hundreds of runs; those about reports delete it
 
 import torch
 

@@ -59,6 +59,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "eject": (["run"], ["-o", "--out"], ()),
     "verify": (["what"], ["--model", "--json"], (DataSettings,)),
     "doctor": ([], ["--json"], ()),
+    "ui": (["folder"], ["--port", "--open"], ()),
 }
 
 

@@ -12,8 +12,16 @@ from glassloop.report.drawn import Drawn
 from glassloop.report.results import Result, baseline_name, interpretation
 from glassloop.report.source import RunSource
 from glassloop.run_folder.record import RUNNING
+from glassloop.run_folder.seeds_json import FAILED, STOPPED
+from glassloop.run_folder.status import KILLED
 
 MOST_CARDS = 4
+UNFINISHED = {
+    RUNNING: "The run is being trained.",
+    STOPPED: "The run was stopped before its end and can be resumed.",
+    FAILED: "The run ended with an error before its end and can be resumed.",
+    KILLED: "The run was killed before its end and can be resumed.",
+}
 WITHIN_ONE = 1.0  # scores above this are errors or losses and have another axis
 
 
@@ -96,7 +104,6 @@ def progress(source: RunSource) -> str:
     numbers = {name: value for name, value in (evaluations[-1] if evaluations else {}).items() if isinstance(value, float)}
     found = {name: value for name, value in short_metrics(numbers).items() if name != "epoch"}
     shown = [card("steps", steps)] + [card(source.measures.title(name), f"{value:.4f}") for name, value in found.items()]
-    state = {RUNNING: "The run is being trained.", "stopped": "The run was stopped before its end and can be resumed."}
-    sentence = state.get(source.status, "There is no final evaluation.")
+    sentence = UNFINISHED.get(source.status, "There is no final evaluation.")
     note = "The metrics are those of the latest evaluation." if found else "There is no evaluation yet."
     return cards(shown[: MOST_CARDS + 1]) + paragraph(f"{sentence} {note}", "lead")

@@ -28,7 +28,7 @@ def compare_command(
     out: Annotated[str | None, typer.Option("-o", "--out", help="HTML file for the comparison.")] = None,
     as_json: Json = False,
 ) -> CommandResult:
-    """Compare runs on the same rows: settings, metrics with intervals, paired tests."""
+    """Compare runs on the same rows, with intervals and paired tests."""
     from glassloop.commands.compare import compare
 
     return compare(runs, split, margin, out)

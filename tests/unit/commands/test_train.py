@@ -369,6 +369,27 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
         )
 
 
+def test_a_run_ends_with_its_report_unless_it_is_unwanted(
+    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
+    path = start() / "report.html"
+    assert f"  report: {path}" in capsys.readouterr().err
+    accuracy = read_run(path.parent).evaluation["eval_accuracy"]
+    assert f"{accuracy:.4f}" in path.read_text(encoding="utf-8")
+    train(GivenSettings("rows.csv", "tiny", {**COMMON, "output_dir": "silent"}), with_report=False)
+    assert not (tmp_path / "silent" / "report.html").exists()
+
+
+def test_a_report_that_fails_does_not_fail_the_run(
+    start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
+    monkeypatch.setattr("glassloop.report.build.report_of", lambda folder: {}["missing"])
+    assert read_run(start()).finished
+    assert "the report could not be written: KeyError: 'missing'" in capsys.readouterr().err
+
+
 def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
     """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
     (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))

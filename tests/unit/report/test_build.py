@@ -16,7 +16,7 @@ from glassloop.report import build
 from glassloop.report.build import NO_REPORT, Report, inline, report_of, write_report
 from glassloop.run_folder.history import write_history
 from glassloop.run_folder.record import RUNNING
-from glassloop.run_folder.sessions import RESUME, note_moment
+from glassloop.run_folder.sessions import RESUME, STOP, note_moment
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -78,6 +78,7 @@ def test_the_numbers_are_those_of_the_record(tmp_path: Path) -> None:
 def test_unfinished_old_and_damaged_runs_have_a_report(tmp_path: Path) -> None:
     write_fake_run(tmp_path / "stopped", status=RUNNING)
     note_moment(tmp_path / "stopped", RESUME, 20, 60)
+    note_moment(tmp_path / "stopped", STOP, 60, 60)
     stopped = report_of(tmp_path / "stopped")
     assert "The run was stopped before its end and can be resumed." in read(stopped)
     assert ">resumed<" in stopped.html
@@ -128,6 +129,7 @@ def test_a_report_never_fails_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_fake_run(tmp_path)
+    monkeypatch.delenv(NO_REPORT)
     monkeypatch.setattr(build, "report_of", lambda folder: 1 / 0)
     assert write_report(tmp_path) is None
     assert capsys.readouterr().err.splitlines() == [
