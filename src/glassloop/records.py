@@ -7,6 +7,7 @@ import math
 import stat
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import NoneType, UnionType
@@ -67,13 +68,19 @@ def refuse_constant(name: str) -> float:
     raise NotARecordError(f"{name} is not a JSON number")
 
 
+@cache
+def hints_of(kind: type[Dataclass]) -> dict[str, object]:
+    """Return the types of a dataclass's fields. Evaluating them takes longer than reading a record."""
+    return get_type_hints(kind)
+
+
 def decoded(kind: type[Record], value: Json, where: str = "") -> Record:
     """Return a JSON object as a dataclass, with its fields checked and converted.
 
     A field may be a plain value, a dataclass, a tuple or dict of one kind, a union, or an `object` for any JSON value. A
     missing field gets its default, and unknown fields are ignored. Raises `NotARecordError` with the place of the error.
     """
-    given, hints, values = object_of(value, where), get_type_hints(kind), dict[str, object]()
+    given, hints, values = object_of(value, where), hints_of(kind), dict[str, object]()
     for entry in fields(kind):
         if entry.name in given:
             values[entry.name] = decode(hints[entry.name], given[entry.name], joined(where, entry.name))

@@ -1062,3 +1062,6 @@ def test_a_notebook_shows_a_trainer_before_and_after_training(trainer_of) -> Non
     assert "eval_loss" in after
     assert "<svg" in after
     assert "eval_accuracy" in trainer.evaluate()._repr_html_()
+    report = trainer.report()
+    assert {"loss", "evaluations"} <= {*report.charts}
+    assert report._repr_html_().startswith("<iframe srcdoc=")

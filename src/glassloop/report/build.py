@@ -99,7 +99,8 @@ def subtitle(source: RunSource) -> str:
         return paragraph("The output folder of a Trainer, which records its history only.", "soft") + problems
     state = tag(source.status, "good" if source.status == FINISHED else "bad")
     rows = ", ".join(f"{facts.num_rows:,} {name}" for name, facts in record.data.splits.items())
-    words = f"{near_name(record.model.name)} on {near_name(record.data.source)}: {rows} rows. {started(record.started)}"
+    names = f"Model {near_name(record.model.name)}, data {near_name(record.data.source)}"
+    words = f"{names}: {rows} rows. {started(record.started)}"
     return f'<p class="soft">{state} {escaped(words)}</p>{problems}'
 
 

@@ -38,6 +38,12 @@ def test_nothing_to_count_is_zero(key: str) -> None:
     assert found.tolist() == [0.0]
 
 
+def test_classes_that_a_draw_lacks_do_not_count() -> None:
+    classes = np.array([0, 1, 2])
+    found = metric_of_counts("f1_macro", CLASSES, classes, classes)(np.array([[2.0, 1, 0], [3, 0, 0]]))
+    assert found.tolist() == [1.0, 1.0]
+
+
 def test_a_correlation_of_equal_values_is_zero() -> None:
     for key in ("pearson", "spearmanr"):
         assert metric_of_counts(key, SCORE, np.ones(3), np.arange(3.0))(np.ones((1, 3))).tolist() == [0.0]

@@ -44,6 +44,15 @@ def test_different_seeds_without_row_variance_are_welchs_test() -> None:
     assert spread.seeds.freedom == pytest.approx(wanted.df)
 
 
+def test_rows_that_both_sides_share_cancel_out() -> None:
+    """Both sides rise and fall with the rows drawn, the first one with an own part besides."""
+    generator = np.random.default_rng(1)
+    common, own = generator.normal(size=(5000, 1)), generator.normal(size=(5000, 1))
+    first = (np.array([0.8, 0.9]), np.repeat(common + 0.1 * own, 2, axis=1))
+    second = (np.array([0.7, 0.8, 0.9]), np.repeat(common, 3, axis=1))
+    assert unpaired_spread(first, second, 100).rows.variance == pytest.approx(0.01, rel=0.1)
+
+
 def test_single_models_have_only_the_part_of_rows() -> None:
     rows = drawn_rows(100)
     found = seeds_estimate([rows], "accuracy")
