@@ -25,10 +25,20 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
-        *("drop_in.settings", "drop_in.setters"),
+        *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
-    "FLOOR 1": ("transformers_types", "data.", "models.", "metrics", "metric_values", "measures", "seeding", "machine"),
+    "FLOOR 1": (
+        "transformers_types",
+        "data.",
+        "models.",
+        "metrics",
+        "metric_values",
+        "measures",
+        "seeding",
+        "machine",
+        "statistics.",
+    ),
     # The loop, how to make it fast, and what people see.
     "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
     # Whole tasks, assembled from parts.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import known_difference
-from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
+from glassloop.data.encoding import Encoding, encode, length_facts, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.order import padding_waste
@@ -20,6 +20,7 @@ from glassloop.engine.trackers import refuse_missing
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError
 from glassloop.files import absolute_name
+from glassloop.machine import machine_name
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.inputs import encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
@@ -101,7 +102,9 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         class_weights=None if (weights := trainer._class_weights()) is None else tuple(weights),
         plan=parts.plan,
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
+        lengths={name: facts for name, split in encoded.items() if (facts := length_facts(split))},
         device=str(backend.device),
+        machine=machine_name(str(backend.device)),
         precision=backend.precision,
         backend=parts.backend.name,
         savings=tuple(parts.backend.describe_savings(network, parts.use)),

@@ -27,6 +27,15 @@ def text(value: object) -> str:
     return escape(shown if len(shown) <= MOST_CHARACTERS else f"{shown[: MOST_CHARACTERS - 1]}…")
 
 
+def escaped(value: object) -> str:
+    """Return a value as text of a page, complete: markup is escaped, control characters are visible, line breaks remain.
+
+    All texts of users pass through this function. It is also safe inside a quoted attribute.
+    """
+    lines = str(value).replace("\t", " ").replace("\r\n", "\n").split("\n")
+    return escape("\n".join(map(printable, lines)))
+
+
 def figure(value: float | None) -> str:
     """Return a score with four decimals, or a dash for one that does not exist."""
     return "-" if value is None else f"{value:.4f}"

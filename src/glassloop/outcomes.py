@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from glassloop.data.examples import Examples
+from glassloop.data.truncation import kept_parts
 from glassloop.data.writers import row_writer
 from glassloop.engine.evaluate import Evaluation
 from glassloop.errors import SettingsError, listed, visible
@@ -19,7 +20,10 @@ from glassloop.metric_values import AVERAGED, CORRELATIONS
 from glassloop.metrics import decide, probabilities
 from glassloop.run_folder.record import ClassRecord, RunRecord, held_out_splits
 from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.transformers_types import Tokenizer
 from glassloop.verdict import Comparison, TrainingFacts, Verdict, verdict_of
+
+MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,18 @@ def class_scores(predictions: np.ndarray, references: np.ndarray, names: tuple[s
     return found
 
 
-def write_predictions(path: Path, examples: Examples, split: str, found: Evaluation) -> None:
-    """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again."""
+def write_predictions(
+    path: Path, examples: Examples, split: str, found: Evaluation, more: Mapping[int, Mapping[str, object]] | None = None
+) -> None:
+    """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again.
+
+    Args:
+        path: The file to write.
+        examples: The data.
+        split: The split that was evaluated.
+        found: The evaluation.
+        more: Further facts about a row by its number, such as its number of tokens.
+    """
     decided = decide(found.logits, examples.task)
     names = examples.labels.names if examples.labels else None
     lines = []
@@ -195,8 +209,37 @@ def write_predictions(path: Path, examples: Examples, split: str, found: Evaluat
         if found.labels is not None:
             entry["label"] = label_of(found.labels[row].tolist(), names)
         texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
-        lines.append(json.dumps({**entry, "logits": logits, **texts}, ensure_ascii=False, allow_nan=False))
+        entry |= {"logits": logits, **((more or {}).get(row) or {})}
+        lines.append(json.dumps({**entry, **texts}, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
+
+
+def length_entries(
+    examples: Examples, split: str, lengths: np.ndarray, tokenizer: Tokenizer | None, max_length: int
+) -> dict[int, dict[str, object]]:
+    """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads.
+
+    Args:
+        examples: The data.
+        split: The split.
+        lengths: Number of tokens of each row.
+        tokenizer: The tokenizer; without one, cut rows are not examined.
+        max_length: Number of tokens after which a row is cut.
+    """
+    found: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
+    full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
+    names, rows = examples.columns.texts, examples.splits[split]
+    texts = [[str(rows[row][name] or "") for row in full] for name in names]
+    for place, spans in enumerate(kept_parts(tokenizer, texts, max_length) if tokenizer else []):
+        cut = {name: [*span] for name, span, text in zip(names, spans, texts, strict=True) if kept_less(span, text[place])}
+        if cut:
+            found[full[place]]["kept"] = cut
+    return found
+
+
+def kept_less(span: tuple[int, int], text: str) -> bool:
+    """Return whether a model reads less than the words of a text."""
+    return bool(text[: span[0]].strip() or text[span[1] :].strip())
 
 
 def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:

@@ -27,7 +27,7 @@ from glassloop.errors import SettingsError, printable, say
 from glassloop.lock import locked
 from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
-from glassloop.outcomes import Outcome, outcome_of, prefixes, scored, validation_names, write_predictions
+from glassloop.outcomes import Outcome, length_entries, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
 from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
@@ -169,8 +169,10 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
         for outcome in outcomes:
             show_outcome(console, outcome, outcome.split)
             if backend.processes.is_main:
+                lengths, tokenizer = run.encoded[outcome.split].lengths, trainer.processing_class
+                more = length_entries(examples, outcome.split, lengths, tokenizer, record.max_length)
                 with resume_named(folder):
-                    write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found)
+                    write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found, more)
         stop_if_asked(trainer.state, backend.processes, run.parts.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.processes.is_main:

@@ -22,6 +22,7 @@ from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
 from glassloop.data.tokenizing import most_characters, tokenized_groups
 from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, cut_by_truncation
 from glassloop.errors import SettingsError
+from glassloop.run_folder.record import LengthFacts
 from glassloop.settings import SEVERAL
 from glassloop.stages import advance, stage
 
@@ -36,6 +37,7 @@ ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
 ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
+LENGTH_BINS = 24  # of the histogram in the record of a run
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,17 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[st
 def notes_on(encoded: dict[str, Encoding], limit: LengthLimit) -> list[str]:
     """Return what a person should know about each split: rows that were cut, and special tokens in the texts."""
     return [f"{name}: {note}" for name, split in encoded.items() for note in split.notes(limit)]
+
+
+def length_facts(encoding: Encoding) -> LengthFacts | None:
+    """Return how long the rows of a split are; None if it is empty."""
+    lengths, cut = encoding.lengths, encoding.truncation
+    if not len(lengths):
+        return None
+    longest = int(lengths.max())
+    counts = np.histogram(lengths, bins=min(LENGTH_BINS, max(longest, 1)), range=(0, max(longest, 1)))[0]
+    mean, median = round(float(lengths.mean()), 2), float(np.median(lengths))
+    return LengthFacts(mean, median, longest, cut.num_rows, cut.longest, tuple(map(int, counts)))
 
 
 def load_encoding(folder: Path, split: str) -> Encoding:

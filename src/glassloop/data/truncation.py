@@ -89,6 +89,27 @@ class LengthLimit:
         return f"{verb}--max_length {self.most}, the model's maximum, to keep more"
 
 
+def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list[tuple[int, int]]]:
+    """Return, for each row, the first and the last character of each text that the model reads.
+
+    Empty for a tokenizer that does not know the places of its tokens.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: One column of texts, or two for pairs.
+        max_length: Number of tokens after which a row is cut.
+    """
+    if not texts[0] or not getattr(tokenizer, "is_fast", False):
+        return []
+    encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_offsets_mapping=True, verbose=False)
+    found = []
+    for row, places in enumerate(encoded["offset_mapping"]):
+        sides = encoded.sequence_ids(row)
+        spans = [[place for place, of in zip(places, sides, strict=True) if of == side] for side in range(len(texts))]
+        found.append([(span[0][0], span[-1][1]) if span else (0, 0) for span in spans])
+    return found
+
+
 def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> Truncation:
     """Return what some encoded rows lost. Only full rows are tokenized again, without a limit."""
     found, added = NOTHING_CUT, tokenizer.num_special_tokens_to_add(len(texts) > 1)

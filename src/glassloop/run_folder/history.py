@@ -1,16 +1,18 @@
-"""Read and write history.jsonl: one line for every logged step and every evaluation of a run."""
+"""Read and write history.jsonl, one line for every logged step and evaluation of a run, and resumes.jsonl."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 from glassloop.files import write_text
 from glassloop.records import Json
-from glassloop.run_folder.layout import HISTORY_NAME
+from glassloop.run_folder.layout import HISTORY_NAME, RESUMES_NAME
 
 Entry: TypeAlias = dict[str, Json]
 TAIL_BYTES = 4096  # more than one line
@@ -31,8 +33,26 @@ def read_history(folder: Path) -> list[Entry]:
 
     Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
     """
+    return entries_of(folder / HISTORY_NAME)
+
+
+def record_resume(folder: Path, step: int) -> None:
+    """Add a line to resumes.jsonl. It is not part of the history, which is the same with and without interruptions."""
+    entry: Entry = {"step": step, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    with suppress(OSError), (folder / RESUMES_NAME).open("a", encoding="utf-8") as opened:
+        opened.write(line_of(entry))
+
+
+def resumed_steps(folder: Path) -> list[int]:
+    """Return the steps after which a run was resumed, in the order of time."""
+    steps = (entry.get("step") for entry in entries_of(folder / RESUMES_NAME))
+    return [step for step in steps if isinstance(step, int)]
+
+
+def entries_of(path: Path) -> list[Entry]:
+    """Return the complete lines of a file; empty if it cannot be read."""
     try:
-        lines = (folder / HISTORY_NAME).read_bytes().split(b"\n")[:-1]
+        lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
         return []
     return entries_in(lines)

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
+RESUMES_NAME = "resumes.jsonl"  # one line for each time the run was resumed
+REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
@@ -15,7 +17,7 @@ PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME = "seeds.json"
 
 CHECKPOINT = r"step-\d{8}"
-NAMES = (RUN_NAME, HISTORY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
+NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 

@@ -44,6 +44,27 @@ class SplitFacts:
 
 
 @dataclass(frozen=True)
+class LengthFacts:
+    """How long the rows of a split are, in tokens after truncation.
+
+    Attributes:
+        mean: Mean number of tokens.
+        median: Median number of tokens.
+        longest: Tokens of the longest row.
+        num_truncated: Rows that lost tokens.
+        longest_before: Tokens that the longest of these rows had before; 0 if none was cut.
+        counts: Number of rows in bins of equal width from 0 to `longest`.
+    """
+
+    mean: float
+    median: float
+    longest: int
+    num_truncated: int = 0
+    longest_before: int = 0
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Columns:
     """The columns of the data that hold texts and labels. Each of several label columns holds 0 or 1."""
 
@@ -192,7 +213,9 @@ class RunRecord:
     chosen: tuple[str, ...] = ()  # the settings that the default rule chose
     class_weights: tuple[float, ...] | None = None
     padding: float = 0.0
+    lengths: dict[str, LengthFacts] = field(default_factory=dict)
     device: str = "cpu"
+    machine: str = ""
     precision: str = "fp32"
     backend: str = "plain"
     savings: tuple[str, ...] = ()

@@ -1,0 +1,172 @@
+"""What a comparison can detect: from the rows alone, and from the spread of seeds; and how many seeds or rows would decide.
+
+A difference is detectable if a two-sided test at 5 % finds it with a probability of 80 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from glassloop.statistics.intervals import normal_quantile
+
+ALPHA, POWER = 0.05, 0.80
+MOST_SEEDS = 10_000
+USUAL_DISCORDANCE = 0.10  # share of rows that only one of two similar models gets right
+
+
+def row_reach(share: float, rows: int, level: float = 1 - ALPHA) -> float:
+    """Return half the width of the Wilson interval of a share of `rows` rows.
+
+    Args:
+        share: The expected accuracy.
+        rows: Number of rows.
+        level: The level of the interval.
+    """
+    z = normal_quantile(level)
+    return z * math.sqrt(share * (1 - share) / rows + (z / (2 * rows)) ** 2) / (1 + z * z / rows)
+
+
+def detectable_by_rows(
+    rows: int, discordance: float = USUAL_DISCORDANCE, alpha: float = ALPHA, power: float | None = POWER
+) -> float:
+    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects.
+
+    Args:
+        rows: Number of rows.
+        discordance: Share of rows that exactly one of the two gets right.
+        alpha: Level of the test.
+        power: Probability of detecting it; None for the smallest difference that is significant when it is observed.
+    """
+    from scipy.special import ndtri
+
+    reach = normal_quantile(1 - alpha) * math.sqrt(discordance / rows)
+    if power is None:
+        return reach
+    # The null hypothesis has the variance d/n, the alternative (d - difference^2)/n: solve for the difference.
+    a, b, d = normal_quantile(1 - alpha), float(ndtri(power)), discordance
+    under = rows + b * b
+    found = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
+    return min(found, discordance)
+
+
+def power_of(effect: float, freedom: float, alpha: float = ALPHA) -> float:
+    """Return the power of a two-sided t test.
+
+    Args:
+        effect: The true difference divided by the standard error of its estimate.
+        freedom: Degrees of freedom.
+        alpha: Level of the test.
+    """
+    from scipy.special import nctdtr, ndtr, stdtrit
+
+    if freedom > 1e4:
+        border = normal_quantile(1 - alpha)
+        return float(ndtr(effect - border) + ndtr(-effect - border))
+    border = float(stdtrit(freedom, 1 - alpha / 2))
+    return float(1 - nctdtr(freedom, effect, border) + nctdtr(freedom, effect, -border))
+
+
+def detectable_by_seeds(
+    seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = False, alpha: float = ALPHA, power: float = POWER
+) -> float:
+    """Return the smallest difference between two settings that is detected with `seeds` seeds each.
+
+    Args:
+        seeds: Number of seeds of each setting, at least 2.
+        deviation: Standard deviation over seeds of one setting, or, if paired, of the differences.
+        row_variance: The part of the variance that more seeds do not reduce.
+        paired: Whether the settings are compared seed by seed.
+        alpha: Level of the test.
+        power: Probability of detecting it.
+    """
+    if seeds < 2:
+        return math.inf
+    part = deviation**2 * (1 if paired else 2) / seeds
+    freedom = _freedom(part, (seeds - 1) * (1 if paired else 2), row_variance)
+    error = math.sqrt(part + row_variance)
+    return error * _effect(freedom, alpha, power)
+
+
+def _freedom(seed_part: float, seed_freedom: float, row_part: float) -> float:
+    """Return the degrees of freedom of a variance with a part from seeds and one from rows (many rows assumed)."""
+    return seed_freedom * ((seed_part + row_part) / seed_part) ** 2 if seed_part else math.inf
+
+
+def _effect(freedom: float, alpha: float, power: float) -> float:
+    """Return the difference in standard errors at which a t test has this power."""
+    low, high = 0.0, 1.0
+    while power_of(high, freedom, alpha) < power and high < 1e4:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_of(middle, freedom, alpha) < power else (low, middle)
+    return high
+
+
+def seeds_to_detect(
+    difference: float, deviation: float, row_variance: float = 0.0, *, paired: bool = True, alpha: float = ALPHA
+) -> int | None:
+    """Return the number of seeds of each setting that detects a difference with 80 % power; None if no number does.
+
+    Args:
+        difference: The true difference.
+        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
+        row_variance: The part of the variance that more seeds do not reduce.
+        paired: Whether the settings are compared seed by seed.
+        alpha: Level of the test.
+    """
+    return _smallest(
+        lambda seeds: abs(difference) >= detectable_by_seeds(seeds, deviation, row_variance, paired=paired, alpha=alpha)
+    )
+
+
+def seeds_for_equivalence(
+    difference: float, deviation: float, row_variance: float, margin: float, *, paired: bool = True, alpha: float = ALPHA
+) -> int | None:
+    """Return the number of seeds that shows, with 80 % power, that a difference is within `margin`; None if none does.
+
+    Args:
+        difference: The true difference, smaller than `margin`.
+        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
+        row_variance: The part of the variance that more seeds do not reduce.
+        margin: The largest difference that does not matter.
+        paired: Whether the settings are compared seed by seed.
+        alpha: 1 minus the level of the interval that must lie within the margin.
+    """
+    room = margin - abs(difference)
+    if room <= 0:
+        return None
+    # Both ends must stay inside: with a difference near 0 each end needs half of the remaining 20 %.
+    power = POWER if abs(difference) > margin / 4 else (1 + POWER) / 2
+    return _smallest(
+        lambda seeds: room >= detectable_by_seeds(seeds, deviation, row_variance, paired=paired, alpha=alpha, power=power)
+    )
+
+
+def _smallest(enough: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from 2 on for which `enough` is true, or None."""
+    high = 2
+    while not enough(high):
+        high *= 2
+        if high > MOST_SEEDS:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle >= 2 and enough(middle) else (middle, high)
+    return high
+
+
+def rows_to_detect(difference: float, row_variance: float, rows: int, alpha: float = ALPHA) -> int | None:
+    """Return the number of rows on which two fixed models with this difference would differ significantly with 80 % power.
+
+    Args:
+        difference: The true difference.
+        row_variance: The variance of the difference on `rows` rows.
+        rows: Number of rows of that variance.
+        alpha: Level of the test.
+    """
+    if not difference:
+        return None
+    return math.ceil(rows * row_variance * (_effect(math.inf, alpha, POWER) / difference) ** 2)

@@ -1,0 +1,69 @@
+"""Charts of every kind, and a reader for the SVG they become."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+
+from glassloop.charts.bars import BarChart, Bars
+from glassloop.charts.dots import DotChart, Dots
+from glassloop.charts.figure import Chart, svg
+from glassloop.charts.heat_map import HeatMap
+from glassloop.charts.histogram import Histogram
+from glassloop.charts.line import Event, LineChart, Series
+from glassloop.charts.scales import Axis
+from glassloop.charts.scatter import Cloud, ScatterChart
+
+HOSTILE = "</svg><script>alert(1)</script>\"'&"
+
+
+def every_chart(name: str = "loss") -> list[Chart]:
+    """Return one chart of each kind, with a name in all places that take a text."""
+    x, y = Axis(name), Axis(name)
+    points, band = [(1.0, 0.7), (2.0, 0.5), (3.0, 0.6)], [(1.0, 0.6, 0.8), (3.0, 0.5, 0.7)]
+    return [
+        LineChart(name, name, x, y, [Series(name, points, points, band, dots=True)], [Event(2, name)], [(name, 0.65)]),
+        BarChart(name, name, [name, f"{name} 2"], [Bars(name, [1, 2]), Bars(f"{name} 2", [3, None])], y),
+        Histogram(name, name, [0, 1, 2], [Bars(name, [3, 0]), Bars(f"{name} 2", [1, 2])], x),
+        ScatterChart(name, name, x, y, [Cloud(name, points, [name] * 3)], diagonal=True, level=0.1),
+        DotChart(name, name, [Dots(name, 0.5, 0.4, 0.6, [0.3, 0.7], 0.1, name)], x, 0.2, name),
+        HeatMap(
+            name,
+            name,
+            [name, "b"],
+            [name, "b"],
+            [[0.9, 0.1], [0, 1]],
+            [[["9", "90 %"], ["1"]], [["0"], ["7"]]],
+            name,
+            name,
+            True,
+        ),
+    ]
+
+
+def tree(chart: Chart) -> ElementTree.Element:
+    """Return the SVG of a chart as a tree."""
+    return ElementTree.fromstring(svg(chart))
+
+
+def marks(drawn: ElementTree.Element) -> list[ElementTree.Element]:
+    """Return what shows data: lines, bars, dots and cells, but neither axes nor texts."""
+    kinds = {"line", "raw", "band", "bar", "dot", "point", "whisker", "cell", "hit", "dashed", "event"}
+    return [element for element in drawn.iter() if kinds & {*element.get("class", "").split()}]
+
+
+def places(mark: ElementTree.Element) -> Iterator[tuple[float, float]]:
+    """Yield the corners of a mark."""
+    number = {key: float(value) for key, value in mark.attrib.items() if re.fullmatch(r"-?[\d.]+", value)}
+    if mark.tag == "circle":
+        yield number["cx"], number["cy"]
+    elif mark.tag == "rect":
+        yield number["x"], number["y"]
+        yield number["x"] + number["width"], number["y"] + number["height"]
+    else:
+        here = [0.0, 0.0]
+        for command, values in re.findall(r"([MLHVv])([-\d. ]+)", mark.get("d", "")):
+            found = [*map(float, values.split())]
+            here = {"H": [found[0], here[1]], "V": [here[0], found[0]], "v": [here[0], here[1] + found[0]]}.get(command, found)
+            yield here[0], here[1]
