@@ -15,6 +15,7 @@ MODEL_NAME, CHECKPOINTS_NAME = "model", "checkpoints"
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME = "seeds.json"
+STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each of its runs that was paused
 
 CHECKPOINT = r"step-\d{8}"
 NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
@@ -45,6 +46,11 @@ def is_run(folder: Path) -> bool:
 def is_seeds_folder(folder: Path) -> bool:
     """Return whether a folder holds the runs of several random seeds."""
     return has_name(folder / SEEDS_NAME)
+
+
+def is_study(folder: Path) -> bool:
+    """Return whether a folder holds a study."""
+    return has_name(folder / STUDY_NAME)
 
 
 def has_name(path: Path) -> bool:
