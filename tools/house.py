@@ -40,7 +40,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "statistics.",
     ),
     # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show."),
+    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show.", "comparing."),
     # Whole tasks, assembled from parts.
     "FLOOR 3": (
         "backends.",

@@ -17,6 +17,7 @@ from glassloop.options import with_resume_value
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
 from glassloop.stages import show_on
+from glassloop.verbs.compare import compare_command
 from glassloop.verbs.data import data_command
 from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
@@ -42,6 +43,7 @@ COMMANDS = {  # in the order of the help page
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
+    "compare": compare_command,
     "init": init_command,
     "eject": eject_command,
     "verify": verify_command,

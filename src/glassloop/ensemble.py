@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from glassloop.data.interfaces import Rows
 from glassloop.engine.evaluate import Evaluation
 from glassloop.engine.interfaces import LossSum
 from glassloop.errors import ModelError, listed, say
-from glassloop.metrics import probabilities
 from glassloop.predictor import Predictor
 from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.seeds_json import read_seeds
-from glassloop.settings import CLASSES, SCORE
-
-LEAST_PROBABILITY = 1e-12
+from glassloop.statistics.ensembles import averaged_logits
 
 
 class SeedsPredictor(Predictor):
@@ -61,12 +55,3 @@ def finished_runs(folder: Path) -> dict[int, Path]:
     if record.unfinished:
         say(f"omitted, because they are not finished: {listed(map(seed_name, record.unfinished))}")
     return {seed: folder / seed_name(seed) for seed in record.finished}
-
-
-def averaged_logits(logits: Sequence[np.ndarray], task: str) -> np.ndarray:
-    """Return logits whose probabilities are the mean of those of several models; for scores, the mean score."""
-    if task == SCORE:
-        return np.asarray(np.mean(logits, axis=0))
-    found = np.mean([probabilities(one, task) for one in logits], axis=0)
-    kept = np.clip(found, LEAST_PROBABILITY, None if task == CLASSES else 1 - LEAST_PROBABILITY)
-    return np.asarray(np.log(kept) if task == CLASSES else np.log(kept) - np.log1p(-kept))

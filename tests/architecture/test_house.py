@@ -19,6 +19,7 @@ LINE_BUDGETS = {
     "backends": 1_300,
     "charts": 1_300,  # six kinds of charts, drawn without a library
     "commands": 1_100,
+    "comparing": 900,
     "data": 4_550,
     "drop_in": 2_300,  # every setting, method and callback of transformers' Trainer
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions

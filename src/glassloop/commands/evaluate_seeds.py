@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from glassloop.command_result import CommandResult
-from glassloop.ensemble import averaged_logits, finished_runs
+from glassloop.ensemble import finished_runs
 from glassloop.evaluation import Evaluated, Wanted, evaluate_run
 from glassloop.measures import short_metrics
 from glassloop.outcomes import Outcome
@@ -17,6 +17,7 @@ from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import MeasuresRecord, SeedRecord, read_seeds
 from glassloop.show.contents import outcomes_content
 from glassloop.show.seeds import show_seeds
+from glassloop.statistics.ensembles import averaged_logits
 
 
 def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> CommandResult:

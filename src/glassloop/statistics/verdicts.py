@@ -12,6 +12,7 @@ from glassloop.statistics.power import ALPHA, rows_to_detect, seeds_for_equivale
 
 BETTER, WORSE, SAME, UNDECIDED = "better", "worse", "no difference", "undecided"
 MARGIN = 0.01  # one point of accuracy, F1 or correlation
+RELATIVE_MARGIN = 0.05  # of the mean squared error or the loss, which have no fixed scale
 MOST_USEFUL = 1000  # more seeds than this are no advice
 
 
@@ -41,6 +42,11 @@ class ComparisonVerdict:
         if self.more_rows is not None:
             return f"undecided: about {counted(self.more_rows, 'more row', 'more rows')} would decide"
         return "undecided"
+
+
+def margin_for(key: str, value: float) -> float:
+    """Return the largest difference of a metric that does not matter by default: one point, or 5 % of an error."""
+    return abs(value) * RELATIVE_MARGIN if key in LOWER_IS_BETTER else MARGIN
 
 
 def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: float = ALPHA) -> ComparisonVerdict:

@@ -1,0 +1,169 @@
+"""A comparison as one HTML file: verdicts, metrics, settings, curves and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glassloop.charts.dots import DotChart, Dots
+from glassloop.charts.figure import figure
+from glassloop.charts.scales import Axis
+from glassloop.comparing.curves import curves
+from glassloop.comparing.results import ComparedRuns, RowDifference, RowDifferences, answer_text
+from glassloop.comparing.terminal import SINGLE_SEEDS, one_seed_of_different_settings, p_text, verdict_lines
+from glassloop.errors import counted, printable
+from glassloop.markup import escaped
+from glassloop.pages.page import Section, page
+from glassloop.pages.parts import Cell, Number, details, filters, grid, heading, paragraph, score, table
+from glassloop.settings import SCORE
+from glassloop.statistics.conclusions import Conclusion
+
+MOST_TEXT = 2000  # characters of a text that are shown
+
+
+def comparison_page(found: ComparedRuns) -> str:
+    """Return the HTML of a comparison. All texts and names in it are escaped."""
+    first, *others = found.names
+    title = f"{', '.join(others)} compared with {first}" if len(others) < 4 else f"{len(others)} runs compared with {first}"
+    sections = [
+        Section("result", "Result", result_part(found)),
+        Section("settings", "Settings that differ", settings_part(found), "Settings"),
+        Section("curves", "Curves", grid(*(figure(chart) for chart in curves(found)))),
+        Section(
+            "rows", "Rows that differ", "".join(rows_part(found, rows, place) for place, rows in enumerate(found.rows)), "Rows"
+        ),
+    ]
+    subtitle = paragraph(f"{found.split}, {counted(found.num_rows, 'row', 'rows')}")
+    return page(
+        printable(title), sections, subtitle=subtitle, footer=paragraph("Made by glassloop compare from the run folders.")
+    )
+
+
+def result_part(found: ComparedRuns) -> str:
+    """Return the verdicts, a chart and a table for each metric."""
+    parts = [paragraph(SINGLE_SEEDS)] if one_seed_of_different_settings(found) else []
+    for key, conclusion in found.conclusions.items():
+        title = found.measures.title(key)
+        parts.append(heading(title))
+        parts.append("<ul>" + "".join(f"<li>{escaped(line)}</li>" for line in verdict_lines(conclusion)) + "</ul>")
+        parts.append(grid(figure(values_chart(title, conclusion)), figure(differences_chart(title, conclusion))))
+        parts.append(details("Table", metric_table(conclusion)))
+    return "".join(parts)
+
+
+def values_chart(title: str, conclusion: Conclusion) -> DotChart:
+    """Return all points, the mean and its interval for each side."""
+    rows = [
+        Dots(
+            one.name,
+            one.mean,
+            one.interval.low if one.interval else None,
+            one.interval.high if one.interval else None,
+            points=[*one.points.values()] if len(one.points) > 1 else (),
+            note=f"{one.failed} of {one.runs} runs at or below the baseline" if one.failed else "",
+            color=place,
+        )
+        for place, one in enumerate(conclusion.results)
+    ]
+    return DotChart(title, "Value of each run with its 95 % interval; small points are single seeds.", rows, Axis(title))
+
+
+def differences_chart(title: str, conclusion: Conclusion) -> DotChart:
+    """Return the difference of each other side from the first with its interval."""
+    rows = [
+        Dots(
+            one.name,
+            one.difference.value,
+            one.difference.interval.low,
+            one.difference.interval.high,
+            note=str(one.verdict),
+            color=place + 1,
+        )
+        for place, one in enumerate(conclusion.comparisons)
+    ]
+    name = f"Difference in {title} from {conclusion.reference}"
+    return DotChart(name, "An interval across zero leaves open which is better.", rows, Axis("difference"), reference=0.0)
+
+
+def metric_table(conclusion: Conclusion) -> str:
+    """Return values, intervals and tests of one metric."""
+    compared = {one.name: one for one in conclusion.comparisons}
+    rows: list[list[Cell]] = []
+    for result in conclusion.results:
+        interval, one = result.interval, compared.get(result.name)
+        cells: list[Cell] = [result.name, len(result.points), score(result.mean), score(result.deviation)]
+        cells += [score(interval.low if interval else None), score(interval.high if interval else None)]
+        if one:
+            found = one.difference
+            cells += [score(found.value), score(found.interval.low), score(found.interval.high)]
+            cells += [
+                Number(found.p_value, p_text(found.p_value)),
+                Number(found.corrected, p_text(found.corrected)),
+                str(one.verdict),
+            ]
+        else:
+            cells += [None, None, None, None, None, "reference"]
+        rows.append(cells)
+    columns = [
+        "run",
+        "seeds",
+        "mean",
+        "standard deviation",
+        "low",
+        "high",
+        "difference",
+        "low",
+        "high",
+        "p",
+        "p (Holm)",
+        "verdict",
+    ]
+    return table(columns, rows)
+
+
+def settings_part(found: ComparedRuns) -> str:
+    """Return the settings that differ."""
+    rows = [[name, *values] for name, values in found.settings.items()]
+    return table(["setting", *found.names], rows) or paragraph("All recorded settings are the same.")
+
+
+def rows_part(found: ComparedRuns, rows: RowDifferences, place: int) -> str:
+    """Return the rows on which one side does better or worse than the first, with a filter."""
+    regression = found.sides[0].side.record.data.task == SCORE
+    measure = (
+        "absolute error"
+        if regression
+        else "share of seeds that are right"
+        if found.has_several_seeds
+        else "right (1) or wrong (0)"
+    )
+    head = heading(f"{rows.name} and {found.names[0]}")
+    better, worse, equal = (f"{number:,}" for number in (rows.num_better, rows.num_worse, rows.num_equal))
+    counts = f"{rows.name} does better on {better} rows, worse on {worse}, and equally well on {equal}."
+    listed = [("better", row) for row in rows.better] + [("worse", row) for row in rows.worse]
+    hidden = rows.num_better + rows.num_worse - len(listed)
+    note = f" The table shows the clearest {len(listed):,}; {hidden:,} more are omitted." if hidden else ""
+    name = f"rows-{place}"
+    texts = found.sides[0].side.record.data.columns.texts
+    columns = ["row", "", *texts, "label", found.names[0], rows.name, f"{found.names[0]}: {measure}", f"{rows.name}: {measure}"]
+    shown = table(columns, [row_cells(kind, row, texts) for kind, row in listed], sortable=True, name=name)
+    return head + paragraph(counts + note) + (filters(name, {}) + shown if shown else "")
+
+
+def row_cells(kind: str, row: RowDifference, texts: Sequence[str]) -> list[Cell]:
+    """Return the cells of one row."""
+    return [
+        row.row,
+        kind,
+        *(cut(row.entry.get(name)) for name in texts),
+        cut(row.entry.get("label")),
+        cut(row.first_answer),
+        cut(row.second_answer),
+        score(row.first, 2),
+        score(row.second, 2),
+    ]
+
+
+def cut(value: object) -> str:
+    """Return a text or label, cut if it is very long."""
+    text = answer_text(value)
+    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "…"
