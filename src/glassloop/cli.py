@@ -24,6 +24,7 @@ from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.study import study_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.verify import verify_command
 from glassloop.wrong_options import usage_error
@@ -42,6 +43,7 @@ COMMANDS = {  # in the order of the help page
     "data": data_command,
     "train": train_command,
     "evaluate": evaluate_command,
+    "study": study_command,
     "predict": predict_command,
     "compare": compare_command,
     "init": init_command,

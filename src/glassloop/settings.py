@@ -112,7 +112,8 @@ class DataSettings:
         0.1, "Fraction of the training rows to hold out if there is no validation split. 0 holds out none."
     )
     selection_fold: str | None = setting(
-        None, 'Part of the training rows to hold out as the split "selection", to choose settings on: 2/5 is the second of 5 folds.'
+        None,
+        'Part of the training rows to hold out as the split "selection", to choose settings on: 2/5 is the second of 5 folds.',
     )
     split_seed: int = setting(42, "Random seed for the held-out validation rows and for generated data. Independent of --seed.")
     limit: int | None = setting(None, "Number of rows per split to use at most, drawn at random with --split_seed.")

@@ -24,7 +24,17 @@ SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 MODEL = "model"
 # Settings that change where and how a run is written or executed, or what it is compared with.
 NOT_VARIED = (
-    *("output_dir", "overwrite_output_dir", "seed", "device", "backend", "report_to", "run_name", "logging_dir", "disable_tqdm"),
+    *(
+        "output_dir",
+        "overwrite_output_dir",
+        "seed",
+        "device",
+        "backend",
+        "report_to",
+        "run_name",
+        "logging_dir",
+        "disable_tqdm",
+    ),
     *("save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps", "logging_first_step"),
     *("metric_for_best_model", "greater_is_better", "positive_label"),
 )
@@ -121,8 +131,8 @@ class StudySettings:
     @property
     def grid_size(self) -> int | None:
         """Number of combinations; None if a setting is drawn from a range."""
-        parts = [*self.space.values()]
-        return None if any(isinstance(part, Range) for part in parts) else math.prod(len(part.values) for part in parts)  # type: ignore[union-attr]
+        lists = [part.values for part in self.space.values() if isinstance(part, Choices)]
+        return math.prod(map(len, lists)) if len(lists) == len(self.vary) else None
 
     @property
     def chosen_strategy(self) -> str:
@@ -150,7 +160,15 @@ class StudySettings:
 
 def shown(value: Value) -> str:
     """Return a value as `--vary` takes it."""
-    return str(value).lower() if isinstance(value, bool) else "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else "none"
+        if value is None
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def vary_of(texts: Sequence[str]) -> dict[str, str]:
@@ -191,7 +209,7 @@ def study_settings(given: Mapping[str, object]) -> StudySettings:
         problems.append(Problem("vary in [study] is not a table", "write [study.vary]"))
     refuse(problems)
     values = {**given, "vary": {str(name): vary_text(value) for name, value in dict(vary).items()}}  # type: ignore[call-overload]
-    return StudySettings(**values)
+    return StudySettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
 
 
 def study_problems(settings: StudySettings) -> list[Problem]:
@@ -234,7 +252,12 @@ def vary_problems(name: str, text: str) -> list[Problem]:
         remedy = "use seeds" if name == "seed" else "set it for all runs"
         return [Problem(f"{name} cannot be varied", f"{name}: {remedy}")]
     if name not in VARIED:
-        return [Problem(f"unknown setting {visible(name)} to vary{did_you_mean(name, VARIED)}", "glassloop train --help lists all settings")]
+        return [
+            Problem(
+                f"unknown setting {visible(name)} to vary{did_you_mean(name, VARIED)}",
+                "glassloop train --help lists all settings",
+            )
+        ]
     try:
         found = parsed(name, text)
     except SettingsError as error:

@@ -85,7 +85,9 @@ class Study:
         known = [*TYPES, *data_names]
         refuse(
             [
-                Problem(f"unknown setting {visible(name)}{did_you_mean(name, known)}", "glassloop train --help lists all settings")
+                Problem(
+                    f"unknown setting {visible(name)}{did_you_mean(name, known)}", "glassloop train --help lists all settings"
+                )
                 for name in settings
                 if name not in known
             ]
@@ -107,14 +109,22 @@ class Study:
         return run_study(self.given, self.study, str(self.output_dir) if self.output_dir else None, self.at_once, self.on)[1]
 
 
-def study(given: GivenSettings, resume: str | None = None, *, at_once: int | None = None, on: str | None = None) -> CommandResult:
+def study(
+    given: GivenSettings, resume: str | None = None, *, at_once: int | None = None, on: str | None = None
+) -> CommandResult:
     """Run a study, or continue the one in a folder, and print what it shows."""
     leave_on_signal()
     output_dir = given.training.get("output_dir")
     if resume is not None:
         folder = user_path(str(output_dir) if resume == "newest" and output_dir else resume)
         stored = read_study(folder)
-        changed = [*given.training, *given.data, *given.study, *(["data"] if given.source else []), *(["model"] if given.model else [])]
+        changed = [
+            *given.training,
+            *given.data,
+            *given.study,
+            *(["data"] if given.source else []),
+            *(["model"] if given.model else []),
+        ]
         if changed := [name for name in changed if name != "output_dir"]:
             problem = f"--resume continues {folder} with its own settings, but there are others: {listed(changed)}"
             raise SettingsError(problem, "omit them; or omit --resume and repeat the whole command with --output_dir")
@@ -195,7 +205,9 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     training = {"save_strategy": "no", **given.training, "disable_tqdm": True}
     training.pop("output_dir", None)
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in absolute_data(given).items()}
-    base = BaseRecord(given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head)
+    base = BaseRecord(
+        given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head
+    )
     rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
     seeds = tuple(range(args.seed, args.seed + settings.seeds))
     return StudyRecord(base, settings, metric, higher, seeds, data=rows, versions=versions())
@@ -265,5 +277,3 @@ def checked_need(record: StudyRecord) -> float:
 def say(text: str) -> None:
     """Print one line on standard error."""
     show(text, sys.stderr)
-
-

@@ -106,7 +106,7 @@ class StudyRecord:
         runs: The record of each run, by the name of its folder in runs/.
         chosen: Number of the chosen setting.
         results: What was found out about the chosen setting and the others; see docs/reference/json.md.
-        test_evaluations: Which settings the test split was used for, in this order.
+        test_evaluations: The settings that were evaluated on the test split, in this order. More than one is not honest.
         status: "running", "finished", "failed" or "stopped".
         seconds: How long the search took, over all its starts.
         threads: Number of CPU threads of each run; None for the default.
@@ -124,7 +124,7 @@ class StudyRecord:
     runs: dict[str, TrialRecord] = field(default_factory=dict)
     chosen: int | None = None
     results: dict[str, object] = field(default_factory=dict)
-    test_evaluations: tuple[int, ...] = ()
+    test_evaluations: tuple[str, ...] = ()
     status: str = RUNNING
     seconds: float = 0.0
     threads: int | None = None
@@ -133,9 +133,7 @@ class StudyRecord:
 
     def runs_of(self, setting: int, *, final: bool = False) -> dict[str, TrialRecord]:
         """Return the runs of a setting: those of the search, or the final ones."""
-        return {
-            name: run for name, run in self.runs.items() if run.setting == setting and (run.fold is None) == final
-        }
+        return {name: run for name, run in self.runs.items() if run.setting == setting and (run.fold is None) == final}
 
     @property
     def failed(self) -> dict[str, TrialRecord]:

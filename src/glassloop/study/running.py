@@ -114,7 +114,9 @@ class StudyRunner:
             self.train(runs, found.round.fraction)
             if self.signals or self.out_of_time:
                 break
-            played.append(Played(found.round, {number: self.score(number, found.round.fraction) for number in found.round.settings}))
+            played.append(
+                Played(found.round, {number: self.score(number, found.round.fraction) for number in found.round.settings})
+            )
 
     def train(self, runs: Runs, fraction: float) -> None:
         """Train runs up to a fraction, as many at a time as the executor takes."""
@@ -211,7 +213,7 @@ def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
     run = replace(run, rungs=done.rungs, seconds=seconds, exit_code=None, error=(), fraction=fraction)
     if done.status == PAUSED:
         return replace(run, status=PAUSED)
-    return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))
+    return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]
 
 
 def split_scores(done: Done, *, has_selection: bool) -> dict[str, dict[str, float]]:

@@ -95,7 +95,9 @@ class RunSettler:
         base = self.record.base.given()
         training = {**base.training, **{name: value for name, value in values.items() if name != MODEL}}
         model = absolute_name(str(values.get(MODEL) or base.model or "quickstart"))
-        searching = replace(base, model=model, training=training, data={**base.data, "selection_fold": self.record.study.folds[0]})
+        searching = replace(
+            base, model=model, training=training, data={**base.data, "selection_fold": self.record.study.folds[0]}
+        )
         chosen = chosen_settings(searching, training_arguments(training), self.examples_of(searching), load_config(model))
         settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
         if fold is None and needs_selection(settled):
@@ -114,7 +116,7 @@ class RunSettler:
         args = training_arguments(given.training).to_dict()
         described = {
             "training": {name: value for name, value in args.items() if name not in UNHASHED},
-            "data": {name: value for name, value in asdict(data_settings(given.data)).items()},
+            "data": asdict(data_settings(given.data)),
             "rows": self.record.data,
             "model": self.model_key(str(given.model)),
             "new_head": given.new_head,

@@ -95,7 +95,9 @@ class Worker:
         code = self.process.wait()
         if self.task is not None:
             lines = error_lines(self.log, self.start_of_log)
-            failed = Done(self.task.name, FAILED, exit_code=code if code > 0 else 128 - code, error=lines or ("the process ended",))
+            failed = Done(
+                self.task.name, FAILED, exit_code=code if code > 0 else 128 - code, error=lines or ("the process ended",)
+            )
             self.answers.put((self, failed))
 
     @property

@@ -29,7 +29,9 @@ def study_command(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="<int>", help="Number of random seeds for each setting, starting at --seed. [default: 3]"),
+        typer.Option(
+            "--seeds", metavar="<int>", help="Number of random seeds for each setting, starting at --seed. [default: 3]"
+        ),
     ] = None,
     strategy: Annotated[
         str | None,
@@ -52,7 +54,9 @@ def study_command(
     ] = None,
     samples: Annotated[
         int | None,
-        typer.Option("--samples", metavar="<int>", help="Number of settings to draw for ranges, random and optuna. [default: 16]"),
+        typer.Option(
+            "--samples", metavar="<int>", help="Number of settings to draw for ranges, random and optuna. [default: 16]"
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
     config: Annotated[
@@ -63,7 +67,9 @@ def study_command(
     ] = False,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", help="Continue this study. Without a value, the one in --output_dir.", autocompletion=completed_runs),
+        typer.Option(
+            "--resume", help="Continue this study. Without a value, the one in --output_dir.", autocompletion=completed_runs
+        ),
     ] = None,
     at_once: Annotated[
         int | None,
