@@ -140,7 +140,8 @@ def lines_of(record: StudyRecord) -> list[str]:
             extra = f"; all seeds as one model {figure(ensemble['mean'])}" if isinstance(ensemble, Mapping) else ""
             once = "evaluated once, " if split == "test" else ""
             lines.append(
-                f"{split} ({once}trained on all training rows): {mean_and_deviation(found)}, 95 % interval {between(found)}{extra}"
+                f"{split} ({once}trained on all training rows): {mean_and_deviation(found)}, "
+                f"95 % interval {between(found)}{extra}"
             )
     soup = results.get("soup")
     if isinstance(soup, Mapping):

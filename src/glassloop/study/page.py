@@ -15,7 +15,6 @@ from glassloop.files import write_text
 from glassloop.pages.page import Section, page
 from glassloop.pages.parts import Cell, card, cards, code_block, details, fact_list, paragraph, table
 from glassloop.run_folder.study_json import StudyRecord
-from glassloop.show.study import figure as score_text
 from glassloop.show.study import (
     HOW_CHOSEN,
     between,
@@ -27,6 +26,7 @@ from glassloop.show.study import (
     ranked,
     table_of,
 )
+from glassloop.show.study import figure as score_text
 from glassloop.study.running import rounds_in_words, setting_name
 
 PAGE_NAME, MARKDOWN_NAME, LATEX_NAME = "study.html", "study.md", "study.tex"
