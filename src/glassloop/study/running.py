@@ -210,7 +210,7 @@ def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
     if done.status in (FAILED, STOPPED):
         status = FAILED if done.status == FAILED else WAITING
         return replace(run, status=status, seconds=seconds, exit_code=done.exit_code, error=done.error)
-    run = replace(run, rungs=done.rungs, seconds=seconds, exit_code=None, error=(), fraction=fraction)
+    run = replace(run, rungs={**run.rungs, **done.rungs}, seconds=seconds, exit_code=None, error=(), fraction=fraction)
     if done.status == PAUSED:
         return replace(run, status=PAUSED)
     return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]
