@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from drawn_runs import drawn_rows, write_drawn_run
 
-from glassloop.run_folder.study_json import BaseRecord, StudyRecord
+from glassloop.run_folder.study_json import BaseRecord, RoundRecord, StudyRecord, TrialRecord
 from glassloop.settings_file import GivenSettings
 from glassloop.study import running
 from glassloop.study.trials import Done, RunSettler, Task
@@ -75,3 +76,24 @@ def run_fake(
     lines: list[str] = []
     runner = running.StudyRunner(folder, record, executor, [] if signals is None else signals, lines.append)
     return runner.run(), lines
+
+
+def drawn_study(folder: Path) -> StudyRecord:
+    """A finished study of three settings, one of them stopped early, with drawn predictions: nothing is trained."""
+    study = StudySettings({"learning_rate": "1e-5,1e-4,1e-3"}, seeds=2)
+    tried = tuple({"learning_rate": rate} for rate in (1e-5, 1e-4, 1e-3))
+    runs: dict[str, TrialRecord] = {}
+    for number, skill in ((0, 0.2), (1, 1.0)):
+        for seed in (1, 2):
+            name = f"seed-{seed}-{number}"
+            write_drawn_run(folder / "runs" / name, drawn_rows(120, skill, seed), seed)
+            scores = {"accuracy": skill / 3, "loss": 0.5}
+            runs[name] = TrialRecord(number, seed, "1/10", "finished", 1.0, {}, scores, scores, {"accuracy": 0.5}, 1.0)
+    runs["seed-1-2"] = TrialRecord(2, 1, "1/10", "paused", 0.25, {"0.25": {"accuracy": 0.1, "loss": 2.0}})
+    runs["seed-2-2"] = TrialRecord(2, 2, "1/10", "failed", exit_code=5, error=("the loss | is nan", "lower it"))
+    for seed in (1, 2):
+        name = f"final-seed-{seed}"
+        write_drawn_run(folder / "runs" / name, drawn_rows(120, 1.0, seed + 5), seed)
+        runs[name] = TrialRecord(1, seed, None, "finished", 1.0, validation={"accuracy": 0.9}, baseline={"accuracy": 0.5})
+    rounds = (RoundRecord((0, 1, 2), 0.25), RoundRecord((0, 1), 1.0))
+    return record_for(study, tried=tried, rounds=rounds, runs=runs, chosen=1, status="finished", seconds=12.0)

@@ -17,7 +17,9 @@ from glassloop.study_settings import StudySettings
 def record(tmp_path: Path, tiny_model_dir: Path) -> StudyRecord:
     rows = "".join(f"{'good' if number % 2 else 'bad'} film {number},{number % 2}\n" for number in range(60))
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
-    found = record_for(StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2), tried=({"learning_rate": 1e-3},), data={"train": "x"})
+    found = record_for(
+        StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2), tried=({"learning_rate": 1e-3},), data={"train": "x"}
+    )
     return replace(found, base=replace(found.base, source=str(tmp_path / "rows.csv"), model=str(tiny_model_dir)))
 
 
