@@ -1,6 +1,6 @@
 """A study of 24 settings x 5 seeds of MiniLM on MRPC, by halving and by grid: time, choice, and whether they agree.
 
-    python benchmarks/study.py --data GLUE [--minilm FOLDER] [--out results] [--strategies halving,grid] [--seeds 5] [--at_once 8]
+    python benchmarks/study.py --data GLUE [--minilm FOLDER] [--out results] [--strategies halving,grid]
 
 GLUE is the folder that holds MRPC. Runs `glassloop study` as a user would, each strategy in a new folder, and writes one JSON
 file with the seconds of each, the chosen setting, the selection and validation scores of all, and the test score.

@@ -12,7 +12,8 @@ from glassloop.run_folder.study_json import BaseRecord, RoundRecord, StudyRecord
 from glassloop.settings_file import GivenSettings
 from glassloop.study import running
 from glassloop.study.trials import Done, RunSettler, Task
-from glassloop.study_settings import StudySettings, Values
+from glassloop.study_settings import StudySettings
+from glassloop.study_space import Values
 
 
 class FakeExecutor:

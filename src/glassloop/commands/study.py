@@ -36,7 +36,8 @@ from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
-from glassloop.study_settings import MODEL, Choices, StudySettings, study_settings, vary_text
+from glassloop.study_settings import StudySettings, study_settings
+from glassloop.study_space import MODEL, Choices, vary_text
 
 BATCH = "per_device_train_batch_size"
 
@@ -60,6 +61,10 @@ class Study:
         at_once: Number of runs to train at the same time on each GPU, or on the CPU.
         on: "ray" or the address of a Ray cluster, to train on its nodes.
         **settings: Training and data settings that all runs share.
+
+    Attributes:
+        given: The settings that all runs share.
+        study: What is varied, and how it is searched.
 
     Raises:
         SettingsError: If a setting is unknown or not allowed. All problems are reported together.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from glassloop.lock import LOCK_NAME
 from glassloop.run_folder.run_json import write_run
 from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.study_json import BaseRecord, StudyRecord
+from glassloop.settings import PATHS
 from glassloop.study.reached import record_of
 from glassloop.study.trials import Done, Task
 
@@ -107,7 +107,7 @@ class RayTrials:
 
     def start(self, task: Task) -> None:
         """Hand a task to the cluster, with the files that its run has so far."""
-        self.running[self.remote.remote(asdict(task), packed(Path(task.folder)), self.shipment)] = task
+        self.running[self.remote.remote(task, packed(Path(task.folder)), self.shipment)] = task
 
     def wait(self) -> list[Done]:
         """Return the tasks that ended, after at most half a second, with their files in their run folders."""
@@ -118,7 +118,7 @@ class RayTrials:
         ready, _ = self.ray.wait([*self.running], num_returns=1, timeout=WAIT_SECONDS) if self.running else ([], [])
         return [self.gathered(ref, self.running.pop(ref)) for ref in ready]
 
-    def gathered(self, ref: Any, task: Task) -> Done:
+    def gathered(self, ref: object, task: Task) -> Done:
         """Return the result of a task, and write its files. A node that was lost too often is a failure of the run."""
         try:
             done, files = self.ray.get(ref)
@@ -127,7 +127,8 @@ class RayTrials:
             return Done(task.name, FAILED, exit_code=ResourceError.exit_code, error=lines)
         unpack(files, Path(task.folder))
         restore_names(Path(task.folder), task)
-        return Done(**{**done, "error": tuple(done["error"])})
+        found: Done = done
+        return found
 
     def stop(self) -> None:
         """Cancel all tasks. Their runs continue from what they had reached before."""
@@ -170,7 +171,7 @@ def glue_files(base: BaseRecord) -> list[Path]:
     return [path for path in (found or {}).values() if path]
 
 
-def remote_part(task: Mapping[str, Any], files: Files, shipment: Shipment) -> tuple[dict[str, Any], Files]:
+def remote_part(task: Task, files: Files, shipment: Shipment) -> tuple[Done, Files]:
     """Train a part of a run on a node. Return the result and the files of the run.
 
     Args:
@@ -184,9 +185,9 @@ def remote_part(task: Mapping[str, Any], files: Files, shipment: Shipment) -> tu
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with tempfile.TemporaryDirectory(prefix="glassloop-study-") as scratch:
-        folder = Path(scratch) / str(task["name"])
+        folder = Path(scratch) / task.name
         unpack(files, folder)
-        local = placed(Task(**task), shipment, Path(scratch) / "shipped")
+        local = placed(task, shipment, Path(scratch) / "shipped")
         local = replace(local, folder=str(folder), training={**local.training, "output_dir": str(folder)})
         done = train_part(local)
         record = record_of(folder)
@@ -194,7 +195,7 @@ def remote_part(task: Mapping[str, Any], files: Files, shipment: Shipment) -> tu
         if rows and shipment.validation and rows.fingerprint != shipment.validation:
             problem = f"the data on node {os.uname().nodename} is not that of the study"
             done = Done(done.name, FAILED, exit_code=3, error=(problem, "give all nodes the same data"))
-        return asdict(done), packed(folder)
+        return done, packed(folder)
 
 
 def placed(task: Task, shipment: Shipment, scratch: Path) -> Task:
@@ -254,13 +255,10 @@ def restore_names(folder: Path, task: Task) -> None:
     record = record_of(folder)
     if record is None or task.source is None:
         return
-    data = replace(record.data, source=task.source, settings=replace(record.data.settings, **paths_of(task)))
+    paths = {name: None if (path := task.data.get(name)) is None else str(path) for name in PATHS}
+    described = replace(record.data.settings, **paths)  # type: ignore[arg-type]  # paths are texts
+    data = replace(record.data, source=task.source, settings=described)
     settings = replace(record.settings, output_dir=str(folder))
     model = replace(record.model, name=task.model or record.model.name)
     if (data, settings, model) != (record.data, record.settings, record.model):
         write_run(folder, replace(record, data=data, settings=settings, model=model))
-
-
-def paths_of(task: Task) -> dict[str, Any]:
-    """Return the paths in the data settings of a task."""
-    return {name: task.data.get(name) for name in ("data_dir", "validation", "test")}

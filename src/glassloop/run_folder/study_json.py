@@ -14,7 +14,8 @@ from glassloop.run_folder.layout import STUDY_NAME
 from glassloop.run_folder.record import FINISHED, RUNNING
 from glassloop.run_folder.seeds_json import FAILED, WAITING
 from glassloop.settings_file import GivenSettings
-from glassloop.study_settings import StudySettings, Values
+from glassloop.study_settings import StudySettings
+from glassloop.study_space import Values
 
 PAUSED = "paused"  # stopped at a step, with a checkpoint: a weak setting, or one that will be continued
 DIVERGED = 5  # exit status of a run whose loss is not finite: training it again ends the same way
@@ -132,7 +133,12 @@ class StudyRecord:
     versions: dict[str, str] = field(default_factory=dict)
 
     def runs_of(self, setting: int, *, final: bool = False) -> dict[str, TrialRecord]:
-        """Return the runs of a setting: those of the search, or the final ones."""
+        """Return the runs of a setting: those of the search, or the final ones.
+
+        Args:
+            setting: Number of the setting.
+            final: Whether to return the final runs.
+        """
         return {name: run for name, run in self.runs.items() if run.setting == setting and (run.fold is None) == final}
 
     @property

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from glassloop.errors import counted, printable
 from glassloop.run_folder.study_json import StudyRecord
-from glassloop.study_settings import shown
+from glassloop.study_space import shown
 
 Row = Mapping[str, object]
 MOST_SHOWN = 24  # settings in the terminal

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from glassloop.errors import SettingsError
 from glassloop.run_folder.study_json import RoundRecord
 from glassloop.study.strategies import Next, Played
-from glassloop.study_settings import Choices, Range, StudySettings, Values
+from glassloop.study_settings import StudySettings
+from glassloop.study_space import Choices, Range, Value, Values
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -40,7 +41,7 @@ def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], 
     search = optuna.create_study(direction="maximize", sampler=sampler)
     for one in played:
         for number in one.round.settings:
-            params = as_params(tried[number], study)
+            params = {name: tried[number][name] for name in study.space}
             trial = optuna.trial.create_trial(params=params, distributions=distributions, value=one.scores[number][0])
             search.add_trial(trial)
     added = []
@@ -61,13 +62,8 @@ def distribution(part: Choices | Range) -> BaseDistribution:
     return FloatDistribution(part.low, part.high, log=part.log)
 
 
-def as_params(values: Values, study: StudySettings) -> dict[str, Any]:
-    """Return the values of a setting as Optuna keeps them."""
-    return {name: values[name] for name in study.space}
-
-
-def as_value(part: Choices | Range, value: Any) -> Any:
-    """Return a proposed value with three digits, as it is written in commands and tables."""
-    if isinstance(part, Choices) or part.whole:
-        return value
-    return min(max(float(f"{value:.3g}"), part.low), part.high)
+def as_value(part: Choices | Range, value: Value) -> Value:
+    """Return a proposed value; a drawn number with three digits, as it is written in commands and tables."""
+    if isinstance(part, Range) and isinstance(value, float):
+        return min(max(float(f"{value:.3g}"), part.low), part.high)
+    return value

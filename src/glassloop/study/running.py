@@ -15,10 +15,12 @@ from glassloop.run_folder.record import FINISHED, RUNNING, SELECTION
 from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING
 from glassloop.run_folder.study_json import PAUSED, RoundRecord, StudyRecord, TrialRecord, write_study
 from glassloop.settings_file import GivenSettings, write_settings
+from glassloop.study.optuna_search import next_optuna_round
 from glassloop.study.reached import found_done
 from glassloop.study.strategies import Played, next_round
 from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_runs, task_of
-from glassloop.study_settings import shown
+from glassloop.study_settings import OPTUNA
+from glassloop.study_space import shown
 
 WORST_LOSS = 1e9  # of a failed run, where less is better
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
@@ -102,7 +104,8 @@ class StudyRunner:
         """Train round after round until the strategy, the budget or a signal ends the search."""
         played: list[Played] = []
         while not self.signals and not self.out_of_time:
-            found = next_round(self.record.study, self.record.seeds[0], self.record.tried, played)
+            propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
+            found = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
             if found is None:
                 break
             tried, rounds = (*self.record.tried, *found.added), (*self.record.rounds, found.round)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 from glassloop.run_folder.study_json import RoundRecord
-from glassloop.study_settings import GRID, HALVING, OPTUNA, Choices, Range, Space, StudySettings, Value, Values
+from glassloop.study_settings import GRID, HALVING, StudySettings
+from glassloop.study_space import Choices, Range, Space, Value, Values
 
 FIRST_RUNG = 0.25  # the weaker half stops after a quarter of the training
 KEPT = 2  # one of so many settings continues
@@ -45,10 +46,6 @@ def next_round(study: StudySettings, seed: int, tried: Sequence[Values], played:
         played: Those rounds.
     """
     strategy = study.chosen_strategy
-    if strategy == OPTUNA:
-        from glassloop.study.optuna_search import next_optuna_round
-
-        return next_optuna_round(study, seed, tried, played)
     if not played:
         added = first_settings(study, seed)
         return Next(RoundRecord(tuple(range(len(added))), FIRST_RUNG if strategy == HALVING else 1.0), tuple(added))

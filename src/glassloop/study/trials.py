@@ -16,7 +16,7 @@ from glassloop.models.loading import load_config
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
-from glassloop.study_settings import MODEL, Values
+from glassloop.study_space import MODEL, Values
 
 RUNS_NAME = "runs"
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes

@@ -89,7 +89,7 @@ def study_command(
 ) -> CommandResult:
     """Train many settings with several seeds, choose one honestly, and compare them."""
     from glassloop.settings_file import GivenSettings, read_settings
-    from glassloop.study_settings import vary_of
+    from glassloop.study_space import vary_of
 
     own = {"seeds": seeds, "strategy": strategy, "budget": budget, "fold": fold, "samples": samples}
     study: dict[str, object] = {name: value for name, value in own.items() if value is not None}

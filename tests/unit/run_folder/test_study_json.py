@@ -45,7 +45,7 @@ def test_scores_at_a_fraction_are_those_of_the_rung_or_of_an_earlier_end() -> No
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
     if text is not None:
         (tmp_path / "study.json").write_text(text)
-    with pytest.raises(ModelError, match="not a study: study.json") as raised:
+    with pytest.raises(ModelError, match=r"not a study: study\.json") as raised:
         read_study(tmp_path)
     assert problem in raised.value.problem
 

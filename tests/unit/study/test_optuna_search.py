@@ -1,4 +1,4 @@
-"""Optuna behind the interface of the strategies: batches, the same proposals again after a restart, a clear error without it."""
+"""Optuna behind the interface of the strategies: batches, the same proposals after a restart, an error without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from glassloop.errors import SettingsError
-from glassloop.study.strategies import Next, Played, next_round
+from glassloop.study.optuna_search import next_optuna_round
+from glassloop.study.strategies import Next, Played
 from glassloop.study_settings import StudySettings
 
 STUDY = StudySettings(
@@ -17,7 +18,7 @@ STUDY = StudySettings(
 
 def search() -> list[Next]:
     tried, rounds, found = [], [], []
-    while (more := next_round(STUDY, 5, tried, rounds)) is not None:
+    while (more := next_optuna_round(STUDY, 5, tried, rounds)) is not None:
         tried += more.added
         found.append(more)
         scores = {number: (tried[number]["max_steps"] / 10, 0.0) for number in more.round.settings}
@@ -41,5 +42,5 @@ def test_settings_come_in_batches_up_to_the_wanted_number_and_the_same_again() -
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SettingsError, match="strategy optuna needs the package optuna") as raised:
-        next_round(STUDY, 5, [], [])
+        next_optuna_round(STUDY, 5, [], [])
     assert raised.value.remedy == "pip install 'glassloop[optuna]'"

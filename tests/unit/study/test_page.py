@@ -15,7 +15,8 @@ def test_the_page_has_every_part(tmp_path: Path) -> None:
     html = study_page("study <1>", record)
     for text in (
         "Study study &lt;1&gt;", "Chosen: learning_rate 0.0001", "on validation (not used to choose)",
-        "on the selection split (used to choose)", "Settings and their scores", "Expected validation performance against budget",
+        "on the selection split (used to choose)", "Settings and their scores",
+        "Expected validation performance against budget",
         "the loss | is nan lower it", "mean accuracy on the selection split (folds 1/10 of the training rows)",
         "halving" if record.study.chosen_strategy == "halving" else "grid", r"\toprule", "| --- |", "not used",
     ):  # fmt: skip
