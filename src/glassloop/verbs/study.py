@@ -87,7 +87,7 @@ def study_command(
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
-    """Train many settings with several seeds, choose one honestly, and compare them."""
+    """Try settings with several seeds, choose one, and compare them."""
     from glassloop.settings_file import GivenSettings, read_settings
     from glassloop.study_space import vary_of
 
