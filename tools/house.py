@@ -41,7 +41,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "statistics.",
     ),
     # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show.", "comparing."),
+    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show.", "report.", "comparing."),
     # Whole tasks, assembled from parts.
     "FLOOR 3": (
         "backends.",
@@ -62,7 +62,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # One file per command.
     "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "verbs.", "options", "help_page", "wrong_options", "__main__", "__init__"),
+    "ROOF": ("cli", "verbs.", "web.", "options", "help_page", "wrong_options", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

@@ -23,9 +23,12 @@ from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
+from glassloop.verbs.list import list_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.report import report_command
 from glassloop.verbs.study import study_command
 from glassloop.verbs.train import train_command
+from glassloop.verbs.ui import ui_command
 from glassloop.verbs.verify import verify_command
 from glassloop.wrong_options import usage_error
 
@@ -45,11 +48,14 @@ COMMANDS = {  # in the order of the help page
     "evaluate": evaluate_command,
     "study": study_command,
     "predict": predict_command,
+    "report": report_command,
     "compare": compare_command,
+    "list": list_command,
     "init": init_command,
     "eject": eject_command,
     "verify": verify_command,
     "doctor": doctor_command,
+    "ui": ui_command,
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=GroupedCommand)(command)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 from glassloop.errors import ResourceError, SettingsError, visible
 
@@ -249,6 +250,15 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of `path` by `text`, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises `OSError` for anything but a regular file: opening a pipe would wait forever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError("not a regular file")
+    return os.fdopen(handle, "rb")
 
 
 def sha256_of(path: Path) -> str:

@@ -38,7 +38,16 @@ GROUPS = {
     "Machine": ("device", "precision", "backend", "processes", "seeds_at_once"),
     "Run folder": (
         *("output_dir", "overwrite_output_dir", "config", "resume", "restart"),
-        *("save_strategy", "save_steps", "save_total_limit", "logging_steps", "report_to", "run_name", "disable_tqdm"),
+        *(
+            "save_strategy",
+            "save_steps",
+            "save_total_limit",
+            "logging_steps",
+            "report_to",
+            "run_name",
+            "disable_tqdm",
+            "no_report",
+        ),
     ),
     OTHER: (),
 }
@@ -47,7 +56,7 @@ COMMON = (
     *("text", "text_pair", "label", "num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
-RARE = ("new_head", "restart", "processes", "seeds_at_once")
+RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report")
 
 
 def group_of(name: str) -> str:

@@ -10,12 +10,61 @@ import platform
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 
 from glassloop.errors import LockedError, ResourceError, printable
 
 LOCK_NAME = ".lock"
 MOST_BYTES = 500  # that are read from a lock file
+HELD_LOCKS = Path("/proc/locks")  # on Linux: every lock that is held on this machine
+
+
+class Holder(Enum):
+    """Who holds the lock of a folder."""
+
+    NOBODY = "nobody"  # there is no lock file
+    ALIVE = "a running process of this machine"
+    DEAD = "a process of this machine that was killed"
+    ELSEWHERE = "a process of another machine, running or not"
+
+
+def holder(folder: Path) -> Holder:
+    """Return who holds the lock of a folder, without taking it even for a moment: a run may be starting right now."""
+    try:
+        handle = open_lock(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return Holder.NOBODY
+    except ResourceError:  # a link, a special file, or one that may not be read
+        return Holder.ELSEWHERE
+    try:
+        inode, content = os.fstat(handle).st_ino, os.pread(handle, MOST_BYTES, 0)
+    finally:
+        os.close(handle)
+    try:
+        found = json.loads(content)
+        process, machine = int(found["process"]), str(found["machine"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # locked a moment ago, and not yet written
+        process, machine = -1, platform.node()
+    if machine != platform.node():
+        return Holder.ELSEWHERE
+    return Holder.ALIVE if holds_lock(process, inode) else Holder.DEAD
+
+
+def holds_lock(process: int, inode: int) -> bool:
+    """Return whether a process of this machine holds the lock on a file; where that is unknown, whether it is running."""
+    try:
+        locks = [line.split() for line in HELD_LOCKS.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        try:
+            os.kill(process, 0)
+        except PermissionError:
+            return True
+        except (ProcessLookupError, OverflowError, OSError):
+            return False
+        return True
+    held = [entry for entry in locks if "FLOCK" in entry and "->" not in entry and len(entry) > 5]  # "->" is waiting
+    return any(entry[4] == str(process) or entry[5].rpartition(":")[2] == str(inode) for entry in held)
 
 
 def refuse_held(folder: Path) -> None:

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.arguments import TrainingArguments
-from glassloop.errors import LockedError, ResourceError, SettingsError
+from glassloop.errors import SettingsError
 from glassloop.files import user_path
-from glassloop.lock import refuse_held
 from glassloop.measures import short_metrics
 from glassloop.records import Json
+from glassloop.report.build import Report, report_of
 from glassloop.run_folder.history import Entry, read_history
 from glassloop.run_folder.layout import MODEL_NAME
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
-from glassloop.run_folder.record import RUNNING, ClassRecord, RunRecord
+from glassloop.run_folder.record import ClassRecord, RunRecord
 from glassloop.run_folder.run_json import read_run
-from glassloop.run_folder.seeds_json import STOPPED
-from glassloop.show.html import run_view
+from glassloop.run_folder.status import run_status
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import Table
 
 
 class Run:
-    """Reads a run folder. A notebook shows it with its results, class scores and learning curve.
+    """Reads a run folder. A notebook shows its report.
 
     `record` is read once; history and predictions are read again whenever they are asked for.
 
@@ -47,18 +47,16 @@ class Run:
         return f"Run({str(self.folder)!r}): {self.status}"
 
     def _repr_html_(self) -> str:
-        return run_view(f"Run {self.folder}", self.status, self.record, self.history)
+        return self.report()._repr_html_()
 
     @property
     def status(self) -> str:
-        """Return "finished", "running", or "stopped" for a run that can be resumed."""
-        if self.record.status != RUNNING:
-            return self.record.status
-        try:
-            refuse_held(self.folder)
-        except (LockedError, ResourceError):
-            return RUNNING
-        return STOPPED
+        """Return "finished", "running", or, for a run that can be resumed, "stopped", "failed" or "killed"."""
+        return run_status(self.folder, self.record)
+
+    def report(self) -> Report:
+        """Return the report of the run, which a notebook shows. `report().save(path)` writes it to a file."""
+        return report_of(self.folder)
 
     @property
     def settings(self) -> TrainingArguments:
@@ -115,6 +113,21 @@ class Run:
         """
         return frame_of(self.history)
 
+    def history_table(self) -> Table:
+        """Return the history as an Arrow table, one line per entry."""
+        return table_of(self.history)
+
+    def predictions_table(self, split: str = "validation") -> Table:
+        """Return the predictions of a split as an Arrow table, one line per row.
+
+        Args:
+            split: The split that was evaluated, one of `predicted_splits`.
+
+        Raises:
+            SettingsError: If the run has no predictions for this split.
+        """
+        return table_of(self.predictions(split))
+
     def predictions_frame(self, split: str = "validation") -> DataFrame:
         """Return the predictions of a split as a pandas frame, one line per row.
 
@@ -125,6 +138,14 @@ class Run:
             SettingsError: If the run has no predictions for this split, or if pandas is not installed.
         """
         return frame_of(self.predictions(split))
+
+
+def table_of(entries: list[Entry]) -> Table:
+    """Return dicts as an Arrow table. An entry that has no value for a column of another one has a null there."""
+    import pyarrow
+
+    columns = dict.fromkeys(name for entry in entries for name in entry)
+    return pyarrow.table({name: [entry.get(name) for entry in entries] for name in columns})
 
 
 def frame_of(entries: list[Entry]) -> DataFrame:

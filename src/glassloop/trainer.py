@@ -26,6 +26,9 @@ from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
+from glassloop.report.build import Report, source_report
+from glassloop.report.source import RunSource
+from glassloop.run_folder.sessions import resumed_steps
 from glassloop.show.html import trainer_view
 from glassloop.stages import EVALUATING, stage
 from glassloop.training.failures import advice
@@ -83,6 +86,13 @@ class Trainer(TrainerSetup):
             "step": f"{self.state.step:,}",
         }
         return trainer_view(named, self.state.history)
+
+    def report(self) -> Report:
+        """Return a report of the training so far, which a notebook shows: its curves and its latest evaluation.
+
+        `report().save(path)` writes it to a file. The report of a run of `glassloop train` shows more: see `Run.report`.
+        """
+        return source_report(RunSource(self._folder, None, "trainer", self.state.history, resumed_steps(self._folder)))
 
     def _parts(self) -> TrainingParts:
         """Check everything a training needs, choose its backend, and return its parts."""

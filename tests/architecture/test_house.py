@@ -25,13 +25,14 @@ LINE_BUDGETS = {
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
     "pages": 300,
-    "run_folder": 980,  # and the record of a study
+    "run_folder": 1_400,  # and following a run while it trains, and the record of a study
     "show": 1_420,
     "speed": 3_200,
     "study": 1_300,  # strategies, runs, workers, conclusions and the page of a study
     "statistics": 1_700,
     "training": 1_100,
-    "verbs": 540,
+    "verbs": 560,
+    "web": 900,
     "top level": 6_300,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -163,6 +163,7 @@ def test_the_run_folder_is_complete(name: str, place: Path, trained: dict[str, E
         "history.jsonl",
         "model",
         "run.json",
+        "sessions.jsonl",
         "validation-predictions.jsonl",
     ]
     history = lines_of(folder / "history.jsonl")

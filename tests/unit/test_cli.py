@@ -57,6 +57,8 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
         (),
     ),
+    "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
+    "list": (["folder"], ["--json"], ()),
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
     "eject": (["run"], ["-o", "--out"], ()),
     "verify": (["what"], ["--model", "--json"], (DataSettings,)),
@@ -355,6 +357,8 @@ def test_every_command_with_json_prints_one_document(
     assert keys_of("train", "--resume", str(tmp_path / "out"))[:3] == ["run", "status", "data"]
     assert keys_of("evaluate", str(text_run), "--device", "cpu") == ["run", "data", "splits", "out"]
     assert keys_of("evaluate", str(seeds_folder), "--device", "cpu")[:3] == ["run", "data", "seeds"]
+    assert keys_of("compare", str(text_run), str(seeds_folder))[:3] == ["split", "rows", "positive_label"]
+    assert keys_of("list", str(seeds_folder)) == ["folder", "runs", "links", "complete"]
     assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
     assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
     assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.errors import LockedError, ResourceError
-from glassloop.lock import LOCK_NAME, locked, refuse_held
+from glassloop.lock import LOCK_NAME, Holder, holder, locked, refuse_held
 
 HOLDER = """
 import sys, time
@@ -141,3 +141,41 @@ def test_any_bytes_in_the_lock_file_are_survived(tmp_path: Path) -> None:
         pass
     holder.kill()
     holder.wait()
+
+
+def test_the_holder_is_named_without_taking_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    assert holder(tmp_path) is Holder.NOBODY
+    other = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", None)  # taking it would fail
+        assert holder(tmp_path) is Holder.ALIVE
+        patch.setattr("glassloop.lock.HELD_LOCKS", tmp_path / "missing")  # another system than Linux
+        assert holder(tmp_path) is Holder.ALIVE
+    other.kill()
+    other.wait()
+    assert holder(tmp_path) is Holder.DEAD
+    monkeypatch.setattr("glassloop.lock.HELD_LOCKS", tmp_path / "missing")
+    assert holder(tmp_path) is Holder.DEAD
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"process": 1, "machine": "far away"}', Holder.ELSEWHERE),
+        ("", Holder.DEAD),  # killed before it was written
+        ("{", Holder.DEAD),
+        ("[" * 400, Holder.DEAD),
+    ],
+)
+def test_the_holder_of_any_lock_file(content: str, expected: Holder, tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_text(content)
+    assert holder(tmp_path) is expected
+
+
+def test_a_lock_that_is_a_link_has_no_known_holder(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).symlink_to("/etc/hostname")
+    assert holder(tmp_path) is Holder.ELSEWHERE

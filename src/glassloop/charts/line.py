@@ -15,7 +15,7 @@ Points: TypeAlias = Sequence[tuple[float, float]]
 
 MOST_POINTS = 400  # of a drawn line; more would not be visible
 MOST_HITS = 200  # places that show values on hover
-TOP, BOTTOM, RIGHT = 24.0, 38.0, 12.0
+TOP, BOTTOM, RIGHT = 24.0, 38.0, 18.0
 
 
 @dataclass(frozen=True)

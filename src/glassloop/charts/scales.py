@@ -114,7 +114,8 @@ def tick_text(value: float, ticks: Sequence[float], kind: str) -> str:
     times = 100 if kind == PERCENT else 1
     distance = abs(ticks[1] - ticks[0]) * times if len(ticks) > 1 else abs(value) * times or 1.0
     if 0 < distance < 1e-4:
-        return f"{value:.0e}".replace("e-0", "e-")
+        mantissa, power = f"{value:.3e}".split("e")
+        return f"{float(mantissa):g}e{int(power)}" if value else "0"
     decimals = max(0, -math.floor(math.log10(distance) + 1e-9))
     largest = max((abs(tick) for tick in ticks), default=abs(value))
     if largest >= 1e6 and kind != PERCENT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -23,12 +25,13 @@ from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
-from glassloop.errors import SettingsError, printable, say
+from glassloop.errors import SettingsError, printable, say, show
 from glassloop.lock import locked
 from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, length_entries, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
+from glassloop.report.build import NO_REPORT, write_report
 from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
@@ -52,11 +55,14 @@ def train(
     processes: int = 1,
     seeds: int | None = None,
     seeds_at_once: int | None = None,
+    with_report: bool = True,
     as_json: bool = False,
     debug: bool = False,
 ) -> CommandResult:
     """Train one run, in this process or in several, or one run per random seed, and return the result."""
     leave_on_signal()
+    if not with_report:
+        os.environ[NO_REPORT] = "1"  # also for the processes of this command
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:
@@ -125,6 +131,8 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
+    if backend.processes.is_main and (path := write_report(folder)):
+        show(f"  report: {path}", sys.stderr)
     return folder
 
 

@@ -14,6 +14,7 @@ from glassloop.engine.identity import differences
 from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
+from glassloop.report.build import write_report
 from glassloop.run_folder.layout import CHECKPOINTS_NAME, is_run
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
@@ -49,6 +50,8 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
+    if path := write_report(record.folder):
+        say(f"  report: {path}")
     return CommandResult(seeds_content(record), report_failures(record))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from glassloop.charts.dots import DotChart, Dots
 from glassloop.charts.figure import figure
 from glassloop.charts.scales import Axis
@@ -13,11 +11,13 @@ from glassloop.comparing.terminal import SINGLE_SEEDS, one_seed_of_different_set
 from glassloop.errors import counted, printable
 from glassloop.markup import escaped
 from glassloop.pages.page import Section, page
-from glassloop.pages.parts import Cell, Number, details, filters, grid, heading, paragraph, score, table
+from glassloop.pages.parts import Cell, Number, details, filters, grid, heading, paragraph, score, table, tag
 from glassloop.settings import SCORE
 from glassloop.statistics.conclusions import Conclusion
 
 MOST_TEXT = 2000  # characters of a text that are shown
+STYLE = "ul.rows{list-style:none;padding:0}ul.rows li{border-top:1px solid var(--line);padding:.5rem 0;overflow-wrap:anywhere}"
+STYLE += "ul.rows p{margin:.3rem 0 0}"
 
 
 def comparison_page(found: ComparedRuns) -> str:
@@ -34,7 +34,11 @@ def comparison_page(found: ComparedRuns) -> str:
     ]
     subtitle = paragraph(f"{found.split}, {counted(found.num_rows, 'row', 'rows')}")
     return page(
-        printable(title), sections, subtitle=subtitle, footer=paragraph("Made by glassloop compare from the run folders.")
+        printable(title),
+        sections,
+        subtitle=subtitle,
+        style=STYLE,
+        footer=paragraph("Made by glassloop compare from the run folders."),
     )
 
 
@@ -128,39 +132,30 @@ def settings_part(found: ComparedRuns) -> str:
 
 def rows_part(found: ComparedRuns, rows: RowDifferences, place: int) -> str:
     """Return the rows on which one side does better or worse than the first, with a filter."""
-    regression = found.sides[0].side.record.data.task == SCORE
-    measure = (
-        "absolute error"
-        if regression
-        else "share of seeds that are right"
-        if found.has_several_seeds
-        else "right (1) or wrong (0)"
-    )
-    head = heading(f"{rows.name} and {found.names[0]}")
     better, worse, equal = (f"{number:,}" for number in (rows.num_better, rows.num_worse, rows.num_equal))
     counts = f"{rows.name} does better on {better} rows, worse on {worse}, and equally well on {equal}."
     listed = [("better", row) for row in rows.better] + [("worse", row) for row in rows.worse]
     hidden = rows.num_better + rows.num_worse - len(listed)
-    note = f" The table shows the clearest {len(listed):,}; {hidden:,} more are omitted." if hidden else ""
+    note = f" The list shows the clearest {len(listed):,}; {hidden:,} more are omitted." if hidden else ""
     name = f"rows-{place}"
-    texts = found.sides[0].side.record.data.columns.texts
-    columns = ["row", "", *texts, "label", found.names[0], rows.name, f"{found.names[0]}: {measure}", f"{rows.name}: {measure}"]
-    shown = table(columns, [row_cells(kind, row, texts) for kind, row in listed], sortable=True, name=name)
-    return head + paragraph(counts + note) + (filters(name, {}) + shown if shown else "")
+    items = "".join(row_item(found, rows.name, kind, row) for kind, row in listed)
+    chosen = filters(name, {"kind": (rows.name, ("better", "worse"))}) + f'<ul class="rows" id="{name}">{items}</ul>'
+    return heading(f"{rows.name} and {found.names[0]}") + paragraph(counts + note) + (chosen if items else "")
 
 
-def row_cells(kind: str, row: RowDifference, texts: Sequence[str]) -> list[Cell]:
-    """Return the cells of one row."""
-    return [
-        row.row,
-        kind,
-        *(cut(row.entry.get(name)) for name in texts),
-        cut(row.entry.get("label")),
-        cut(row.first_answer),
-        cut(row.second_answer),
-        score(row.first, 2),
-        score(row.second, 2),
-    ]
+def row_item(found: ComparedRuns, name: str, kind: str, row: RowDifference) -> str:
+    """Return one row: its number and label, both answers, and its texts."""
+    regression = found.sides[0].side.record.data.task == SCORE
+    answers = {found.names[0]: (row.first_answer, row.first), name: (row.second_answer, row.second)}
+    words = [f"row {row.row}, label {cut(row.entry.get('label'))}"]
+    for side, (answer, share) in answers.items():
+        if found.has_several_seeds and not regression:
+            words.append(f"{side}: {share:.0%} of seeds right")
+        else:
+            words.append(f"{side}: {cut(answer)}" + (f" (off by {share:.3g})" if regression else ""))
+    texts = "".join(paragraph(cut(value)) for key, value in row.entry.items() if key != "label")
+    tagged = tag(kind, "good" if kind == "better" else "bad")
+    return f'<li data-kind="{kind}"><div>{tagged} {escaped("; ".join(words))}</div>{texts}</li>'
 
 
 def cut(value: object) -> str:

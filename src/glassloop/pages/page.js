@@ -69,6 +69,10 @@
     if (!button) return;
     if (button.dataset.series !== undefined && button.closest(".legend")) toggle(button);
     if (button.closest("table.sortable th")) sort(button.closest("th"));
+    if (button.classList.contains("more")) {
+      button.previousElementSibling.classList.remove("short");
+      button.remove();
+    }
     if (button.classList.contains("theme")) {
       root.dataset.theme = isDark() ? "light" : "dark";
       stored(root.dataset.theme);
@@ -102,6 +106,10 @@
     const items = all(":scope > *", document.getElementById(form.dataset.for));
     const text = (one("input[type=search]", form) || { value: "" }).value.trim().toLowerCase();
     const choices = all("select", form).filter((choice) => choice.value !== "");
+    if (text || choices.length) {
+      items[0]?.parentElement.classList.remove("short");
+      one(`#${CSS.escape(form.dataset.for)} + button.more`)?.remove();
+    }
     let shown = 0;
     for (const item of items) {
       const fits = choices.every((choice) => item.dataset[choice.name] === choice.value);
@@ -109,12 +117,21 @@
       shown += !item.hidden;
     }
     const output = one("output", form);
-    if (output) output.textContent = shown === items.length ? `${shown} shown` : `${shown} of ${items.length} shown`;
+    if (output) output.textContent = shown === items.length ? `${shown} rows` : `${shown} of ${items.length} rows`;
   };
   document.addEventListener("input", (event) => {
     const form = event.target.closest && event.target.closest("form.filter");
     if (form) filter(form);
   });
+  // Long lists show their first items until the reader asks for more or filters them.
+  for (const list of all("ul.items").filter((found) => found.children.length > 10)) {
+    const more = document.createElement("button");
+    more.type = "button";
+    more.className = "plain more";
+    more.textContent = `Show all ${list.children.length}`;
+    list.classList.add("short");
+    list.after(more);
+  }
   document.addEventListener("submit", (event) => event.preventDefault());
   all("form.filter").forEach(filter);
 

@@ -6,8 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-RUN_NAME, HISTORY_NAME = "run.json", "history.jsonl"
-RESUMES_NAME = "resumes.jsonl"  # one line for each time the run was resumed
+RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
 REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained

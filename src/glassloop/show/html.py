@@ -5,48 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from glassloop.data.facts import SHOWN_LABELS
-from glassloop.errors import listed
-from glassloop.files import near_name
-from glassloop.markup import chart, facts, figure, paragraph, table, view
-from glassloop.measures import Measures, short_metrics
+from glassloop.markup import chart, facts, figure, table, view
 from glassloop.run_folder.history import Entry
-from glassloop.run_folder.record import ClassRecord, RunRecord
-from glassloop.settings import SCORE
-
-
-def run_view(title: str, status: str, record: RunRecord, history: Sequence[Entry]) -> str:
-    """Return the settings, results, class scores and learning curve of a run."""
-    data, model, plan = record.data, record.model, record.plan
-    rows = ", ".join(f"{split.num_rows:,} {name}" for name, split in data.splits.items())
-    shown = {
-        "status": status + (f", {record.stop_reason}" if record.stop_reason else ""),
-        "data": f"{near_name(data.source)}: {rows}",
-        "task": data.task.replace("_", " ") + (f": {listed(data.labels, 8)}" if data.labels else ""),
-        "model": f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
-        "steps": f"{plan.max_steps:,}, learning rate {record.settings.learning_rate:g}, seed {record.settings.seed}",
-        "device": f"{record.device}, {record.precision}, backend {record.backend}",
-    }
-    tables = results_table(record), paragraph(record.verdict or ""), class_table(record.classes or {})
-    return view(title, facts(shown), *tables, learning_curve(history))
-
-
-def results_table(record: RunRecord) -> str:
-    """Return the metrics of the final evaluation and the baseline; empty before there is one."""
-    measures, baseline = Measures(record.metrics, record.positive_label), record.baseline or {}
-    name = "mean baseline" if record.data.task == SCORE else "majority baseline"
-    scores = short_metrics(record.evaluation or {})
-    rows = [(measures.title(key), figure(value), figure(baseline.get(key))) for key, value in scores.items()]
-    return table(("metric", "this run", name), rows)
-
-
-def class_table(classes: Mapping[str, ClassRecord]) -> str:
-    """Return the scores of each class. Of many classes, only those with the most rows are included."""
-    shown = [*classes.items()]
-    if hidden := max(0, len(shown) - SHOWN_LABELS):
-        shown = sorted(shown, key=lambda entry: -entry[1].support)[:SHOWN_LABELS]
-    rows = [(name, *map(figure, (scores.precision, scores.recall, scores.f1)), f"{scores.support:,}") for name, scores in shown]
-    rows += [(f"and {hidden:,} more", "", "", "", "")] if hidden else []
-    return table(("class", "precision", "recall", "f1", "rows"), rows)
 
 
 def learning_curve(history: Sequence[Entry]) -> str:

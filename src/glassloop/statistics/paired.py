@@ -13,7 +13,7 @@ from glassloop.metric_values import Array
 from glassloop.statistics.intervals import LEVEL, Interval, class_number, normal_quantile, percentile
 from glassloop.statistics.resampling import cells_of, drawn_values
 from glassloop.statistics.row_metrics import SHARES
-from glassloop.statistics.scored import ScoredRows
+from glassloop.statistics.scored import ScoredRows, has_rows_right
 from glassloop.statistics.several_seeds import Spread, spread_of, unpaired_spread
 
 MCNEMAR, BOOTSTRAP, CLUSTERED = "exact McNemar test", "paired bootstrap", "seeds and rows"
@@ -119,7 +119,10 @@ def compare(
         return Difference(spread.mean, share_interval(lost, won, rows, level), p_value, MCNEMAR, spread, p_value)
     differences = drawn[:, 1] - drawn[:, 0]
     p_value = bootstrap_p_value(differences)
-    return Difference(spread.mean, percentile(differences, level), p_value, BOOTSTRAP, spread, p_value)
+    interval = percentile(differences, level)
+    if interval.low == interval.high and has_rows_right(models[0].task):  # the same answers: other rows could still differ
+        interval = share_interval(0, 0, rows, level)
+    return Difference(spread.mean, interval, p_value, BOOTSTRAP, spread, p_value)
 
 
 def discordant(first: ScoredRows, second: ScoredRows) -> tuple[int, int]:

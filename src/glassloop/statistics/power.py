@@ -9,9 +9,12 @@ import math
 from collections.abc import Callable
 
 from glassloop.statistics.intervals import normal_quantile
+from glassloop.statistics.several_seeds import Part, weighted_quantile
 
 ALPHA, POWER = 0.05, 0.80
 MOST_SEEDS = 10_000
+MANY_DEGREES = 10_000  # of freedom: a normal distribution
+NO_WRONG_SIDE = 5.0  # standard errors beyond which an estimate never has the wrong sign
 USUAL_DISCORDANCE = 0.10  # share of rows that only one of two similar models gets right
 
 
@@ -50,57 +53,68 @@ def detectable_by_rows(
     return min(found, discordance)
 
 
-def power_of(effect: float, freedom: float, alpha: float = ALPHA) -> float:
-    """Return the power of a two-sided t test.
+def power_of(effect: float, freedom: float, border: float) -> float:
+    """Return the probability that a two-sided t test finds a difference.
 
     Args:
         effect: The true difference divided by the standard error of its estimate.
-        freedom: Degrees of freedom.
+        freedom: Degrees of freedom of the standard error.
+        border: The t value from which a difference is significant.
+    """
+    from scipy.special import nctdtr, ndtr
+
+    if freedom > MANY_DEGREES:
+        return float(ndtr(effect - border) + ndtr(-effect - border))
+    above = float(nctdtr(freedom, effect, border))
+    if math.isnan(above):  # SciPy, for effects above 30
+        return 1.0
+    return 1 - above + (float(nctdtr(freedom, effect, -border)) if effect < NO_WRONG_SIDE else 0.0)
+
+
+def power_of_seeds(
+    difference: float, seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = True, alpha: float = ALPHA
+) -> float:
+    """Return the probability of detecting a difference between two settings with `seeds` seeds each.
+
+    Args:
+        difference: The true difference.
+        seeds: Number of seeds of each setting, at least 2.
+        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
+        row_variance: The part of the variance that more seeds do not reduce.
+        paired: Whether the settings are compared seed by seed.
         alpha: Level of the test.
     """
-    from scipy.special import nctdtr, ndtr, stdtrit
-
-    if freedom > 1e4:
-        border = normal_quantile(1 - alpha)
-        return float(ndtr(effect - border) + ndtr(-effect - border))
-    border = float(stdtrit(freedom, 1 - alpha / 2))
-    return float(1 - nctdtr(freedom, effect, border) + nctdtr(freedom, effect, -border))
+    sides = 1 if paired else 2
+    part = Part(deviation**2 * sides / seeds, (seeds - 1) * sides)
+    total = part.variance + row_variance
+    if not total:
+        return 1.0 if difference else 0.0
+    freedom = part.freedom * (total / part.variance) ** 2 if part.variance else math.inf
+    border = weighted_quantile([part, Part(row_variance, math.inf)], 1 - alpha)
+    return power_of(abs(difference) / math.sqrt(total), freedom, border)
 
 
 def detectable_by_seeds(
-    seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = False, alpha: float = ALPHA, power: float = POWER
+    seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = False, alpha: float = ALPHA
 ) -> float:
     """Return the smallest difference between two settings that is detected with `seeds` seeds each.
 
     Args:
-        seeds: Number of seeds of each setting, at least 2.
+        seeds: Number of seeds of each setting; one detects nothing.
         deviation: Standard deviation over seeds of one setting, or, if paired, of the differences.
         row_variance: The part of the variance that more seeds do not reduce.
         paired: Whether the settings are compared seed by seed.
         alpha: Level of the test.
-        power: Probability of detecting it.
     """
     if seeds < 2:
         return math.inf
-    part = deviation**2 * (1 if paired else 2) / seeds
-    freedom = _freedom(part, (seeds - 1) * (1 if paired else 2), row_variance)
-    error = math.sqrt(part + row_variance)
-    return error * _effect(freedom, alpha, power)
-
-
-def _freedom(seed_part: float, seed_freedom: float, row_part: float) -> float:
-    """Return the degrees of freedom of a variance with a part from seeds and one from rows (many rows assumed)."""
-    return seed_freedom * ((seed_part + row_part) / seed_part) ** 2 if seed_part else math.inf
-
-
-def _effect(freedom: float, alpha: float, power: float) -> float:
-    """Return the difference in standard errors at which a t test has this power."""
-    low, high = 0.0, 1.0
-    while power_of(high, freedom, alpha) < power and high < 1e4:
+    low, high = 0.0, deviation + math.sqrt(row_variance)
+    while high and power_of_seeds(high, seeds, deviation, row_variance, paired=paired, alpha=alpha) < POWER:
         high *= 2
-    for _ in range(60):
+    for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if power_of(middle, freedom, alpha) < power else (low, middle)
+        enough = power_of_seeds(middle, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
+        low, high = (low, middle) if enough else (middle, high)
     return high
 
 
@@ -117,7 +131,7 @@ def seeds_to_detect(
         alpha: Level of the test.
     """
     return _smallest(
-        lambda seeds: abs(difference) >= detectable_by_seeds(seeds, deviation, row_variance, paired=paired, alpha=alpha)
+        lambda seeds: power_of_seeds(difference, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
     )
 
 
@@ -139,9 +153,7 @@ def seeds_for_equivalence(
         return None
     # Both ends must stay inside: with a difference near 0 each end needs half of the remaining 20 %.
     power = POWER if abs(difference) > margin / 4 else (1 + POWER) / 2
-    return _smallest(
-        lambda seeds: room >= detectable_by_seeds(seeds, deviation, row_variance, paired=paired, alpha=alpha, power=power)
-    )
+    return _smallest(lambda seeds: power_of_seeds(room, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= power)
 
 
 def _smallest(enough: Callable[[int], bool]) -> int | None:
@@ -167,6 +179,8 @@ def rows_to_detect(difference: float, row_variance: float, rows: int, alpha: flo
         rows: Number of rows of that variance.
         alpha: Level of the test.
     """
+    from scipy.special import ndtri
+
     if not difference:
         return None
-    return math.ceil(rows * row_variance * (_effect(math.inf, alpha, POWER) / difference) ** 2)
+    return math.ceil(rows * row_variance * ((normal_quantile(1 - alpha) + float(ndtri(POWER))) / difference) ** 2)

@@ -2,8 +2,8 @@
 
 The seeds that were trained are a sample, and so are the rows. The variance of the mean has a part for each: that of the seeds'
 scores divided by their number, and the covariance that two different seeds share when rows are drawn. Drawing few seeds with
-replacement, as the plain multi-bootstrap does, underestimates the first part; a t interval with the degrees of freedom of
-both parts (Satterthwaite) does not.
+replacement, as the plain multi-bootstrap does, underestimates the first part. Here each part has its own t quantile, and the
+interval uses their mean, weighted by the parts (Cochran and Cox 1950), which covers at least as often as it claims.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassloop.metric_values import Array
-from glassloop.statistics.intervals import LEVEL, Estimate, Interval, class_number, t_interval
+from glassloop.statistics.intervals import LEVEL, Estimate, Interval, class_number
 from glassloop.statistics.resampling import cells_of, drawn_values
 from glassloop.statistics.scored import ScoredRows
 
@@ -52,23 +52,42 @@ class Spread:
         return self.rows.variance + (self.seeds.variance if self.seeds else 0.0)
 
     @property
-    def freedom(self) -> float:
-        """The degrees of freedom of the variance (Satterthwaite)."""
-        parts = [part for part in (self.seeds, self.rows) if part and part.variance > 0]
-        return self.variance**2 / sum(part.variance**2 / part.freedom for part in parts) if parts else math.inf
+    def parts(self) -> list[Part]:
+        """The parts that are not 0."""
+        return [part for part in (self.seeds, self.rows) if part and part.variance > 0]
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the t interval of the mean."""
-        return t_interval(self.mean, self.variance, self.freedom, level)
+        reach = weighted_quantile(self.parts, level) * math.sqrt(self.variance)
+        return Interval(self.mean - reach, self.mean + reach, level, "t")
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value of the mean being 0."""
-        from scipy.special import stdtr
-
+        """The two-sided p-value of the mean being 0: 1 minus the level of the interval that just reaches 0."""
         if self.variance <= 0:
             return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.freedom, -abs(self.mean) / math.sqrt(self.variance)))
+        wanted = abs(self.mean) / math.sqrt(self.variance)
+        low, high = -300.0, 0.0  # of the logarithm
+        for _ in range(60):
+            middle = (low + high) / 2
+            inside = weighted_quantile(self.parts, 1 - math.exp(middle), math.exp(middle)) > wanted
+            low, high = (middle, high) if inside else (low, middle)
+        return math.exp(high)
+
+
+def weighted_quantile(parts: Sequence[Part], level: float, rest: float | None = None) -> float:
+    """Return the mean of the t quantiles of several parts of a variance, weighted by the parts; 0 without parts.
+
+    Args:
+        parts: The parts of the variance.
+        level: The level of the two-sided interval.
+        rest: 1 minus the level, if it is too small to be computed from it.
+    """
+    from scipy.special import stdtrit
+
+    tail = (1 - level if rest is None else rest) / 2
+    total = sum(part.variance for part in parts)
+    return sum(-float(stdtrit(part.freedom, tail)) * part.variance / total for part in parts) if total else 0.0
 
 
 def spread_of(points: Array, drawn: Array, num_rows: int) -> Spread:

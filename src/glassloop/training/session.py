@@ -18,16 +18,8 @@ from glassloop.engine.signals import PAUSE, leave, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.lock import locked
-from glassloop.run_folder.history import record_resume, write_history
-from glassloop.run_folder.layout import (
-    MODEL_NAME,
-    RESUMES_NAME,
-    RUN_NAME,
-    TRAINED_NAME,
-    TRAINED_WEIGHTS_NAME,
-    checkpoints_in,
-    is_run,
-)
+from glassloop.run_folder.history import write_history
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, checkpoints_in, is_run
 from glassloop.seeding import seed_all
 from glassloop.stages import stage
 from glassloop.training.checkpoints import find_checkpoint, restore, save_checkpoint
@@ -109,8 +101,6 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
     seed_all(args.seed + backend.processes.rank)
     if checkpoint is not None:
         restore(training, checkpoint)
-        if backend.processes.is_main:
-            record_resume(parts.folder, state.step)
     first = state.step
     step = partial(
         train_step,
@@ -191,7 +181,6 @@ def move_earlier_aside(training: StartedTraining) -> None:
     refuse_run_of_command(training)
     if training.parts.backend.processes.is_main:
         folder = training.parts.folder
-        (folder / RESUMES_NAME).unlink(missing_ok=True)
         if (folder / TRAINED_NAME).exists():
             for path in filter(Path.exists, (folder / name for name in (TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME))):
                 training.checkpoint_folder.set_aside(path)

@@ -18,6 +18,7 @@ from glassloop.engine.identity import Identity, digest, rows_fingerprint
 from glassloop.engine.losses import check_loss, refuse_other_loss
 from glassloop.engine.optimizer import make_optimizers
 from glassloop.engine.saver import BestWeights, Saver
+from glassloop.engine.sessions import Sessions
 from glassloop.engine.trackers import Trackers
 from glassloop.errors import SettingsError
 from glassloop.files import user_path
@@ -108,6 +109,8 @@ class StartedTraining:
         """Return the callbacks of Glassloop followed by those of the user."""
         parts, args = self.parts, self.parts.args
         found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
+        if parts.backend.processes.is_main:
+            found.append(Sessions(parts.folder, parts.plan.max_steps))
         if parts.backend.processes.is_main and args.trackers:
             name = args.run_name or parts.folder.name
             folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)

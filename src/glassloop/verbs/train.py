@@ -57,6 +57,7 @@ def train_command(
             help="Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU.",
         ),
     ] = None,
+    no_report: Annotated[bool, typer.Option("--no_report", help="Do not write report.html at the end.")] = False,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
@@ -74,6 +75,7 @@ def train_command(
         processes=processes,
         seeds=seeds,
         seeds_at_once=seeds_at_once,
+        with_report=not no_report,
         as_json=as_json,
         debug=bool(context.obj),
     )

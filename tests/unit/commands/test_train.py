@@ -53,6 +53,7 @@ def test_what_is_left_behind(run: tuple[Path, str]) -> None:
         "history.jsonl",
         "model",
         "run.json",
+        "sessions.jsonl",
         "validation-predictions.jsonl",
     ]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
@@ -351,7 +352,12 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, l
     found = read_run(train_run(GivenSettings(str(tmp_path / "data"), str(lively_dir), settings, {})))
     assert found.finished
     assert (found.evaluation, found.baseline) == (None, None)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["history.jsonl", "model", "run.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "history.jsonl",
+        "model",
+        "run.json",
+        "sessions.jsonl",
+    ]
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
         train_run(
             GivenSettings(

@@ -40,7 +40,7 @@ def in_run(
 
 def test_a_training_that_took_its_last_step_is_put_back(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     first = in_run(tmp_path, rows, tiny_tokenizer)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "model", "trained.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "model", "sessions.jsonl", "trained.json"]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()}
     again = in_run(tmp_path, rows, tiny_tokenizer, resume=True)
     assert weights_hash(again.model) == weights_hash(first.model)

@@ -1,0 +1,138 @@
+"""Put the sections of a report together: of one run, of several seeds, or of the output folder of a Trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from glassloop import __version__
+from glassloop.charts.figure import Chart
+from glassloop.errors import say
+from glassloop.files import near_name, user_path, write_text
+from glassloop.markup import escaped
+from glassloop.pages.page import Section, page
+from glassloop.pages.parts import paragraph, tag
+from glassloop.report.about import about
+from glassloop.report.confidence import confidence
+from glassloop.report.curves import curves
+from glassloop.report.data_section import data_section
+from glassloop.report.drawn import Drawn
+from glassloop.report.errors import errors
+from glassloop.report.headline import headline
+from glassloop.report.results import Result, results_of
+from glassloop.report.seeds import seeds_sections
+from glassloop.report.source import RunSource, read_source
+from glassloop.run_folder.layout import REPORT_NAME, is_run, is_seeds_folder
+from glassloop.run_folder.record import FINISHED
+
+NO_REPORT = "GLASSLOOP_NO_REPORT"  # environment variable: if it is set, training writes no report
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a run.
+
+    Attributes:
+        title: Its heading.
+        html: The complete page.
+        charts: The charts by name.
+        results: The metrics with their intervals.
+    """
+
+    title: str
+    html: str
+    charts: Mapping[str, Chart]
+    results: Sequence[Result]
+
+    def _repr_html_(self) -> str:
+        return inline(self.html, self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page and return its path.
+
+        Args:
+            path: The file to write.
+        """
+        target = user_path(path)
+        write_text(target, self.html)
+        return target
+
+
+def report_of(folder: Path) -> Report:
+    """Return the report of a run folder, or of a folder with one run per seed. Raises `ModelError` if it is neither."""
+    if not is_run(folder) and is_seeds_folder(folder):
+        return seeds_report(folder)
+    return source_report(read_source(folder))
+
+
+def source_report(source: RunSource) -> Report:
+    """Return the report of a run that was read."""
+    drawn = Drawn()
+    results = results_of(source)
+    sections = [
+        Section("results", "Results", headline(source, results, drawn)),
+        Section("curves", "Learning curves", curves(source, drawn), "Curves"),
+        Section("errors", "Errors", errors(source, drawn)),
+        Section("confidence", "Confidence", confidence(source, drawn)),
+        Section("data", "Data", data_section(source, drawn)),
+        Section("run", "The run", about(source)),
+    ]
+    title = f"{source.folder.name}"
+    html = page(title, sections, subtitle=subtitle(source), footer=footer())
+    return Report(title, html, drawn.charts, results)
+
+
+def seeds_report(folder: Path) -> Report:
+    """Return the report of several seeds."""
+    drawn = Drawn()
+    sections, results, line = seeds_sections(folder, drawn)
+    return Report(folder.name, page(folder.name, sections, subtitle=line, footer=footer()), drawn.charts, results)
+
+
+def subtitle(source: RunSource) -> str:
+    """Return the lines below the heading: status, model and data, and what could not be read."""
+    problems = "".join(paragraph(f"Could not be read: {problem}", "soft") for problem in source.problems)
+    record = source.record
+    if record is None:
+        return paragraph("The output folder of a Trainer, which records its history only.", "soft") + problems
+    state = tag(source.status, "good" if source.status == FINISHED else "bad")
+    rows = ", ".join(f"{facts.num_rows:,} {name}" for name, facts in record.data.splits.items())
+    words = f"{near_name(record.model.name)} on {near_name(record.data.source)}: {rows} rows. {started(record.started)}"
+    return f'<p class="soft">{state} {escaped(words)}</p>{problems}'
+
+
+def started(text: str) -> str:
+    """Return when a run was started, as a sentence; empty if that is not known."""
+    try:
+        return f"Started {datetime.fromisoformat(text):%d %B %Y, %H:%M} UTC."
+    except ValueError:
+        return ""
+
+
+def footer() -> str:
+    """Return the last line of a report."""
+    return paragraph(f"Glassloop {__version__}. Intervals cover 95 % and describe the rows that were evaluated.")
+
+
+def inline(html: str, title: str) -> str:
+    """Return a page as part of a notebook: in a frame, so that styles and scripts of both do not meet."""
+    name = escaped(f"Report of {title}")
+    frame = 'sandbox="allow-scripts" width="100%" height="720" frameborder="0"'
+    return f'<iframe srcdoc="{escaped(html)}" title="{name}" {frame}></iframe>'
+
+
+def write_report(folder: Path) -> Path | None:
+    """Write report.html into a run folder and return its path; None if reports are switched off.
+
+    Never raises: a report must not fail a run. An exception becomes one line on standard error.
+    """
+    if os.environ.get(NO_REPORT):
+        return None
+    try:
+        return report_of(folder).save(folder / REPORT_NAME)
+    except Exception as error:
+        say(f"the report could not be written: {type(error).__name__}: {error}; try: glassloop report {folder}")
+        return None

@@ -1,0 +1,170 @@
+"""The section about confidence: reliability, scores, thresholds, coverage, and the temperature that would calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from glassloop.charts.bars import Bars
+from glassloop.charts.histogram import Histogram, even_edges
+from glassloop.charts.line import LineChart, Series
+from glassloop.charts.scales import PERCENT, Axis
+from glassloop.charts.scatter import Cloud, ScatterChart
+from glassloop.metric_values import Array
+from glassloop.metrics import probabilities
+from glassloop.pages.parts import grid, paragraph
+from glassloop.report.drawn import Drawn
+from glassloop.report.source import RunSource
+from glassloop.settings import CLASSES, SCORE
+from glassloop.statistics.calibration import (
+    confidences,
+    coverage_curve,
+    fitted_temperature,
+    negative_log_likelihood,
+    reliability,
+    threshold_curve,
+)
+from glassloop.statistics.intervals import wilson
+from glassloop.statistics.scored import ScoredRows
+
+BINS, MOST_POINTS = 20, 1_000
+FEW_ROWS = 20
+
+
+def confidence(source: RunSource, drawn: Drawn) -> str:
+    """Return how far the probabilities of a classifier, or the scores of a regression, can be trusted."""
+    if not source.results:
+        return ""
+    rows = source.results[0].rows
+    if rows.task == SCORE:
+        return score_parts(rows, drawn)
+    confident, right = confidences(rows)
+    parts = [drawn.figure("reliability", *reliability_chart(confident, right))]
+    parts.append(drawn.figure("confidence", histogram(confident, right)))
+    positive = positive_place(source, rows)
+    if positive is not None:
+        parts.append(drawn.figure("thresholds", *threshold_chart(rows, positive)))
+    parts.append(drawn.figure("coverage", coverage_chart(confident, right)))
+    return calibration_sentence(rows) + grid(*parts)
+
+
+def positive_place(source: RunSource, rows: ScoredRows) -> int | None:
+    """Return the class whose threshold is shown: the one F1 refers to, else the second of two; None for more classes."""
+    if rows.task != CLASSES or len(rows.labels) != 2:
+        return None
+    name = source.measures.positive
+    return rows.labels.index(name) if name in rows.labels else 1
+
+
+def calibration_sentence(rows: ScoredRows) -> str:
+    """Return the expected calibration error before and after dividing the logits by the best temperature."""
+    temperature = fitted_temperature(rows)
+    before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
+    losses = [negative_log_likelihood(rows, value) for value in (1.0, temperature)]
+    if not 0.02 < temperature < 50:
+        return paragraph(f"Expected calibration error (ECE): {before:.3f}. These rows do not determine a temperature.", "lead")
+    lean = "too confident" if temperature > 1 else "not confident enough"
+    text = (
+        f"Expected calibration error (ECE): {before:.3f}. The answers are {lean}: dividing the logits by the temperature "
+        f"{temperature:.2f} lowers the loss from {losses[0]:.3f} to {losses[1]:.3f} (ECE {after:.3f})."
+    )
+    if abs(np.log(temperature)) < 0.05:
+        text = f"Expected calibration error (ECE): {before:.3f}. The best temperature is {temperature:.2f}, close to 1."
+    note = "The temperature is fitted on the rows it is judged on; use other rows for an unbiased value."
+    return paragraph(text, "lead") + paragraph(note, "note")
+
+
+def reliability_chart(confident: Array, right: Array) -> tuple[LineChart, str]:
+    """Return the share of right answers by confidence, with 95 % intervals, and the diagonal."""
+    found = reliability(confident, right)
+    points = [(one.confidence, one.accuracy) for one in found.bins]
+    spans = [(one.confidence, wilson(one.accuracy * one.number, one.number)) for one in found.bins]
+    band = [(place, span.low, span.high) for place, span in spans]
+    lines = [Series("answers", points, band=band, dots=True), Series("perfectly calibrated", [(0, 0), (1, 1)], quiet=True)]
+    told = f"The expected calibration error is {found.error:.3f}. Below the diagonal, answers are too confident."
+    few = sum(one.number < FEW_ROWS for one in found.bins)
+    note = "Shaded: 95 % intervals." + (
+        f" {few} of {len(found.bins)} points have fewer than {FEW_ROWS} answers." if few else ""
+    )
+    axes = Axis("confidence", PERCENT, 0, 1), Axis("share of right answers", PERCENT, 0, 1)
+    return LineChart(f"Reliability (ECE {found.error:.3f})", told, *axes, lines, square=True), note
+
+
+def histogram(confident: Array, right: Array) -> Histogram:
+    """Return how many right and wrong answers have which confidence."""
+    edges = even_edges(float(np.floor(confident.min() * BINS) / BINS), 1.0, BINS)
+    good, bad = (np.histogram(confident[chosen], bins=edges)[0].tolist() for chosen in (right, ~right))
+    told = f"{int((confident > 0.9).sum()):,} of {len(confident):,} answers have a confidence above 90 %."
+    return Histogram(
+        "Confidence of the answers", told, edges, [Bars("right", good, 2), Bars("wrong", bad, 1)], Axis("confidence", PERCENT)
+    )
+
+
+def threshold_chart(rows: ScoredRows, positive: int) -> tuple[LineChart, str]:
+    """Return precision, recall, F1 and share of rows for each threshold of the positive class."""
+    likely = probabilities(rows.logits, rows.task)[:, positive]
+    found = threshold_curve(likely, rows.references == positive)
+    curves = {"precision": found.precision, "recall": found.recall, "F1": found.f1, "share answered": found.answered}
+    lines = [Series(name, points_of(found.thresholds, values)) for name, values in curves.items()]
+    best = int(np.argmax(found.f1))
+    name = rows.labels[positive]
+    told = (
+        f"F1 is highest, {found.f1[best]:.3f}, if rows with a probability of at least {found.thresholds[best]:.3f} get {name}."
+    )
+    axes = Axis(f"threshold for “{name}”", PERCENT, 0, 1), Axis("", PERCENT, 0, 1)
+    return LineChart("Thresholds", told, *axes, lines), f"{told} A threshold chosen on these rows is too optimistic for them."
+
+
+def coverage_chart(confident: Array, right: Array) -> LineChart:
+    """Return the accuracy of the most confident answers, by their share."""
+    found = coverage_curve(confident, right)
+    half = int(np.argmin(np.abs(found.answered - 0.5)))
+    told = f"Of the most confident {found.answered[half]:.0%} of the answers, {found.accuracy[half]:.1%} are right."
+    line = Series("accuracy", points_of(found.answered, found.accuracy))
+    return LineChart(
+        "Coverage",
+        told,
+        Axis("share answered, most confident first", PERCENT, 0, 1),
+        Axis("share of right answers", PERCENT),
+        [line],
+    )
+
+
+def points_of(across: Array, upward: Array) -> Sequence[tuple[float, float]]:
+    """Return two arrays as points, ordered from left to right, with few enough digits."""
+    return sorted({(round(float(x), 4), round(float(y), 4)) for x, y in zip(across, upward, strict=True)})
+
+
+def score_parts(rows: ScoredRows, drawn: Drawn) -> str:
+    """Return predicted against true scores, and the residuals."""
+    kept = np.arange(len(rows))
+    if len(rows) > MOST_POINTS:
+        kept = np.sort(np.random.default_rng(0).choice(len(rows), MOST_POINTS, replace=False))
+    note = f"{MOST_POINTS:,} of {len(rows):,} rows, drawn at random." if len(kept) < len(rows) else ""
+    residuals = rows.predictions - rows.references
+    names = [f"row {place:,}" for place in kept.tolist()]
+    pairs = [*zip(np.round(rows.references[kept], 4).tolist(), np.round(rows.predictions[kept], 4).tolist(), strict=True)]
+    rest = [*zip(np.round(rows.predictions[kept], 4).tolist(), np.round(residuals[kept], 4).tolist(), strict=True)]
+    error, bias = float(np.abs(residuals).mean()), float(residuals.mean())
+    lean = f"{abs(bias):.3f} too {'high' if bias > 0 else 'low'}"
+    told = f"The mean absolute error is {error:.3f}; predictions are {lean} on average."
+    reach = float(np.abs(residuals).max()) or 1.0
+    edges = even_edges(-reach, reach, BINS)
+    counts = np.histogram(residuals, bins=edges)[0].tolist()
+    true, predicted = Axis("true"), Axis("predicted")
+    charts = [
+        drawn.figure(
+            "scores", ScatterChart("Predicted against true", told, true, predicted, [Cloud("rows", pairs, names)], True), note
+        ),
+        drawn.figure(
+            "residuals",
+            ScatterChart("Residuals", told, predicted, Axis("predicted minus true"), [Cloud("rows", rest, names)], level=0.0),
+            note,
+        ),
+        drawn.figure(
+            "residual-counts",
+            Histogram("Distribution of residuals", told, edges, [Bars("rows", counts)], Axis("predicted minus true")),
+        ),
+    ]
+    return paragraph(told, "lead") + grid(*charts)

@@ -1,0 +1,165 @@
+"""List the runs below a folder: status, result, time and size of each, with the seeds of one training as one entry.
+
+    for entry in listed_runs(Path("runs")).entries:
+        entry.name, entry.status, entry.metrics, entry.seconds, entry.size
+
+Nothing in a folder is an error: what cannot be read has the status "damaged" and says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+
+from glassloop.errors import GlassloopError
+from glassloop.lock import holder
+from glassloop.run_folder.history import last_step
+from glassloop.run_folder.layout import SEEDS_NAME, is_run, seed_name
+from glassloop.run_folder.record import FINISHED, RUNNING, RunRecord, is_timing
+from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.scan import find_runs
+from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING, read_seeds
+from glassloop.run_folder.sessions import read_moments
+from glassloop.run_folder.status import DAMAGED, KILLED, status_of
+
+WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run, or the runs of several seeds.
+
+    Attributes:
+        name: Its path below the folder that is listed.
+        folder: The run folder.
+        status: "running", "finished", "stopped", "failed", "killed", "damaged", or "waiting" for a seed not yet started.
+        metrics: The scores of the final evaluation, the run's own metrics first; of several seeds, their means.
+        deviation: Of several seeds, the standard deviation of each metric.
+        positive_label: The class that the metric f1 is the score of.
+        step: The last step that was logged.
+        max_steps: Number of steps of the whole training; 0 if unknown.
+        seconds: How long a finished run took; of several seeds, all of them.
+        size: Number of bytes of all files.
+        started: When the run was started, by the clock of its machine, in UTC.
+        problem: Why it is damaged.
+        seeds: The runs of several seeds.
+    """
+
+    name: str
+    folder: Path
+    status: str
+    metrics: dict[str, float] = field(default_factory=dict)
+    deviation: dict[str, float] = field(default_factory=dict)
+    positive_label: str | None = None
+    step: int = 0
+    max_steps: int = 0
+    seconds: float | None = None
+    size: int = 0
+    started: str = ""
+    problem: str = ""
+    seeds: tuple[ListedRun, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The runs of a folder, newest first; how many links were not followed; and whether all folders were visited."""
+
+    entries: tuple[ListedRun, ...]
+    links: int = 0
+    complete: bool = True
+
+
+def listed_runs(root: Path) -> RunList:
+    """Return the runs below a folder. The runs of several seeds are one entry."""
+    found = find_runs(root)
+    alone: list[ListedRun] = []
+    groups: dict[Path, list[ListedRun]] = {}
+    for name, folder in found.runs.items():
+        in_group = folder != root and (folder.parent / SEEDS_NAME).exists() if not is_run(folder.parent) else False
+        (groups.setdefault(folder.parent, []) if in_group else alone).append(listed_run(name, folder))
+    entries = [*alone, *(listed_seeds(root, folder, runs) for folder, runs in groups.items())]
+    return RunList(tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)), found.links, found.complete)
+
+
+def listed_run(name: str, folder: Path) -> ListedRun:
+    """Return what the files of a run say. A damaged record is part of the result."""
+    held = holder(folder)  # before the files are read: a run writes its result before it releases the lock
+    record, problem = None, ""
+    if is_run(folder):
+        try:
+            record = read_run(folder)
+        except GlassloopError as error:
+            problem = error.problem
+    moments = read_moments(folder)
+    status = DAMAGED if problem else status_of(held, record is not None and record.finished, record is not None, moments)
+    return ListedRun(
+        name,
+        folder,
+        status,
+        metrics=scores_of(record),
+        positive_label=record.positive_label if record else None,
+        step=last_step(folder),
+        max_steps=record.plan.max_steps if record else moments[-1].max_steps if moments else 0,
+        seconds=record.seconds if record else None,
+        size=size_of(folder),
+        started=(record.started if record else "") or (moments[0].time if moments else ""),
+        problem=problem,
+    )
+
+
+def scores_of(record: RunRecord | None) -> dict[str, float]:
+    """Return the scores of the final evaluation without prefix and timings, those of the run's own metrics first."""
+    found = {} if record is None else {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
+    order = [*(record.metrics if record else ()), *found]
+    return {key: found[key] for key in dict.fromkeys(order) if key in found and not is_timing(key)}
+
+
+def listed_seeds(root: Path, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
+    """Return the runs of several seeds as one entry."""
+    several = sorted(runs, key=lambda run: (len(run.name), run.name))
+    try:
+        known, problem = [seed_name(seed) for seed in read_seeds(folder).seeds], ""
+    except GlassloopError as error:
+        known, problem = [], error.problem
+    present = {run.folder.name for run in several}
+    name = str(folder.relative_to(root)) if folder != root else folder.absolute().name or "seeds"
+    waiting = [ListedRun(f"{name}/{seed}", folder / seed, WAITING) for seed in known if seed not in present]
+    statuses = {run.status for run in [*several, *waiting]} | ({DAMAGED} if problem else set())
+    finished = [run for run in several if run.status == FINISHED]
+    keys = finished[0].metrics if finished else {}
+    values = {key: [run.metrics[key] for run in finished if key in run.metrics] for key in keys}
+    times = [run.seconds for run in finished if run.seconds is not None]
+    return ListedRun(
+        name,
+        folder,
+        next(status for status in WORST_FIRST if status in statuses),
+        metrics={key: mean(numbers) for key, numbers in values.items()},
+        deviation={key: stdev(numbers) for key, numbers in values.items() if len(numbers) > 1},
+        positive_label=finished[0].positive_label if finished else None,
+        step=sum(run.step for run in several),
+        max_steps=max((run.max_steps for run in several), default=0) * (len(several) + len(waiting)),
+        seconds=sum(times) if times else None,
+        size=size_of(folder),
+        started=min((run.started for run in several if run.started), default=""),
+        problem=problem,
+        seeds=(*several, *waiting),
+    )
+
+
+def size_of(folder: Path) -> int:
+    """Return the number of bytes of all files in a folder. Links and what cannot be read count as nothing."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        total += entry.stat(follow_symlinks=False).st_size
+        except (OSError, ValueError):
+            continue
+    return total

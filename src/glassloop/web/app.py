@@ -1,0 +1,118 @@
+"""The routes of the live page. Every answer is made from the files of the run folders as they are now."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from threading import Lock
+from urllib.parse import unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from glassloop.run_folder.record import FINISHED
+from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
+from glassloop.web.reports import Reports
+from glassloop.web.side_by_side import compare_view
+from glassloop.web.view import View
+from glassloop.web.views import list_view, run_view, way_back
+from glassloop.web.watch import Watcher
+
+MOST_COMPARED = 8  # there are eight colors
+MOST_REMEMBERED = 32  # answers
+HEADER = '<header class="top">'
+NO_RUN = "There is no such run. It may have been removed."
+
+
+class Answers:
+    """The latest answers, so that many readers of one page cost no more than one."""
+
+    def __init__(self) -> None:
+        self.lock, self.known = Lock(), OrderedDict[object, tuple[object, View]]()
+
+    def view(self, page: object, version: object, make: Callable[[], View]) -> View:
+        """Return the view of a page, made again if its version has changed."""
+        with self.lock:
+            found = self.known.get(page)
+            if found is None or found[0] != version:
+                found = self.known[page] = (version, make())
+            self.known.move_to_end(page)
+            while len(self.known) > MOST_REMEMBERED:
+                self.known.popitem(last=False)
+        return found[1]
+
+
+class LivePage:
+    """Answers the requests of the live page.
+
+    Args:
+        root: The folder with the runs.
+        token: The first part of every address.
+    """
+
+    def __init__(self, root: Path, token: str) -> None:
+        self.root, self.base = root, f"/{token}/"
+        self.watcher, self.answers, self.reports = Watcher(root), Answers(), Reports()
+
+    def home(self, request: Request) -> Response:
+        """Return the list of runs."""
+        runs = self.watcher.runs()
+        found = self.watcher.found
+        version = (tuple((run.version, run.silent) for run in runs), found.links, found.complete)
+        return answered(request, self.answers.view("", version, lambda: list_view(self.root, runs, found, self.base)))
+
+    def run(self, request: Request) -> Response:
+        """Return a run while it trains, its report when it is finished."""
+        run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
+        if run is None:
+            return plain_answer(NO_RUN, 404)
+        report = self.reports.of(run) if run.status == FINISHED else None
+        if report and report.html:
+            update = "update" in request.query_params
+            html = report.html.replace(HEADER, HEADER + way_back(self.base), 1)
+            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else page_answer(html)
+        curves = self.watcher.curves(run)
+        problem = report.problem if report else ""
+        version = (run.version, run.silent, curves.version, curves.complete)
+        return answered(request, self.answers.view(run.name, version, lambda: run_view(run, curves, self.base, problem)))
+
+    def compare(self, request: Request) -> Response:
+        """Return several runs side by side."""
+        names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
+        runs = [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
+        if len(runs) < 2:
+            return plain_answer("Choose two runs to compare: compare?run=FIRST&run=SECOND", 404)
+        every = [self.watcher.curves(run) for run in runs]
+        version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
+        page = tuple(run.name for run in runs)
+        return answered(request, self.answers.view(page, version, lambda: compare_view(runs, every, self.base)))
+
+
+def answered(request: Request, view: View) -> Response:
+    """Return a page or, if its script asks for an update, what it shows now: 304 if that has not changed."""
+    if "update" not in request.query_params:
+        return page_answer(view.page())
+    body = view.update().encode()
+    tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+    same = request.headers.get("if-none-match") == tag
+    response = secured(Response(b"" if same else body, 304 if same else 200, media_type="application/json"))
+    response.headers["etag"] = tag
+    return response
+
+
+def application(root: Path, token: str) -> Guard:
+    """Return the application for a server. Its pages need the token."""
+    page = LivePage(root, token)
+    routes = [
+        Route(f"/{token}", lambda request: secured(RedirectResponse(f"/{token}/"))),
+        Route(f"/{token}/", page.home),
+        Route(f"/{token}/run/{{name:path}}", page.run),
+        Route(f"/{token}/compare", page.compare),
+        Route("/{rest:path}", lambda request: plain_answer("There is no such page.", 404)),
+    ]
+    return Guard(Starlette(routes=routes), token)

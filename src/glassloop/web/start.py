@@ -1,0 +1,103 @@
+"""Start the live page: choose a port, print the address, and serve until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import socket
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+
+from glassloop.claim import RUNS_DIR
+from glassloop.errors import ResourceError, SettingsError, did_you_mean, say, show
+from glassloop.files import names_beside, user_path
+
+HOST, FIRST_PORT, MOST_PORTS = "127.0.0.1", 8000, 20
+NICENESS = 10  # trainings on the same machine come first
+
+
+def start_page(folder: str | None, port: int | None, *, open_browser: bool) -> None:
+    """Serve the runs of a folder until the user stops it.
+
+    Args:
+        folder: The folder with the runs. None: runs/, which need not exist yet.
+        port: The port. None: the first free one from 8000 on; 0: any free one.
+        open_browser: Whether to open the page in a browser.
+
+    Raises:
+        SettingsError: If the folder does not exist, or if a package is missing.
+        ResourceError: If the port cannot be used.
+    """
+    root = root_of(folder)
+    try:
+        import uvicorn
+
+        from glassloop.web.app import application
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is not installed", "pip install 'glassloop[web]'") from error
+    token = secrets.token_urlsafe(16)
+    with opened_socket(port) as listening:
+        address = f"http://{HOST}:{listening.getsockname()[1]}/{token}/"
+        say(f"shows the runs in {root}; press Ctrl-C to stop")
+        show(address)
+        with suppress(OSError):
+            os.nice(NICENESS)
+        if open_browser and not webbrowser.open(address):
+            say("no browser was found; open the address yourself")
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(root, token),
+                lifespan="off",
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        server.run(sockets=[listening])
+
+
+def root_of(folder: str | None) -> Path:
+    """Return the folder with the runs. Raises `SettingsError` if it is a file, or if the user named one that does not exist."""
+    root = RUNS_DIR if folder is None else user_path(folder)
+    if root.exists() and not root.is_dir():
+        raise SettingsError(f"{root} is not a folder", "name a folder with runs, or one run folder")
+    if folder is not None and not root.exists():
+        raise SettingsError(
+            f"{root} does not exist{did_you_mean(root.name, names_beside(root))}", "name a folder with runs, or one run folder"
+        )
+    return root
+
+
+def opened_socket(port: int | None) -> socket.socket:
+    """Return a socket that listens on this machine only. Raises `ResourceError` if the port is in use."""
+    if port is not None:
+        return bound(port)
+    for number in range(FIRST_PORT, FIRST_PORT + MOST_PORTS):
+        try:
+            found = bound(number)
+        except ResourceError:
+            continue
+        if number != FIRST_PORT:
+            say(f"port {FIRST_PORT} is in use; using port {number}")
+        return found
+    return bound(0)
+
+
+def bound(port: int) -> socket.socket:
+    """Return a socket with this port. Raises `ResourceError` if it cannot be had."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+        found.listen()
+    except (OSError, OverflowError) as error:
+        found.close()
+        used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        problem = "it is in use" if used else getattr(error, "strerror", None) or str(error)
+        raise ResourceError(
+            f"port {port} cannot be opened: {problem}", "choose another with --port, or --port 0 for a free one"
+        ) from error
+    return found

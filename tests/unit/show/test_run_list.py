@@ -1,0 +1,60 @@
+"""The table of runs: at most 80 columns, results, progress and problems."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from glassloop.run_folder.listing import ListedRun, RunList
+from glassloop.show.run_list import amount, duration, show_run_list
+
+HERE = Path()
+
+
+def shown(*entries: ListedRun, links: int = 0, complete: bool = True) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    show_run_list(console, RunList(entries, links, complete), "runs")
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_every_kind_of_entry() -> None:
+    seeds = (ListedRun("s/seed-1", HERE, "finished"), ListedRun("s/seed-2", HERE, "waiting"))
+    found = shown(
+        ListedRun("mrpc", HERE, "finished", {"f1": 0.9, "loss": 0.1}, positive_label="yes", seconds=75.0, size=91_000_000),
+        ListedRun("s", HERE, "waiting", {"accuracy": 0.5}, seeds=seeds),
+        ListedRun("all", HERE, "finished", {"accuracy": 0.5}, {"accuracy": 0.01}, seeds=seeds),
+        ListedRun("now", HERE, "running", step=20, max_steps=1000),
+        ListedRun("bad\x1b[31m", HERE, "damaged", problem="run.json: [red] not JSON"),
+        links=2,
+        complete=False,
+    )
+    assert found[0].split() == ["run", "status", "result", "time", "size"]
+    assert found[1].split() == ["mrpc", "finished", "f1", "(yes)", "0.9000", "75", "s", "91", "MB"]
+    text = "\n".join(found)
+    for part in ("s (2 seeds)", "1 of 2 seeds finished", "accuracy 0.5000 ± 0.0100", "step 20 of 1,000", "[red] not JSON"):
+        assert part in text
+    assert "\x1b" not in text
+    assert "5 runs, 2 links were not followed, not all folders were searched" in found
+
+
+def test_long_names_fit() -> None:
+    entry = ListedRun("folder/" + "x" * 90, HERE, "finished", {"accuracy": 0.5}, seconds=99_000.0, size=12 * 10**9)
+    found = shown(entry)
+    assert max(map(len, found)) <= 80
+    assert "12.0 GB" in found[1]
+
+
+def test_no_runs() -> None:
+    assert shown() == ["no runs in runs"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (180, "3 min"), (7500, "2 h 05 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_amounts() -> None:
+    assert [amount(size) for size in (12, 2_000, 3_400_000, 1_250_000_000)] == ["12 B", "2 kB", "3 MB", "1.2 GB"]

@@ -1,0 +1,107 @@
+"""The conclusions of a study: results, comparisons, designs, and the expected best score."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from drawn_runs import drawn_rows
+from simulated_seeds import simulated
+
+from glassloop.errors import SettingsError
+from glassloop.settings import SCORE
+from glassloop.statistics.conclusions import SettingRuns, concluded, designed, expected_best, setting_result
+from glassloop.statistics.intervals import metric_estimate
+from glassloop.statistics.paired import holm
+from glassloop.statistics.several_seeds import seeds_estimate
+
+NAMES = ("weak", "middle", "strong")
+
+
+@pytest.fixture
+def settings() -> list[SettingRuns]:
+    drawn = simulated(np.random.default_rng(1), 400, 5, (1.0, 1.05, 2.5))
+    return [SettingRuns(name, seeds) for name, seeds in zip(NAMES, drawn, strict=True)]
+
+
+def test_the_result_of_a_setting(settings: list[SettingRuns]) -> None:
+    found = setting_result(settings[0], "accuracy", baseline=0.5)
+    wanted = seeds_estimate([*settings[0].seeds.values()], "accuracy")
+    assert [*found.points.values()] == [*wanted.points]
+    assert (found.mean, found.deviation, found.interval) == (wanted.mean, wanted.deviation, wanted.interval)
+    assert (found.failed, found.runs) == (0, 5)
+    assert found.estimate == wanted.estimate
+
+
+def test_failed_runs_are_counted(settings: list[SettingRuns]) -> None:
+    points = sorted(setting_result(settings[0], "accuracy").points.values())
+    lost = SettingRuns("weak", settings[0].seeds, lost=2)
+    assert setting_result(lost, "accuracy", baseline=points[0]).failed == 3, "one at the baseline and two without a result"
+    assert setting_result(lost, "accuracy", baseline=points[0]).runs == 7
+    nothing = setting_result(SettingRuns("gone", {}, lost=3), "accuracy")
+    assert (nothing.mean, nothing.failed, nothing.estimate) == (None, 3, None)
+    errors = SettingRuns("scores", {seed: drawn_rows(50, 1.0, seed, SCORE) for seed in range(2)})
+    assert setting_result(errors, "mse", baseline=0.0).failed == 2, "less is better"
+
+
+def test_a_single_seed_has_the_interval_of_its_rows(settings: list[SettingRuns]) -> None:
+    rows = settings[0].seeds[0]
+    found = setting_result(SettingRuns("one", {0: rows}), "accuracy")
+    assert found.interval == metric_estimate(rows, "accuracy").interval
+    assert found.deviation is None
+
+
+def test_all_are_compared_with_the_reference(settings: list[SettingRuns]) -> None:
+    found = concluded([*settings, SettingRuns("gone", {}, lost=1)], "accuracy", reference="strong")
+    assert [one.name for one in found.results] == [*NAMES, "gone"]
+    assert [one.name for one in found.comparisons] == ["weak", "middle"]
+    assert {one.verdict.kind for one in found.comparisons} == {"worse"}
+    assert found.sentence == "strong is better than 2 of 2 other settings."
+    p_values = [one.difference.p_value for one in found.comparisons]
+    assert [one.difference.corrected for one in found.comparisons] == holm(p_values)
+
+
+def test_the_sentence_names_what_is_better_and_what_is_open(settings: list[SettingRuns]) -> None:
+    found = concluded(settings, "accuracy")
+    assert found.reference == "weak"
+    assert found.sentence.startswith("weak is worse than strong; undecided against 1")
+    wide = concluded(settings[:2], "accuracy", margin=0.5)
+    assert wide.sentence == "weak is within 0.5 of 1."
+    assert concluded(settings[:1], "accuracy").sentence == "weak is the only setting with a result."
+
+
+def test_a_reference_without_a_result_is_refused(settings: list[SettingRuns]) -> None:
+    with pytest.raises(SettingsError, match='"midle" is not a setting with a result; did you mean "middle"'):
+        concluded(settings, "accuracy", reference="midle")
+    with pytest.raises(SettingsError, match="no setting has a result"):
+        concluded([SettingRuns("gone", {})], "accuracy")
+
+
+def test_a_design_before_training_knows_the_rows() -> None:
+    assert str(designed(5, 408)) == (
+        "5 seeds and 408 rows: differences above 4.4 points between two single models; the spread of seeds is not known yet"
+    )
+    assert str(designed(1, 408, deviation=0.02)).endswith("one seed shows no spread")
+    assert str(designed(5, 408, deviation=0.019)) == "5 seeds and 408 rows: differences above 3.8 points (seeds vary by 1.9)"
+
+
+def test_a_design_with_runs_knows_their_spread(settings: list[SettingRuns]) -> None:
+    found = designed(5, 400, settings)
+    deviations = [setting_result(one, "accuracy").deviation or 0 for one in settings]
+    assert found.deviation == pytest.approx(math.sqrt(np.mean(np.square(deviations))))
+    assert found.by_seeds is not None
+    assert found.by_seeds > designed(5, 400, deviation=found.deviation).by_seeds, "rows add to it"  # type: ignore[operator]
+    assert designed(20, 400, settings).by_seeds < found.by_seeds  # type: ignore[operator]
+
+
+def test_the_expected_best_score_equals_all_draws() -> None:
+    scores = [0.5, 0.7, 0.6, 0.9]
+    for lower, best in ((False, max), (True, min)):
+        found = expected_best(scores, lower_is_better=lower)
+        assert [one.runs for one in found] == [1, 2, 3, 4]
+        for one in found:
+            drawn = [best(chosen) for chosen in product(scores, repeat=one.runs)]
+            assert one.value == pytest.approx(np.mean(drawn))
+            assert one.deviation == pytest.approx(np.std(drawn))

@@ -1,0 +1,137 @@
+"""Differences on the same rows: equal to SciPy and statsmodels, and rarely wrong where there is no difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+from drawn_runs import drawn_rows
+from simulated_seeds import simulated, true_accuracy
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from glassloop.errors import SettingsError
+from glassloop.settings import SCORE
+from glassloop.statistics.intervals import Interval
+from glassloop.statistics.paired import (
+    BOOTSTRAP,
+    CLUSTERED,
+    MCNEMAR,
+    bootstrap_p_value,
+    compare,
+    corrected,
+    discordant,
+    holm,
+    mcnemar,
+    share_interval,
+)
+
+
+@pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 1), (3, 12), (12, 3), (40, 60), (7, 7), (0, 500)])
+def test_mcnemar_equals_statsmodels(lost: int, won: int) -> None:
+    wanted = reference_mcnemar([[10, lost], [won, 10]], exact=True).pvalue if lost + won else 1.0
+    assert mcnemar(lost, won) == pytest.approx(min(1.0, wanted))
+
+
+def test_holm_equals_statsmodels() -> None:
+    generator = np.random.default_rng(0)
+    for number in (1, 2, 5, 30):
+        drawn = generator.random(number) ** 3
+        assert holm(drawn.tolist()) == pytest.approx(multipletests(drawn, method="holm")[1].tolist())
+
+
+def test_two_single_models_are_compared_by_mcnemar() -> None:
+    first, second = drawn_rows(300, 0.8, 1), drawn_rows(300, 1.5, 2)
+    found = compare({1: first}, {2: second}, "accuracy")
+    assert found.method == MCNEMAR
+    assert found.p_value == mcnemar(*discordant(first, second))
+    assert found.value == pytest.approx(second.right.mean() - first.right.mean())
+    assert found.value in found.interval
+    assert found.corrected == found.p_value
+
+
+def test_other_metrics_are_compared_by_the_paired_bootstrap() -> None:
+    first, second = drawn_rows(300, 1.0, 1, SCORE), drawn_rows(300, 1.1, 1, SCORE)
+    found = compare({1: first}, {1: second}, "mse")
+    errors = np.square(second.predictions - second.references) - np.square(first.predictions - first.references)
+    wanted = scipy.stats.ttest_1samp(errors, 0)
+    assert found.method == BOOTSTRAP
+    assert found.value == pytest.approx(errors.mean())
+    assert found.p_value == pytest.approx(wanted.pvalue, abs=0.05)
+    assert found.interval.half_width == pytest.approx(1.97 * scipy.stats.sem(errors), rel=0.1)
+
+
+def test_equal_seeds_are_paired_whatever_their_order() -> None:
+    first = {seed: drawn_rows(200, 1.0, seed) for seed in (1, 2, 3)}
+    second = {seed: drawn_rows(200, 1.2, seed + 10) for seed in (3, 2, 1)}
+    found = compare(first, second, "accuracy")
+    differences = [second[seed].right.mean() - first[seed].right.mean() for seed in first]
+    assert found.method == CLUSTERED
+    assert found.value == pytest.approx(np.mean(differences))
+    assert found.spread.seeds is not None
+    assert found.spread.seeds.variance == pytest.approx(np.var(differences, ddof=1) / 3)
+    other = compare(first, {seed + 5: rows for seed, rows in second.items()}, "accuracy")
+    assert other.value == pytest.approx(found.value)
+    assert other.p_value != found.p_value
+
+
+def test_one_seed_against_several_has_an_interval() -> None:
+    found = compare({1: drawn_rows(200, 1.0)}, {seed: drawn_rows(200, 1.0, seed) for seed in (5, 6, 7)}, "f1", "equivalent")
+    assert found.method == CLUSTERED
+    assert found.interval.half_width > 0
+
+
+def test_other_rows_are_refused() -> None:
+    rows = drawn_rows(50)
+    for other in (drawn_rows(49), drawn_rows(50, data_seed=1), replace(rows, labels=("equivalent", "different"))):
+        with pytest.raises(SettingsError, match="the models were evaluated on different rows"):
+            compare({1: rows}, {1: other}, "accuracy")
+
+
+def test_a_difference_in_every_draw_is_significant() -> None:
+    assert bootstrap_p_value(np.ones(1999)) == pytest.approx(2 / 2000)
+    assert bootstrap_p_value(np.zeros(99)) == 1.0
+
+
+def test_corrected_differences_keep_their_own_p_values() -> None:
+    found = [compare({1: drawn_rows(200, 1.0)}, {1: drawn_rows(200, skill, 2)}, "accuracy") for skill in (1.0, 2.0)]
+    both = corrected(found)
+    assert [one.p_value for one in both] == [one.p_value for one in found]
+    assert [one.corrected for one in both] == holm([one.p_value for one in found])
+
+
+def test_no_discordant_row_is_no_certainty() -> None:
+    interval = share_interval(0, 0, 100)
+    assert interval.low == pytest.approx(-interval.high)
+    assert interval.high > 0.02
+    assert share_interval(0, 3, 3) == Interval(share_interval(0, 3, 3).low, 1.0, 0.95, "bonett-price")
+
+
+def test_equal_answers_are_no_certainty() -> None:
+    rows = drawn_rows(50)
+    found = compare({1: rows}, {2: rows}, "f1", "equivalent")
+    assert (found.value, found.p_value) == (0.0, 1.0)
+    assert found.interval == share_interval(0, 0, 50)
+
+
+def test_the_interval_of_two_fixed_models_covers_as_it_claims() -> None:
+    generator, covered, number = np.random.default_rng(3), 0, 1000
+    truth = true_accuracy(1.5, 0.0) - true_accuracy(1.2, 0.0)
+    for _ in range(number):
+        (first,), (second,) = (side.values() for side in simulated(generator, 250, 1, (1.2, 1.5), 0.0))
+        covered += truth in share_interval(*discordant(first, second), 250)
+    assert 0.93 <= covered / number <= 0.97
+
+
+@pytest.mark.slow
+def test_the_paired_bootstrap_of_f1_covers_and_is_rarely_wrong() -> None:
+    generator, covered, wrong, number = np.random.default_rng(4), 0, 0, 500
+    for _ in range(number):
+        first, second = simulated(generator, 250, 1, (1.2, 1.2), 0.0)
+        found = compare(first, second, "f1", "b", resamples=400, seed=int(generator.integers(1 << 31)))
+        covered += 0.0 in found.interval
+        wrong += found.p_value < 0.05
+    assert 0.93 <= covered / number <= 0.97
+    assert wrong / number <= 0.07  # 5 % and two standard errors of 500 comparisons

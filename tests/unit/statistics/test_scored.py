@@ -1,0 +1,57 @@
+"""The predictions of a run as arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_runs import drawn_rows, write_drawn_run
+
+from glassloop.errors import ModelError, SettingsError
+from glassloop.run_folder.run_json import read_run
+from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.statistics.scored import has_rows_right, scored_rows, scored_split
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+def test_predictions_of_a_run_come_back_as_arrays(tmp_path: Path, task: str) -> None:
+    rows = drawn_rows(30, task=task)
+    folder = write_drawn_run(tmp_path / "run", rows)
+    found = scored_split(folder, read_run(folder), "validation")
+    assert found.task == task
+    assert found.labels == rows.labels
+    assert len(found) == 30
+    np.testing.assert_array_equal(found.predictions, rows.predictions)
+    np.testing.assert_array_equal(found.references, rows.references)
+    np.testing.assert_array_equal(found.logits, rows.logits)
+
+
+def test_a_row_of_several_labels_is_right_if_all_are() -> None:
+    rows = scored_rows([{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"])
+    assert rows.right.tolist() == [True, False]
+    assert has_rows_right(SEVERAL)
+    assert not has_rows_right(SCORE)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"logits": [1.0, 2.0]},
+        {"label": "a"},
+        {"logits": [1.0, 2.0], "label": "c"},
+        {"logits": [1.0], "label": "a"},
+        {"logits": [1.0, float("nan")], "label": "a"},
+        {"logits": "text", "label": "a"},
+        {"logits": [1.0, 2.0], "label": ["a"]},
+    ],
+)
+def test_damaged_predictions_are_one_error(entry: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match="the predictions do not fit the run's labels"):
+        scored_rows([entry], CLASSES, ["a", "b"])  # type: ignore[list-item]
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    folder = write_drawn_run(tmp_path / "run", drawn_rows(5))
+    with pytest.raises(SettingsError, match='no predictions for the split "test"'):
+        scored_split(folder, read_run(folder), "test")
