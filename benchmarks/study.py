@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,8 @@ def measured(given: argparse.Namespace, strategy: str, folder: Path) -> dict[str
     if ended.returncode not in (0, 1) or not ended.stdout.strip():
         sys.exit(f"{strategy}: exit status {ended.returncode} after {seconds:.0f} s")
     found = json.loads(ended.stdout)
+    if not given.work:
+        shutil.rmtree(folder)  # 120 checkpoints and models of MiniLM are 30 GB
     return {"strategy": strategy, "command_seconds": seconds, "exit_status": ended.returncode, **found}
 
 

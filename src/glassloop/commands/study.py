@@ -207,7 +207,7 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     metric = (args.metric_for_best_model or measures.keys[0]).removeprefix("eval_")
     higher = args.greater_is_better if args.greater_is_better is not None else metric not in LOWER_IS_BETTER
     # Runs of a study are short: a killed one starts again. Progress bars of several runs would mix.
-    training = {"save_strategy": "no", **given.training, "disable_tqdm": True}
+    training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
     training.pop("output_dir", None)
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in absolute_data(given).items()}
     base = BaseRecord(

@@ -38,7 +38,7 @@ def test_the_metric_and_the_shared_settings_are_recorded(tmp_path: Path, tiny_mo
     given = GivenSettings(str(write_data(tmp_path, 60, 20)), str(tiny_model_dir), {"seed": 5, "output_dir": "x"})
     record = new_record(given, VARY, search_examples(given, VARY))
     assert (record.metric, record.greater_is_better, record.seeds) == ("accuracy", True, (5, 6))
-    assert record.base.training == {"save_strategy": "no", "seed": 5, "disable_tqdm": True}
+    assert record.base.training == {"save_strategy": "no", "save_total_limit": 1, "seed": 5, "disable_tqdm": True}
     assert {*record.data} == {"train", "selection", "validation"}
     by_loss = GivenSettings(given.source, given.model, {"metric_for_best_model": "loss"})
     assert new_record(by_loss, VARY, search_examples(by_loss, VARY)).greater_is_better is False
