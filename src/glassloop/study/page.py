@@ -17,6 +17,7 @@ from glassloop.pages.parts import Cell, card, cards, code_block, details, fact_l
 from glassloop.run_folder.study_json import StudyRecord
 from glassloop.show.study import (
     HOW_CHOSEN,
+    Row,
     between,
     latex_table,
     lines_of,
@@ -28,7 +29,9 @@ from glassloop.show.study import (
 )
 from glassloop.show.study import figure as score_text
 from glassloop.study.running import rounds_in_words, setting_name
+from glassloop.study_space import shown
 
+STYLE = "table.sortable td.long{word-break:normal;overflow-wrap:normal;min-width:4.5em}"  # settings and verdicts stay readable
 PAGE_NAME, MARKDOWN_NAME, LATEX_NAME = "study.html", "study.md", "study.tex"
 
 
@@ -60,7 +63,7 @@ def study_page(name: str, record: StudyRecord) -> str:
         Section("tables", "Tables for a paper", tables(record), short="Tables"),
     ]
     subtitle = paragraph(f"{counted(len(record.tried), 'setting', 'settings')}, {counted(len(record.runs), 'run', 'runs')}")
-    return page(f"Study {name}", sections, subtitle=subtitle)
+    return page(f"Study {name}", sections, subtitle=subtitle, style=STYLE)
 
 
 def summary(record: StudyRecord) -> str:
@@ -85,21 +88,29 @@ def points(record: StudyRecord) -> str:
             baseline, note = record.results.get("baseline"), f"{row['failed']} of {row['runs']} runs failed"
             level = baseline if isinstance(baseline, float) else None
             color = 1 if row["number"] == record.chosen else 0
-            finished.append(Dots(str(row["name"]), mean, low, high, floats(found["points"]), level, note, color))
+            finished.append(Dots(short_name(row), mean, low, high, floats(found["points"]), level, note, color))
     chosen_by = []
     for row in rows:
         if row["selection"] is not None:
-            name, color = f"{row['name']} ({number_of(row['trained']):.0%})", 1 if row["number"] == record.chosen else 0
+            name, color = f"{short_name(row)} ({number_of(row['trained']):.0%})", 1 if row["number"] == record.chosen else 0
             chosen_by.append(Dots(name, number_of(row["selection"]), points=floats(row["selection_points"]), color=color))
-    parts = []
+    parts, named = [], f"Settings are named by {' · '.join(record.study.vary)}; the chosen one has another color."
     if finished:
         title = f"{metric} on validation (not used to choose)"
         text = "One row per setting that was trained to its end: every run, the mean and its 95 % interval over seeds and rows."
-        parts.append(figure(DotChart(title, text, finished, Axis(metric), baseline_name="majority baseline"), wide=True))
+        chart = DotChart(title, text, finished, Axis(metric), baseline_name="majority baseline")
+        parts.append(figure(chart, wide=True, note=f"{text} {named}"))
     title = f"{record.metric} on the selection split (used to choose)"
     text = "One row per setting: every run and the mean, after the share of its steps in brackets."
-    parts.append(figure(DotChart(title, text, chosen_by, Axis(record.metric)), wide=True))
+    chart = DotChart(title, text, chosen_by, Axis(record.metric))
+    parts.append(figure(chart, wide=True, note=f"{text} {named}"))
     return "".join(parts)
+
+
+def short_name(row: Row) -> str:
+    """Return the values of a setting without the names, which would be too long for a chart."""
+    values = row["values"]
+    return " · ".join(shown(value) for value in values.values()) if isinstance(values, Mapping) else ""
 
 
 def floats(values: object) -> list[float]:
