@@ -27,6 +27,7 @@ PACKING = {
 GROUPS = {
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
+    "Find good settings": "Study StudyRecord",
     "Read a run": "Run",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",

@@ -25,6 +25,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "GROUND": (
         *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
+        *("study_settings", "study_space"),
         *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),
     # What goes into a model, the model, and how its predictions are scored.
@@ -57,6 +58,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "processes",
         "gpu_memory",
         "seeds",
+        "study.",
     ),
     # One file per command.
     "FLOOR 4": ("commands.",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
+    from glassloop.commands.study import Study as Study
     from glassloop.compatibility import EvalPrediction as EvalPrediction
     from glassloop.data.batches import Batch as Batch
     from glassloop.data.batches import Batches as Batches
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from glassloop.run_folder.record import Plan as Plan
     from glassloop.run_folder.seeds_json import SeedRecord as SeedRecord
     from glassloop.run_folder.seeds_json import SeedsRecord as SeedsRecord
+    from glassloop.run_folder.study_json import StudyRecord as StudyRecord
     from glassloop.seeding import seed_all as seed_all
     from glassloop.seeds import resume_seeds as resume_seeds
     from glassloop.seeds import train_seeds as train_seeds
@@ -75,6 +77,8 @@ PUBLIC = {
     "SeedRecord": "run_folder.seeds_json",
     "SeedsRecord": "run_folder.seeds_json",
     "State": "engine.state",
+    "Study": "commands.study",
+    "StudyRecord": "run_folder.study_json",
     "Trainer": "drop_in.trainer",
     "TrainingArguments": "drop_in.arguments",
     "decide": "metrics",

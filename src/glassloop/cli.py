@@ -27,6 +27,7 @@ from glassloop.verbs.list import list_command
 from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.report import report_command
+from glassloop.verbs.study import study_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.ui import ui_command
 from glassloop.verbs.verify import verify_command
@@ -46,6 +47,7 @@ COMMANDS = {  # in the order of the help page
     "data": data_command,
     "train": train_command,
     "evaluate": evaluate_command,
+    "study": study_command,
     "predict": predict_command,
     "report": report_command,
     "compare": compare_command,

@@ -23,6 +23,7 @@ DATA, TRAINING, OTHER = "Data", "Training", "Options"
 # The groups of options in a help page, and their options, in this order. An unlisted setting is in the group of its class.
 GROUPS = {
     DATA: (),
+    "Study": ("vary", "strategy", "budget", "fold", "samples", "at_once", "on"),
     "Model": ("model", "new_head", "max_length"),
     TRAINING: ("num_train_epochs", "max_steps", "per_device_train_batch_size", "learning_rate", "seed", "seeds"),
     "Optimizer": (

@@ -16,7 +16,7 @@ from glassloop.arguments import CHOICES, TrainingArguments
 from glassloop.defaults import CHOSEN_SETTINGS
 from glassloop.drop_in.settings import TRACKERS
 from glassloop.help_page import HelpAll
-from glassloop.run_folder.layout import is_run, is_seeds_folder
+from glassloop.run_folder.layout import is_run, is_seeds_folder, is_study
 from glassloop.settings import TASKS, DataSettings
 
 SettingsClass = type[TrainingArguments] | type[DataSettings]
@@ -126,5 +126,5 @@ def completed_runs(incomplete: str) -> list[str]:
     found: set[str] = set()
     for folder in {Path("runs"), beside}:
         with suppress(OSError):  # a folder that cannot be read has nothing to complete
-            found |= {str(path) for path in folder.iterdir() if is_run(path) or is_seeds_folder(path)}
+            found |= {str(path) for path in folder.iterdir() if is_run(path) or is_seeds_folder(path) or is_study(path)}
     return sorted(path for path in found if path.startswith(incomplete))

@@ -18,7 +18,7 @@ from glassloop.files import replacing, write_text
 from glassloop.measures import Measures, short_metrics
 from glassloop.metric_values import AVERAGED, CORRELATIONS
 from glassloop.metrics import decide, probabilities
-from glassloop.run_folder.record import ClassRecord, RunRecord
+from glassloop.run_folder.record import ClassRecord, RunRecord, held_out_splits
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 from glassloop.transformers_types import Tokenizer
 from glassloop.verdict import Comparison, TrainingFacts, Verdict, verdict_of
@@ -107,8 +107,8 @@ def answer_name(choice: float | list[float], names: tuple[str, ...]) -> str:
 
 
 def validation_names(examples: Examples) -> list[str]:
-    """Return the validation splits that have labels. The first one is evaluated during training."""
-    return [name for name, fact in examples.facts.items() if name.startswith("validation") and not fact.unlabelled]
+    """Return the splits for selection and validation that have labels. The first one is evaluated during training."""
+    return held_out_splits(examples.facts)
 
 
 def prefixes(splits: list[str]) -> list[str]:

@@ -111,6 +111,10 @@ class DataSettings:
     validation_share: float = setting(
         0.1, "Fraction of the training rows to hold out if there is no validation split. 0 holds out none."
     )
+    selection_fold: str | None = setting(
+        None,
+        'Part of the training rows to hold out as the split "selection", to choose settings on: 2/5 is the second of 5 folds.',
+    )
     split_seed: int = setting(42, "Random seed for the held-out validation rows and for generated data. Independent of --seed.")
     limit: int | None = setting(None, "Number of rows per split to use at most, drawn at random with --split_seed.")
     rows: int | None = setting(None, "Number of training pairs to generate (quickstart data only).")
@@ -169,6 +173,8 @@ def data_problems(settings: DataSettings) -> list[Problem]:
     share = settings.validation_share
     if not (isinstance(share, int | float) and 0 <= share < 1):
         problems.append(wrong("validation_share", repr(share), "a fraction from 0 to less than 1"))
+    if settings.selection_fold is not None and fold_of(settings.selection_fold) is None:
+        problems.append(wrong("selection_fold", repr(settings.selection_fold), "a part such as 1/10"))
     for whole, least in (("split_seed", 0), ("limit", 1), ("rows", 10)):
         value = getattr(settings, whole)
         is_given = value is not None or whole == "split_seed"
@@ -200,6 +206,15 @@ def data_problems(settings: DataSettings) -> list[Problem]:
         if value is not None and not (parts and all(isinstance(part, str) and part for part in parts)):
             problems.append(wrong(named, repr(value), "a name"))
     return problems
+
+
+def fold_of(text: object) -> tuple[int, int] | None:
+    """Return 1/5 as (1, 5): the number of a fold and of all folds; None for anything else."""
+    parts = text.split("/") if isinstance(text, str) else []
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 6 for part in parts):
+        return None
+    number, folds = map(int, parts)
+    return (number, folds) if 1 <= number <= folds >= 2 else None
 
 
 def is_encoding(name: object) -> bool:

@@ -13,7 +13,7 @@ from glassloop.files import kind_of_special, user_path, write_text
 from glassloop.settings import DataSettings, Problem, data_settings, refuse
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
-SECTIONS = ("data", "training")
+SECTIONS = ("data", "training", "study")
 ENTRIES = ("source", "model", "new_head", *SECTIONS)
 
 
@@ -51,6 +51,7 @@ class GivenSettings:
     training: Mapping[str, object] = field(default_factory=dict)
     data: Mapping[str, object] = field(default_factory=dict)
     new_head: bool = False
+    study: Mapping[str, object] = field(default_factory=dict)  # the settings of `StudySettings`
 
     def __post_init__(self) -> None:
         """Raise `SettingsError` for an empty name: an unset variable in a shell does not ask for the default."""
@@ -71,6 +72,7 @@ class GivenSettings:
             {**self.training, **other.training},
             {**self.data, **other.data},
             other.new_head or self.new_head,
+            {**self.study, **other.study},
         )
 
     def checked(self) -> RunSettings:
@@ -102,7 +104,7 @@ def read_settings(path: str | None) -> GivenSettings:
     for name, kind, wanted in (("source", str, "text"), ("model", str, "text"), ("new_head", bool, "true or false")):
         if not isinstance(found.get(name, kind()), kind):
             problems.append(Problem(f"{name} is not {wanted}", f"set {name} to {wanted}"))
-    data, training = (part if isinstance(part := found.get(section), dict) else {} for section in SECTIONS)
+    data, training, study = (part if isinstance(part := found.get(section), dict) else {} for section in SECTIONS)
     known = [entry.name for entry in fields(DataSettings)]
     for name in data:
         if name not in known:
@@ -113,7 +115,7 @@ def read_settings(path: str | None) -> GivenSettings:
     if problems:
         problems += value_problems(present, {name: value for name, value in data.items() if name in known})
         refuse([Problem(f"config {path}: {problems[0].text}", problems[0].remedy), *problems[1:]])
-    return GivenSettings(found.get("source"), found.get("model"), present, data, found.get("new_head", False))
+    return GivenSettings(found.get("source"), found.get("model"), present, data, found.get("new_head", False), study)
 
 
 def text_of(path: Path) -> str:

@@ -29,7 +29,7 @@ COMMANDS = typer.main.get_command(cli.app).commands
 DATA_FLAGS = [
     *("--name", "--data_dir", "--validation", "--test", "--text", "--text_pair", "--label", "--labels", "--task"),
     *("--label_separator", "--delimiter", "--header", "--columns", "--encoding", "--sheet", "--bad_rows"),
-    *("--empty", "--unknown_labels", "--validation_share", "--split_seed", "--limit", "--rows"),
+    *("--empty", "--unknown_labels", "--validation_share", "--selection_fold", "--split_seed", "--limit", "--rows"),
 ]
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
@@ -46,6 +46,14 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["run", "data"],
         ["--split", "--metric", "--positive_label", "-o", "--out", "--device", "--batch_size", "--json"],
         (DataSettings,),
+    ),
+    "study": (
+        ["data"],
+        [
+            *("--vary", "--seeds", "--strategy", "--budget", "--fold", "--samples", "--model", "--config", "--new_head"),
+            *("--resume", "--at_once", "--on", "--json"),
+        ],
+        (TrainingArguments, DataSettings),
     ),
     "predict": (
         ["run", "text", "text_pair"],
@@ -394,7 +402,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
         **{"text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
         **{"task": "regression", "label_separator": "|", "delimiter": ";", "header": True, "columns": "d,e"},
         **{"encoding": "cp1252", "sheet": "s", "bad_rows": "skip", "empty": "keep", "unknown_labels": "skip"},
-        **{"validation_share": 0.2, "split_seed": 7, "limit": 5, "rows": 99},
+        **{"validation_share": 0.2, "selection_fold": "2/5", "split_seed": 7, "limit": 5, "rows": 99},
     }
     assert [f"--{name}" for name in values] == DATA_FLAGS
     typed = [[f"--{name}"] if value is True else [f"--{name}", str(value)] for name, value in values.items()]

@@ -33,6 +33,8 @@ PUBLIC = [
     "SeedRecord",
     "SeedsRecord",
     "State",
+    "Study",
+    "StudyRecord",
     "Trainer",
     "TrainingArguments",
     "__version__",

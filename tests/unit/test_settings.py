@@ -41,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "empty": "refuse",
     "unknown_labels": "refuse",
     "validation_share": 0.1,
+    "selection_fold": None,
     "split_seed": 42,
     "limit": None,
     "rows": None,
@@ -85,6 +86,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"task": "au\nto\x1b"}, f'task is "au\\nto\\x1b", not one of {TASKS_TOLD}'),
     ({"empty": "kep"}, 'empty is "kep", not one of refuse, keep'),
     ({"unknown_labels": "keep"}, 'unknown_labels is "keep", not one of refuse, skip'),
+    *(
+        ({"selection_fold": fold}, f"selection_fold is {fold!r}, not a part such as 1/10")
+        for fold in ("0/5", "6/5", "1/1", "1", "a/b", "1/2/3", 3, "")
+    ),
     ({"validation_share": 1.0}, "validation_share is 1.0, not a fraction from 0 to less than 1"),
     ({"validation_share": -0.1}, "validation_share is -0.1, not a fraction from 0 to less than 1"),
     ({"validation_share": float("nan")}, "validation_share is nan, not a fraction from 0 to less than 1"),

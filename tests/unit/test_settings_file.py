@@ -40,7 +40,7 @@ def test_old_names_become_todays(write, capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-ENTRIES = "use only source, model, new_head, data, training"
+ENTRIES = "use only source, model, new_head, data, training, study"
 WRONG = {
     "unknown entries": (
         "[trainig]\nseed = 1\n[other]\n",
@@ -178,3 +178,10 @@ def test_other_settings_override_the_same_ones() -> None:
     assert first.overridden_by(second) == GivenSettings(
         "a.csv", "two", {"seed": 3, "max_steps": 2}, {"text": "a", "label": "b"}, new_head=True
     )
+
+
+def test_a_study_has_a_table_of_its_own(write) -> None:
+    path = write("s.toml", '[study]\nseeds = 5\n[study.vary]\nlearning_rate = [1e-5, 2e-5]\nweight_decay = "linear:0..0.1"\n')
+    found = read_settings(str(path))
+    assert found.study == {"seeds": 5, "vary": {"learning_rate": [1e-5, 2e-5], "weight_decay": "linear:0..0.1"}}
+    assert found.overridden_by(GivenSettings(study={"seeds": 2})).study["seeds"] == 2

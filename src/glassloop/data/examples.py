@@ -19,7 +19,7 @@ from glassloop.data.facts import facts_of, notes_on
 from glassloop.data.interfaces import RawSplit
 from glassloop.data.joining import JoinedSplit
 from glassloop.data.labels import MODEL, LabelSet, label_lookup, no_labels, scores_of, settle_labels, whole
-from glassloop.data.splits import hold_out_validation, limited, rows_with_known_labels
+from glassloop.data.splits import hold_out_fold, hold_out_validation, limited, rows_with_known_labels
 from glassloop.data.survey import Part, survey_split
 from glassloop.errors import DataError, counted
 from glassloop.measures import Measures, default_measures
@@ -96,6 +96,8 @@ def prepare(
     notes += notes_on_columns(heads[fitted], columns)
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = hold_out_validation(parts, task, settings, notes)
+    if settings.selection_fold and "train" in parts:
+        parts = hold_out_fold(parts, task, settings, notes)
     parts = {name: limited(part, name, settings, notes) for name, part in parts.items()}
     facts = {}
     for name, part in parts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ from glassloop.data.cells import parts_of
 from glassloop.data.labels import LabelSet, refuse_other_kind, refuse_unknown
 from glassloop.data.survey import Part
 from glassloop.errors import DataError, listed
-from glassloop.settings import CLASSES, DataSettings
+from glassloop.run_folder.record import SELECTION
+from glassloop.settings import CLASSES, DataSettings, fold_of
 
 LEAST_HELD_OUT = 10  # texts, if there are as many; small data keeps a row of each class
 
@@ -56,13 +58,9 @@ def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> 
 def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
     """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
     train = parts["train"]
-    keys, codes = train.survey.keys, train.survey.found.codes
-    _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
-    strata = codes[firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    firsts, groups, strata = grouped(train, slice(None), task)
     random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
-    for stratum in np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        members = members[np.argsort(firsts[members])]  # in the order of the rows
+    for members in members_of(strata, firsts):
         size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
         chosen[random.permutation(members)[:size]] = True
     most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
@@ -80,3 +78,44 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
     )
     rest = {name: part for name, part in parts.items() if name != "train"}
     return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}
+
+
+def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out one of several folds of the training rows as the selection split.
+
+    Each row is in exactly one fold. Folds are stratified by class, and equal texts are always in the same fold.
+    """
+    train, (number, folds) = parts["train"], fold_of(settings.selection_fold) or (1, 1)
+    rows = np.flatnonzero(train.rows)
+    firsts, groups, strata = grouped(train, rows, task)
+    random, fold, before = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=np.int64), 0
+    for members in members_of(strata, firsts):
+        fold[random.permutation(members)] = (before + np.arange(len(members))) % folds
+        before += len(members)
+    held_out = np.zeros(len(train.rows), dtype=bool)
+    held_out[rows[fold[groups] == number - 1]] = True
+    if len(firsts) < folds or held_out.sum() == len(rows):
+        raise DataError(
+            f"{train.raw.source}: {len(firsts):,} different training texts are too few for {folds:,} folds",
+            "add rows, or use fewer folds",
+        )
+    notes.append(
+        f"selection: fold {number} of {folds}, {held_out.sum():,} of {len(rows):,} training rows "
+        f"(split_seed {settings.split_seed})"
+    )
+    rest = {name: part for name, part in parts.items() if name != "train"}
+    return {"train": replace(train, rows=train.rows & ~held_out), SELECTION: replace(train, rows=held_out), **rest}
+
+
+def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group the rows of a part by their texts. Return the first row of each group, the group of each row, and its class."""
+    _, firsts, groups = np.unique(part.survey.keys[rows], return_index=True, return_inverse=True)
+    strata = part.survey.found.codes[rows][firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    return firsts, groups, strata
+
+
+def members_of(strata: np.ndarray, firsts: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the groups of each class, in the order of their rows."""
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        yield members[np.argsort(firsts[members])]

@@ -15,6 +15,7 @@ KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: chec
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
 SEEDS_NAME = "seeds.json"
+STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each of its runs that was paused
 
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
@@ -56,6 +57,11 @@ def is_run(folder: Path) -> bool:
 def is_seeds_folder(folder: Path) -> bool:
     """Return whether a folder holds the runs of several random seeds."""
     return has_name(folder / SEEDS_NAME)
+
+
+def is_study(folder: Path) -> bool:
+    """Return whether a folder holds a study."""
+    return has_name(folder / STUDY_NAME)
 
 
 def has_name(path: Path) -> bool:

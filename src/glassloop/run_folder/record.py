@@ -14,6 +14,15 @@ RUNNING, FINISHED = "running", "finished"
 TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
 
 
+SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
+
+
+def held_out_splits(splits: Mapping[str, SplitFacts]) -> list[str]:
+    """Return the splits with labels that a run is evaluated on: the selection split, then those for validation."""
+    names = [name for name in splits if name == SELECTION or name.startswith("validation")]
+    return sorted((name for name in names if not splits[name].unlabelled), key=lambda name: name != SELECTION)
+
+
 def is_timing(metric: str) -> bool:
     """Return whether a metric, with or without a prefix such as `eval_`, measures time."""
     return metric.endswith(("runtime", "_per_second"))

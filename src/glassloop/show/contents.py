@@ -12,7 +12,7 @@ from glassloop.measures import Measures, short_metrics
 from glassloop.outcomes import Outcome
 from glassloop.run_folder.history import last_step
 from glassloop.run_folder.layout import seed_name
-from glassloop.run_folder.record import RunRecord, SplitFacts
+from glassloop.run_folder.record import RunRecord, SplitFacts, held_out_splits
 from glassloop.run_folder.seeds_json import SeedsRecord
 
 Content = dict[str, object]
@@ -83,7 +83,7 @@ def run_content(folder: Path, record: RunRecord) -> Content:
 def recorded_splits(record: RunRecord) -> Content:
     """Return the evaluation of each validation split, from the record of the run."""
     measures = Measures(record.metrics, record.positive_label)
-    names = [name for name, split in record.data.splits.items() if name.startswith("validation") and not split.unlabelled]
+    names = held_out_splits(record.data.splits)
     found: dict[str, Content] = {}
     for name in names if record.evaluation else ():
         part = "" if name == names[0] else name.removeprefix("validation_")

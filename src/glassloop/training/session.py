@@ -15,7 +15,7 @@ from glassloop.engine.interfaces import ProcessGroup, Say
 from glassloop.engine.loop import fit, train_step
 from glassloop.engine.optimizer import unwrap_optimizer
 from glassloop.engine.saver import full_disk
-from glassloop.engine.signals import leave, listening
+from glassloop.engine.signals import PAUSE, leave, listening
 from glassloop.engine.state import NotFiniteError, State
 from glassloop.errors import SettingsError, no_memory
 from glassloop.lock import locked
@@ -139,6 +139,9 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         raise out_of_memory(training, error) if no_memory(error) else error from None
     finally:
         training.saver.wait()
+    if state.signal == PAUSE:
+        parts.say(f"paused after step {state.step:,}")
+        leave(state.signal)
     if state.signal:
         parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
         backend.processes.wait()

@@ -8,7 +8,7 @@ import pytest
 from given_split import GivenSplit
 
 from glassloop.data.labels import LabelSet
-from glassloop.data.splits import hold_out_validation, rows_with_known_labels
+from glassloop.data.splits import hold_out_fold, hold_out_validation, rows_with_known_labels
 from glassloop.data.survey import Part, survey_split
 from glassloop.run_folder.record import Columns
 from glassloop.settings import CLASSES, SCORE, DataSettings
@@ -66,3 +66,37 @@ def test_one_text_cannot_be_divided(refused) -> None:
     problem = "d.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
     with refused(problem, "add rows, add a validation split, or use --validation_share 0 for none"):
         hold_out_validation({"train": part_of(["a"] * 9, ["x"] * 9)}, CLASSES, DataSettings(), [])
+
+
+@pytest.mark.parametrize("task", [CLASSES, SCORE])
+def test_folds_are_disjoint_and_complete_and_equal_texts_stay_together(task: str) -> None:
+    texts = [f"text {number % 80}" for number in range(120)]
+    labels = ["x" if number % 80 < 60 else "y" for number in range(120)]
+    found, notes = [], list[str]()
+    for number in range(1, 5):
+        parts = hold_out_fold({"train": part_of(texts, labels)}, task, DataSettings(selection_fold=f"{number}/4"), notes)
+        assert [*parts] == ["train", "selection"]
+        assert (parts["train"].rows ^ parts["selection"].rows).all()
+        assert not {*parts["train"].keys.tolist()} & {*parts["selection"].keys.tolist()}
+        found.append(parts["selection"])
+        if task == CLASSES:
+            assert (
+                len({text for text, cut, label in zip(texts, found[-1].rows, labels, strict=True) if cut and label == "y"}) == 5
+            )
+    assert np.sum([part.rows for part in found], axis=0).tolist() == [1] * 120, "every row is in one fold"
+    assert notes[1] == f"selection: fold 2 of 4, {found[1].rows.sum()} of 120 training rows (split_seed 42)"
+
+
+def test_a_fold_keeps_rows_that_were_held_out_before_apart() -> None:
+    parts = hold_out_validation(
+        {"train": part_of([f"t {row}" for row in range(50)], ["x", "y"] * 25)}, CLASSES, DataSettings(), []
+    )
+    found = hold_out_fold(parts, CLASSES, DataSettings(selection_fold="1/5"), [])
+    assert [*found] == ["train", "selection", "validation"]
+    assert sum(part.rows.astype(int) for part in found.values()).tolist() == [1] * 50
+
+
+def test_too_few_texts_for_the_folds(refused) -> None:
+    part = part_of(["a", "b", "c", "a"], ["x", "y", "x", "x"])
+    with refused("d.csv: 3 different training texts are too few for 5 folds", "add rows, or use fewer folds"):
+        hold_out_fold({"train": part}, CLASSES, DataSettings(selection_fold="2/5"), [])

@@ -1,0 +1,207 @@
+"""What a study shows: every setting on the validation split, the chosen one on the test split, and its seeds as one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from glassloop.command_result import plain as plain_values
+from glassloop.errors import GlassloopError
+from glassloop.evaluation import Wanted, evaluate_run
+from glassloop.outcomes import write_predictions
+from glassloop.run_folder.layout import predictions_name
+from glassloop.run_folder.predictions import predicted_splits
+from glassloop.run_folder.record import RunRecord
+from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.study_json import StudyRecord, TrialRecord
+from glassloop.statistics.conclusions import (
+    Comparison,
+    SettingResult,
+    SettingRuns,
+    concluded,
+    designed,
+    expected_best,
+    setting_result,
+)
+from glassloop.statistics.ensembles import ensemble_of
+from glassloop.statistics.scored import ScoredRows, scored_split
+from glassloop.study.running import setting_name
+from glassloop.study.soup import cooked_soup
+from glassloop.study.trials import RUNS_NAME
+
+VALIDATION, TEST = "validation", "test"
+Say = Callable[[str], None]
+
+
+def conclude(folder: Path, record: StudyRecord, say: Say) -> StudyRecord:
+    """Return the record with its results. The test split is evaluated here, once, with the chosen setting.
+
+    Args:
+        folder: The folder of the study.
+        record: The study after its last run.
+        say: Shows a line to the user.
+    """
+    finished = [name for name, run in record.runs.items() if run.finished]
+    if not finished or record.chosen is None:
+        return record
+    first = read_run(folder / RUNS_NAME / finished[0])
+    key = record.metric if record.metric in first.metrics else first.metrics[0]
+    found = Scores(folder, record, first, key)
+    chosen = setting_name(record.tried[record.chosen])
+    results: dict[str, object] = {"metric": key, "positive_label": first.positive_label, "chosen": chosen, **found.compared()}
+    final = {run.seed: name for name, run in record.runs_of(record.chosen, final=True).items() if run.finished}
+    if final:
+        tested = tuple(dict.fromkeys([*record.test_evaluations, chosen])) if found.test(final, say) else record.test_evaluations
+        record = replace(record, test_evaluations=tested)
+        results["final"] = {split: found.together(final, split) for split in (VALIDATION, TEST)}
+        if len(tested) > 1:
+            results["warning"] = f"the test split was used for {len(tested)} settings: treat its scores as validation scores"
+        if len(final) > 1:
+            results["soup"] = cooked_soup(folder, record, final, found.scored(final, VALIDATION), key, first.positive_label)
+    return replace(record, results=plain(results))
+
+
+class Scores:
+    """Reads the stored predictions of the runs of a study.
+
+    Args:
+        folder: The folder of the study.
+        record: The study.
+        first: The record of one of its finished runs.
+        key: The metric.
+    """
+
+    def __init__(self, folder: Path, record: StudyRecord, first: RunRecord, key: str) -> None:
+        self.folder, self.record, self.key, self.positive = folder, record, key, first.positive_label
+        self.device = str(record.base.training.get("device", "auto"))
+
+    @property
+    def baseline(self) -> float | None:
+        """The validation score of always giving the most frequent answer."""
+        found = [run.baseline for run in self.record.runs.values() if run.baseline]
+        return found[0].get(self.key) if found else None
+
+    def scored(self, runs: Mapping[int, str], split: str) -> dict[int, ScoredRows]:
+        """Return the stored predictions of runs for a split."""
+        found = {}
+        for number, name in runs.items():
+            path = self.folder / RUNS_NAME / name
+            if split in predicted_splits(path):
+                found[number] = scored_split(path, read_run(path), split)
+        return found
+
+    def runs_of(self, number: int) -> SettingRuns:
+        """Return the runs of a setting with their validation rows; equal seeds and folds have equal numbers."""
+        runs, folds = self.record.runs_of(number), self.record.study.folds
+        named = {self.place(run, folds): name for name, run in runs.items() if run.finished}
+        lost = sum(run.status == "failed" for run in runs.values())
+        return SettingRuns(setting_name(self.record.tried[number]), self.scored(named, VALIDATION), lost)
+
+    def place(self, run: TrialRecord, folds: tuple[str, ...]) -> int:
+        """Return a number for the seed and the fold of a run."""
+        return run.seed * len(folds) + folds.index(run.fold or folds[0])
+
+    def compared(self) -> dict[str, object]:
+        """Return the results of all settings and the comparisons with the chosen one, on the validation split."""
+        record = self.record
+        settings = [self.runs_of(number) for number in range(len(record.tried))]
+        chosen = settings[record.chosen or 0]
+        shown = []
+        comparisons: dict[str, Comparison] = {}
+        sentence = ""
+        usable = [setting for setting in settings if setting.seeds]
+        if chosen.seeds:
+            found = concluded(usable, self.key, self.positive, self.baseline, chosen.name)
+            comparisons, sentence = {one.name: one for one in found.comparisons}, found.sentence
+        for number, setting in enumerate(settings):
+            result = setting_result(setting, self.key, self.positive, self.baseline)
+            runs = [*record.runs_of(number).values()]
+            reached = max((part.fraction for part in record.rounds if number in part.settings), default=0.0)
+            scores = [scores[record.metric] for run in runs if (scores := run.scores_at(reached)) and record.metric in scores]
+            shown.append(
+                {
+                    "number": number,
+                    "name": setting.name,
+                    "values": dict(record.tried[number]),
+                    "trained": reached,
+                    "selection": sum(scores) / len(scores) if scores else None,
+                    "selection_points": scores,
+                    "validation": described(result) if setting.seeds else None,
+                    "failed": result.failed,
+                    "runs": len(runs),
+                    "comparison": compared_values(comparisons.get(setting.name)),
+                }
+            )
+        rows = max((len(one) for setting in usable for one in setting.seeds.values()), default=0)
+        lower = not record.greater_is_better
+        values = [point for setting in usable for point in setting_result(setting, self.key, self.positive).points.values()]
+        return {
+            "sentence": sentence,
+            "design": str(designed(record.study.seeds, rows, usable, self.key, self.positive)) if rows else "",
+            "settings": shown,
+            "baseline": self.baseline,
+            "expected_best": [asdict(one) for one in expected_best(values, lower_is_better=lower)] if values else [],
+        }
+
+    def test(self, final: Mapping[int, str], say: Say) -> bool:
+        """Evaluate the final runs on the test split, unless that was done. Return whether there is one with labels."""
+        for name in final.values():
+            path = self.folder / RUNS_NAME / name
+            if TEST in predicted_splits(path):
+                continue
+            facts = read_run(path).data.splits.get(TEST)
+            if facts is None or facts.unlabelled:
+                return False
+            try:
+                found = evaluate_run(str(path), Wanted(split=TEST, device=self.device))
+            except GlassloopError as error:
+                say(f"the test split cannot be evaluated: {error.problem}")
+                return False
+            write_predictions(path / predictions_name(TEST), found.examples, TEST, found.outcomes[0].found)
+        return True
+
+    def together(self, final: Mapping[int, str], split: str) -> dict[str, object] | None:
+        """Return mean and interval of the final runs on a split, and the score of all of them as one model."""
+        seeds = self.scored(final, split)
+        if not seeds:
+            return None
+        result = setting_result(SettingRuns("final", seeds), self.key, self.positive)
+        ensemble = None
+        if len(seeds) > 1:
+            one = setting_result(SettingRuns("ensemble", {0: ensemble_of([*seeds.values()])}), self.key, self.positive)
+            ensemble = described(one)
+        return {**described(result), "ensemble": ensemble}
+
+
+def described(result: SettingResult) -> dict[str, object]:
+    """Return the result of a setting as plain values."""
+    interval = result.interval
+    return {
+        "mean": result.mean,
+        "deviation": result.deviation,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "points": [*result.points.values()],
+    }
+
+
+def compared_values(comparison: Comparison | None) -> dict[str, object] | None:
+    """Return the comparison of a setting with the chosen one as plain values."""
+    if comparison is None:
+        return None
+    found = comparison.difference
+    return {
+        "difference": found.value,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "p_value": found.p_value,
+        "corrected": found.corrected,
+        "verdict": str(comparison.verdict),
+    }
+
+
+def plain(results: dict[str, object]) -> dict[str, object]:
+    """Return results as JSON can hold them: a number that is not finite is null."""
+    found = plain_values(results)
+    return found if isinstance(found, dict) else {}

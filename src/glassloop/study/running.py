@@ -1,0 +1,244 @@
+"""Run a study to its end: the rounds of the search, the choice, and the final runs of the chosen setting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Protocol
+
+from glassloop.errors import SettingsError, counted, listed
+from glassloop.measures import LOSS
+from glassloop.run_folder.record import FINISHED, RUNNING, SELECTION
+from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING
+from glassloop.run_folder.study_json import PAUSED, RoundRecord, StudyRecord, TrialRecord, write_study
+from glassloop.settings_file import GivenSettings, write_settings
+from glassloop.study.optuna_search import next_optuna_round
+from glassloop.study.reached import found_done
+from glassloop.study.strategies import Played, next_round
+from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_runs, task_of
+from glassloop.study_settings import OPTUNA
+from glassloop.study_space import shown
+
+WORST_LOSS = 1e9  # of a failed run, where less is better
+Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
+
+
+class Executor(Protocol):
+    """Executes tasks somewhere: in worker processes of this machine, or on a cluster."""
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks to hand over at the same time."""
+
+    def start(self, task: Task) -> None:
+        """Start a task."""
+
+    def wait(self) -> list[Done]:
+        """Return the tasks that ended. May wait a moment, and return none."""
+
+    def stop(self) -> None:
+        """Ask all running tasks to save a checkpoint and end."""
+
+
+class StudyRunner:
+    """Runs one study in its folder.
+
+    Args:
+        folder: The folder of the study, which the caller has locked.
+        record: The study, with the runs that are known from an earlier start.
+        executor: Where runs are trained.
+        signals: The signals that this process received; the first one stops the study.
+        say: Shows a line to the user.
+    """
+
+    def __init__(
+        self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Callable[[str], None]
+    ) -> None:
+        self.folder, self.executor, self.signals, self.say = folder, executor, signals, say
+        self.stored = record.runs
+        self.record = replace(record, runs={}, tried=(), rounds=(), status=RUNNING)
+        self.settler = RunSettler(self.record)
+        self.began, self.before = time.monotonic(), record.seconds
+
+    def run(self) -> StudyRecord:
+        """Search, choose, and train the chosen setting on all training rows. Return the record."""
+        self.search()
+        if not self.signals:
+            self.choose()
+        if not self.signals and self.record.chosen is not None:
+            runs = self.planned([self.record.chosen], final=True)
+            self.say(f"final: {counted(len(runs), 'run', 'runs')} of the chosen setting on all training rows")
+            self.train(runs, 1.0)
+        unfinished = self.record.chosen is None or not any(
+            run.finished for run in self.record.runs_of(self.record.chosen, final=True).values()
+        )
+        stopped = bool(self.signals)
+        self.update(status=STOPPED if stopped else FAILED if unfinished else FINISHED, seconds=self.elapsed)
+        return self.record
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this study, over all its starts."""
+        return self.before + time.monotonic() - self.began
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time of the search is over."""
+        most = self.record.study.limit.seconds
+        return most is not None and self.elapsed >= most
+
+    def update(self, **changes: object) -> None:
+        """Change the record and write it."""
+        self.record = replace(self.record, **changes)  # type: ignore[arg-type]  # fields of the record
+        self.settler.record = self.record
+        write_study(self.folder, self.record)
+
+    def planned(self, settings: Sequence[int], *, final: bool = False) -> Runs:
+        """Return the runs of some settings, known ones with what they have reached."""
+        return planned_runs(self.settler, {**self.stored, **self.record.runs}, settings, final=final)
+
+    def search(self) -> None:
+        """Train round after round until the strategy, the budget or a signal ends the search."""
+        played: list[Played] = []
+        while not self.signals and not self.out_of_time:
+            propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
+            found = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
+            if found is None:
+                break
+            tried, rounds = (*self.record.tried, *found.added), (*self.record.rounds, found.round)
+            self.update(tried=tried, rounds=rounds)
+            runs = self.planned(found.round.settings)
+            part = "" if found.round.fraction == 1 else f", up to {found.round.fraction:.0%} of their steps"
+            settings = counted(len(found.round.settings), "setting", "settings")
+            self.say(f"round {len(rounds)}: {settings}, {counted(len(runs), 'run', 'runs')}{part}")
+            self.train(runs, found.round.fraction)
+            if self.signals or self.out_of_time:
+                break
+            played.append(
+                Played(found.round, {number: self.score(number, found.round.fraction) for number in found.round.settings})
+            )
+
+    def train(self, runs: Runs, fraction: float) -> None:
+        """Train runs up to a fraction, as many at a time as the executor takes."""
+        waiting = self.unreached(runs, fraction)
+        running, total = 0, len(waiting)
+        is_search = any(run.fold for run, _ in runs.values())
+        told = time.monotonic()
+        while running or (waiting and not self.signals):
+            while waiting and running < self.executor.slots and not self.signals and not (is_search and self.out_of_time):
+                self.executor.start(waiting.pop(0))
+                running += 1
+            if self.signals:
+                self.executor.stop()
+            elif not running:
+                return  # out of time
+            for done in self.executor.wait():
+                running -= 1
+                self.note(done, fraction)
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                self.say(f"{total - len(waiting) - running:,} of {total:,} runs done, {running} running")
+
+    def unreached(self, runs: Runs, fraction: float) -> list[Task]:
+        """Note all runs of a round, and return the tasks of those that have not reached a fraction."""
+        noted, tasks = dict(self.record.runs), []
+        for name, (run, given) in runs.items():
+            noted[name] = run
+            path = self.folder / RUNS_NAME / name
+            if not (run.settled or run.scores_at(fraction)):
+                if done := found_done(path, name, fraction):
+                    noted[name] = reached(run, done, fraction)
+                else:
+                    tasks.append(task_of(self.folder, name, given, fraction))
+                    write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
+        self.update(runs=noted)
+        return tasks
+
+    def note(self, done: Done, fraction: float) -> None:
+        """Write the result of a run to the record."""
+        run = reached(self.record.runs[done.name], done, fraction)
+        self.update(runs={**self.record.runs, done.name: run}, seconds=self.elapsed)
+        if run.status == FAILED:
+            name = setting_name(self.record.tried[run.setting])
+            self.say(f"failed: {name}, seed {run.seed} (exit status {run.exit_code}): {' '.join(run.error)}")
+
+    def score(self, number: int, fraction: float) -> tuple[float, float]:
+        """Return the mean selection score of a setting, higher is better, and the negative mean loss for equal ones."""
+        runs = [*self.record.runs_of(number).values()]
+        return fmean(self.goodness(run, fraction) for run in runs), -fmean(
+            (run.scores_at(fraction) or {}).get(LOSS, WORST_LOSS) for run in runs
+        )
+
+    def goodness(self, run: TrialRecord, fraction: float) -> float:
+        """Return the score of a run. One that failed counts like always giving the most frequent answer."""
+        sign, scores = (1 if self.record.greater_is_better else -1), run.scores_at(fraction)
+        if scores and self.record.metric in scores:
+            return sign * scores[self.record.metric]
+        baselines = [other.baseline for other in self.record.runs.values() if self.record.metric in other.baseline]
+        worst = 0.0 if self.record.greater_is_better else WORST_LOSS
+        return sign * (baselines[0][self.record.metric] if baselines else worst)
+
+    def choose(self) -> None:
+        """Choose the setting with the best mean on the selection split, among those that were trained furthest."""
+        complete = [
+            (part.fraction, number)
+            for part in self.record.rounds
+            for number in part.settings
+            if self.is_complete(number, part.fraction)
+        ]
+        if not complete:
+            raise SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
+        furthest = max(fraction for fraction, _ in complete)
+        numbers = list(dict.fromkeys(number for fraction, number in complete if fraction == furthest))
+        best = max(numbers, key=lambda number: self.score(number, furthest))
+        self.update(chosen=best)
+        self.say(
+            f"chosen on the {SELECTION} split, by mean {self.record.metric}: {setting_name(self.record.tried[best])} "
+            f"({self.score(best, furthest)[0] * (1 if self.record.greater_is_better else -1):.4f})"
+        )
+
+    def is_complete(self, number: int, fraction: float) -> bool:
+        """Return whether all runs of a setting have reached a fraction or failed, and at least one has a score."""
+        runs = [*self.record.runs_of(number).values()]
+        ended = all(run.scores_at(fraction) or run.status == FAILED for run in runs)
+        return bool(runs) and ended and any(run.scores_at(fraction) for run in runs)
+
+
+def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
+    """Return the record of a run with what a worker answered."""
+    seconds = done.seconds if done.status == FINISHED else run.seconds + done.seconds
+    if done.status in (FAILED, STOPPED):
+        status = FAILED if done.status == FAILED else WAITING
+        return replace(run, status=status, seconds=seconds, exit_code=done.exit_code, error=done.error)
+    run = replace(run, rungs={**run.rungs, **done.rungs}, seconds=seconds, exit_code=None, error=(), fraction=fraction)
+    if done.status == PAUSED:
+        return replace(run, status=PAUSED)
+    return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]
+
+
+def split_scores(done: Done, *, has_selection: bool) -> dict[str, dict[str, float]]:
+    """Return the scores of a finished run by split. Those of the selection split have no prefix, if it has one."""
+    prefix = "validation_"
+    later = any(name.startswith(prefix) for name in done.evaluation)
+    if not later:
+        scores = {"selection": done.evaluation} if has_selection else {"validation": done.evaluation}
+        return {**scores, "baseline": done.baseline}
+    first = {name: value for name, value in done.evaluation.items() if not name.startswith(prefix)}
+    validation, baseline = (
+        {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+        for found in (done.evaluation, done.baseline)
+    )
+    return {"selection": first, "validation": validation, "baseline": baseline}
+
+
+def setting_name(values: Mapping[str, object]) -> str:
+    """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
+    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)  # type: ignore[arg-type]
+
+
+def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:
+    """Return the rounds of a search: `24 settings to 25 %, 12 to 50 %, 6 to 100 %`."""
+    return ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in rounds)

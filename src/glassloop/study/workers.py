@@ -1,0 +1,193 @@
+"""Worker processes of this machine: several on a GPU where they fit, one group per GPU, threads shared on a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from glassloop.children import GRACE_SECONDS
+from glassloop.records import decoded
+from glassloop.run_folder.seeds_json import FAILED, STOPPED
+from glassloop.seeds import error_lines
+from glassloop.study.trials import Done, Task
+
+COMMAND = (sys.executable, "-m", "glassloop.commands.study_worker")
+WAIT_SECONDS = 0.5
+CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker runs: its GPU, if any, and its number of CPU threads, if it is limited."""
+
+    gpu: str | None = None
+    threads: int | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the worker."""
+        found = dict(os.environ)
+        if self.gpu is not None:
+            found["CUDA_VISIBLE_DEVICES"] = self.gpu
+        if self.threads is not None:
+            found["OMP_NUM_THREADS"] = str(self.threads)
+        return found
+
+
+def places_for(device: str, gpus: list[str], at_once: int, cores: int) -> list[Place]:
+    """Return the place of each worker.
+
+    Args:
+        device: cuda, mps or cpu.
+        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them.
+        at_once: Number of runs at a time on each GPU, or on the CPU.
+        cores: Number of CPU cores.
+    """
+    number = at_once * max(1, len(gpus)) if device == "cuda" else at_once
+    threads = max(1, cores // number) if number > 1 else None  # a single run keeps torch's default
+    if device != "cuda" or not gpus:
+        return [Place(None, threads)] * number
+    return [Place(gpu if len(gpus) > 1 else None, threads) for _ in range(at_once) for gpu in gpus]
+
+
+def cpu_runs_at_once(cores: int) -> int:
+    """Return how many runs to train at a time on a CPU."""
+    return max(1, cores // CORES_PER_RUN)
+
+
+class Worker:
+    """One worker process. A thread reads its answers."""
+
+    def __init__(self, place: Place, log: Path, answers: queue.SimpleQueue[tuple[Worker, Done]]) -> None:
+        self.log, self.answers = log, answers
+        self.task: Task | None = None
+        self.start_of_log = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=place.environment(),
+                start_new_session=True, encoding="utf-8", bufsize=1,
+            )  # fmt: skip
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def start(self, task: Task) -> None:
+        """Hand over a task. If the process has died, `read` answers."""
+        self.task, self.start_of_log = task, self.log.stat().st_size
+        try:
+            if self.process.stdin:
+                self.process.stdin.write(json.dumps(asdict(task)) + "\n")
+                self.process.stdin.flush()
+        except OSError:
+            pass
+
+    def read(self) -> None:
+        """Pass on every answer. A process that dies has failed its task."""
+        for line in self.process.stdout or ():
+            done, self.task = decoded(Done, json.loads(line)), None
+            self.answers.put((self, done))
+        code = self.process.wait()
+        if self.task is not None:
+            lines = error_lines(self.log, self.start_of_log)
+            failed = Done(
+                self.task.name, FAILED, exit_code=code if code > 0 else 128 - code, error=lines or ("the process ended",)
+            )
+            self.answers.put((self, failed))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        """Let the process end: it does when its input does."""
+        try:
+            if self.process.stdin:
+                self.process.stdin.close()
+        except OSError:
+            pass
+
+
+class LocalWorkers:
+    """Trains runs in worker processes of this machine. Leaving the block ends them.
+
+    Args:
+        places: The place of each worker.
+        logs: Folder for what the workers print.
+    """
+
+    def __init__(self, places: list[Place], logs: Path) -> None:
+        self.places, self.logs = places, logs
+        self.answers: queue.SimpleQueue[tuple[Worker, Done]] = queue.SimpleQueue()
+        self.workers: dict[int, Worker] = {}
+        self.idle = [*range(len(places))]
+        self.stopped = False
+
+    @property
+    def slots(self) -> int:
+        """Number of runs at a time."""
+        return len(self.places)
+
+    def start(self, task: Task) -> None:
+        """Hand a task to an idle worker, which is started if it does not run yet."""
+        number = self.idle.pop(0)
+        worker = self.workers.get(number)
+        if worker is None or not worker.alive:
+            worker = self.workers[number] = Worker(self.places[number], self.logs / f"worker-{number + 1}.log", self.answers)
+        worker.start(task)
+
+    def wait(self) -> list[Done]:
+        """Return the tasks that ended, after at most half a second."""
+        found: list[Done] = []
+        try:
+            while True:
+                worker, done = self.answers.get(timeout=WAIT_SECONDS if not found else 0.001)
+                self.idle.append(next(number for number, one in self.workers.items() if one is worker))
+                ended_by_us = self.stopped and done.status == FAILED and (done.exit_code or 0) > 128
+                found.append(replace(done, status=STOPPED) if ended_by_us else done)
+        except queue.Empty:
+            return found
+
+    def stop(self) -> None:
+        """Ask all workers once to save a checkpoint and end."""
+        if not self.stopped:
+            self.stopped = True
+            self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all workers that run."""
+        for worker in self.workers.values():
+            if worker.alive:
+                worker.process.send_signal(number)
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.signal(signal.SIGTERM)
+        for worker in self.workers.values():
+            worker.end()
+        for worker in self.workers.values():
+            try:
+                worker.process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+
+
+def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs of this process as CUDA_VISIBLE_DEVICES names them.
+
+    Args:
+        count: How many there are.
+        environment: The environment variables.
+    """
+    named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]

@@ -1,0 +1,66 @@
+"""`glassloop study` before its first run: what is refused, and what the record of a study says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trials import write_data
+
+from glassloop import Study
+from glassloop.commands.study import checked, new_record, search_examples, study
+from glassloop.errors import SettingsError
+from glassloop.settings_file import GivenSettings
+from glassloop.study_settings import StudySettings
+
+VARY = StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2)
+
+
+def test_a_setting_is_either_set_or_varied() -> None:
+    given = GivenSettings("rows.csv", training={"learning_rate": 1e-3}, data={"selection_fold": "1/2"})
+    with pytest.raises(SettingsError) as raised:
+        checked(given, VARY)
+    assert raised.value.problem == "learning_rate is both set and varied; selection_fold is set by the study"
+    with pytest.raises(SettingsError, match="model is both set and varied"):
+        checked(GivenSettings("rows.csv", "a"), StudySettings({"model": "a,b"}))
+
+
+def test_python_refuses_unknown_settings_before_any_work() -> None:
+    with pytest.raises(SettingsError, match='unknown setting "learning_rat"; did you mean "learning_rate"') as raised:
+        Study("rows.csv", vary={"max_steps": [1, 2]}, learning_rat=1)
+    assert raised.value.exit_code == 2
+    found = Study("rows.csv", vary={"max_steps": [1, 2], "weight_decay": "linear:0..0.1"}, text="a", num_train_epochs=2)
+    assert (found.given.data, found.given.training) == ({"text": "a"}, {"num_train_epochs": 2})
+    assert found.study.vary == {"max_steps": "1,2", "weight_decay": "linear:0..0.1"}
+
+
+def test_the_metric_and_the_shared_settings_are_recorded(tmp_path: Path, tiny_model_dir: Path) -> None:
+    given = GivenSettings(str(write_data(tmp_path, 60, 20)), str(tiny_model_dir), {"seed": 5, "output_dir": "x"})
+    record = new_record(given, VARY, search_examples(given, VARY))
+    assert (record.metric, record.greater_is_better, record.seeds) == ("accuracy", True, (5, 6))
+    assert record.base.training == {"save_strategy": "no", "save_total_limit": 1, "seed": 5, "disable_tqdm": True}
+    assert {*record.data} == {"train", "selection", "validation"}
+    by_loss = GivenSettings(given.source, given.model, {"metric_for_best_model": "loss"})
+    assert new_record(by_loss, VARY, search_examples(by_loss, VARY)).greater_is_better is False
+    wrong = GivenSettings(given.source, given.model, {"metric_for_best_model": "bleu"})
+    with pytest.raises(SettingsError, match='metric_for_best_model is "bleu"'):
+        new_record(wrong, VARY, search_examples(wrong, VARY))
+
+
+def test_a_study_needs_validation_rows(tmp_path: Path, tiny_model_dir: Path) -> None:
+    source = write_data(tmp_path, 60, 20) / "train.csv"
+    given = GivenSettings(str(source), str(tiny_model_dir), {}, {"validation_share": 0})
+    with pytest.raises(SettingsError, match="a study reports on a validation split, but the data has none"):
+        search_examples(given, VARY)
+
+
+def test_a_resumed_study_keeps_its_settings(tmp_path: Path) -> None:
+    from fake_study import record_for
+
+    from glassloop.run_folder.study_json import write_study
+
+    write_study(tmp_path, record_for(VARY))
+    with pytest.raises(SettingsError) as raised:
+        study(GivenSettings("rows.csv", training={"learning_rate": 1e-3}), str(tmp_path))
+    problem = f"--resume continues {tmp_path} with its own settings, but there are others: learning_rate, data"
+    assert raised.value.problem == problem

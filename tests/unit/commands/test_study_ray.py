@@ -1,0 +1,82 @@
+"""What travels to the nodes of a Ray cluster and back: runs, data and models as bytes, names restored."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_study import record_for
+from sample_record import RECORD
+
+from glassloop.commands import study_ray
+from glassloop.commands.study_ray import RayTrials, Shipment, packed, placed, restore_names, shipment_of, unpack
+from glassloop.errors import SettingsError
+from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.study.trials import Task
+from glassloop.study_settings import StudySettings
+
+
+def test_a_run_folder_travels_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "a" / "checkpoints" / "step-00000002").mkdir(parents=True)
+    (tmp_path / "a" / "checkpoints" / "step-00000002" / "x").write_bytes(b"1")
+    (tmp_path / "a" / ".lock").touch()
+    files = packed(tmp_path / "a")
+    assert files == {"checkpoints/step-00000002/x": b"1"}
+    (tmp_path / "b" / "old").mkdir(parents=True)
+    (tmp_path / "b" / "old" / "y").touch()
+    unpack(files, tmp_path / "b")
+    assert packed(tmp_path / "b") == files
+    assert packed(tmp_path / "none") == {}
+
+
+def test_local_data_and_models_are_shipped_and_placed_where_they_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.csv").write_text("text,label\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    record = record_for(StudySettings({"max_steps": "1,2"}), data={"validation": "abc"})
+    base = replace(record.base, source=str(tmp_path / "data"), model=str(tmp_path / "model"))
+    shipment = shipment_of(replace(record, base=base))
+    assert {Path(name).name for name in shipment.files} == {"train.csv", "config.json"}
+    assert shipment.validation == "abc"
+    task = Task("a", "runs/a", base.source, base.model, {}, {}, False, 1.0)
+    assert placed(task, shipment, tmp_path / "scratch") is task, "the node has the same files"
+    (tmp_path / "data" / "train.csv").write_text("changed")
+    moved = placed(task, shipment, tmp_path / "scratch")
+    assert Path(str(moved.source), "train.csv").read_text() == "text,label\n"
+    assert Path(str(moved.model), "config.json").read_text() == "{}"
+
+
+def test_glue_files_are_shipped_as_a_folder(tmp_path: Path) -> None:
+    shipment = Shipment({"/far/MRPC/train.tsv": b"x"}, None, "/far/MRPC")
+    task = Task("a", "runs/a", "glue/mrpc", "quickstart", {}, {}, False, 1.0)
+    moved = placed(task, shipment, tmp_path)
+    assert (moved.source, moved.data) == ("glue/mrpc", {"data_dir": str(tmp_path / "far" / "MRPC")})
+    assert (tmp_path / "far" / "MRPC" / "train.tsv").read_bytes() == b"x"
+
+
+def test_too_much_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n")
+    monkeypatch.setattr(study_ray, "MOST_BYTES", 3)
+    record = record_for(StudySettings({"max_steps": "1,2"}))
+    with pytest.raises(SettingsError, match="too much to send to every node") as raised:
+        shipment_of(replace(record, base=replace(record.base, source=str(tmp_path / "rows.csv"))))
+    assert raised.value.remedy == "put them on a disk that all nodes share, under the same path"
+
+
+def test_the_record_gets_the_names_of_the_study(tmp_path: Path) -> None:
+    data = replace(RECORD.data, source="/scratch/rows.csv", settings=replace(RECORD.data.settings, data_dir="/scratch"))
+    write_run(tmp_path, replace(RECORD, data=data))
+    task = Task("a", str(tmp_path), "/my/rows.csv", "quickstart", {}, {"labels": ["a", "b, c"]}, False, 1.0)
+    restore_names(tmp_path, task)
+    found = read_run(tmp_path)
+    assert (found.data.source, found.data.settings.data_dir, found.settings.output_dir) == ("/my/rows.csv", None, str(tmp_path))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    record = record_for(StudySettings({"max_steps": "1,2"}))
+    with pytest.raises(SettingsError, match="--on ray needs the package ray"), RayTrials(record, "ray", None, 1.0):
+        pass

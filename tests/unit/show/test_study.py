@@ -1,0 +1,61 @@
+"""A study in the terminal and in tables: the chosen setting first, every number, and what was used to choose."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from fake_study import drawn_study
+from rich.console import Console
+
+from glassloop.run_folder.study_json import StudyRecord
+from glassloop.show.study import latex, latex_table, lines_of, markdown_table, ranked, show_study, study_content
+from glassloop.study.conclusions import conclude
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> StudyRecord:
+    return conclude(tmp_path, drawn_study(tmp_path), print)
+
+
+def test_the_chosen_setting_comes_first_and_stopped_ones_last(record: StudyRecord) -> None:
+    assert [row["number"] for row in ranked(record)] == [1, 0, 2]
+
+
+def test_tables_for_a_paper(record: StudyRecord) -> None:
+    lines = markdown_table(record).splitlines()
+    columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95 % interval"]
+    assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'verdict'])} |"
+    assert lines[2].startswith("| 0.0001 | 100% | 0.3333 | ")
+    assert lines[2].endswith("| 0 of 2 | – | chosen |")
+    assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | stopped early |"
+    tex = latex_table(record)
+    assert tex.startswith("\\begin{tabular}{llllllll}\n\\toprule\nlearning\\_rate & trained & ")
+    assert "100\\%" in tex
+    assert "$\\pm$" in tex
+    assert latex("a_b\\~") == r"a\_b\textbackslash{}\textasciitilde "
+
+
+def test_sentences_say_what_was_used_to_choose(record: StudyRecord) -> None:
+    lines = lines_of(record)
+    assert lines[0].endswith("(chosen by the mean on the selection split; validation was not used to choose)")
+    assert lines[1].startswith("validation (trained on all training rows): 0.")
+    assert "all seeds as one model" in lines[1]
+    assert "1 run failed and count like the baseline: study.json has their errors" in lines
+
+
+def test_no_number_is_cut_in_a_narrow_terminal(record: StudyRecord) -> None:
+    output = io.StringIO()
+    show_study(Path("s"), record, Console(file=output, width=40))
+    shown = output.getvalue()
+    assert "…" not in shown
+    assert "0.3333" in shown
+    assert shown.rstrip().endswith("→ s/study.html")
+
+
+def test_the_content_for_scripts(record: StudyRecord) -> None:
+    content = study_content(Path("s"), record)
+    assert content["chosen_by"] == {"split": "selection", "folds": ("1/10",), "metric": "accuracy"}
+    assert content["chosen"] == "learning_rate 0.0001"
+    assert content["failed"] == {"seed-2-2": {"exit_status": 5, "error": "the loss | is nan lower it"}}

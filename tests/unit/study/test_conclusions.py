@@ -1,0 +1,68 @@
+"""What a study shows: all settings on validation against the chosen one, the test split once, failed runs counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_study import drawn_study
+
+from glassloop.run_folder.record import SplitFacts
+from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.study import conclusions
+from glassloop.study.conclusions import conclude
+
+
+def test_settings_are_compared_with_the_chosen_one(tmp_path: Path) -> None:
+    record = conclude(tmp_path, drawn_study(tmp_path), print)
+    weak, chosen, stopped = record.results["settings"]
+    assert record.results["chosen"] == "learning_rate 0.0001"
+    assert weak["comparison"]["difference"] < 0
+    assert weak["comparison"]["corrected"] >= weak["comparison"]["p_value"]
+    assert "verdict" in weak["comparison"]
+    assert chosen["comparison"] is None
+    assert len(chosen["validation"]["points"]) == 2
+    assert chosen["validation"]["low"] < chosen["validation"]["mean"] < chosen["validation"]["high"]
+    assert (stopped["validation"], stopped["trained"], stopped["failed"], stopped["runs"]) == (None, 0.25, 1, 2)
+    assert stopped["selection"] == 0.1
+    assert record.results["sentence"].startswith("learning_rate 0.0001 is ")
+    assert record.results["design"].startswith("2 seeds and 120 rows: differences above ")
+    assert [entry["runs"] for entry in record.results["expected_best"]] == [1, 2, 3, 4]
+    final = record.results["final"]
+    assert final["validation"]["ensemble"]["mean"] > 0.7
+    assert (final["test"], record.test_evaluations) == (None, ()), "there is no test split"
+
+
+def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = drawn_study(tmp_path)
+    for name in record.runs_of(1, final=True):
+        run = read_run(tmp_path / "runs" / name)
+        splits = {**run.data.splits, "test": SplitFacts(3)}
+        write_run(tmp_path / "runs" / name, replace(run, data=replace(run.data, splits=splits)))
+    calls: list[str] = []
+
+    def evaluated(run: str, wanted: object) -> SimpleNamespace:
+        calls.append(Path(run).name)
+        return SimpleNamespace(examples=None, outcomes=[SimpleNamespace(found=None)])
+
+    def write(path: Path, examples: object, split: str, found: object) -> None:
+        path.write_bytes((path.parent / "validation-predictions.jsonl").read_bytes())
+
+    monkeypatch.setattr(conclusions, "evaluate_run", evaluated)
+    monkeypatch.setattr(conclusions, "write_predictions", write)
+    first = conclude(tmp_path, record, print)
+    assert calls == ["final-seed-1", "final-seed-2"], "only the chosen setting"
+    assert first.test_evaluations == ("learning_rate 0.0001",)
+    assert conclude(tmp_path, first, print).test_evaluations == first.test_evaluations
+    assert len(calls) == 2, "not again"
+    again = conclude(tmp_path, replace(first, test_evaluations=("learning_rate 0.1",)), print)
+    assert again.results["warning"].startswith("the test split was used for 2 settings")
+
+
+def test_a_study_without_a_choice_has_no_results(tmp_path: Path) -> None:
+    record = replace(drawn_study(tmp_path), chosen=None)
+    assert conclude(tmp_path, record, print) is record

@@ -1,0 +1,123 @@
+"""A study from its first round to its final runs: what is trained, chosen, counted and found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_study import FakeExecutor, record_for, run_fake
+
+from glassloop.errors import SettingsError
+from glassloop.run_folder.study_json import TrialRecord, read_study
+from glassloop.study.running import reached, rounds_in_words, setting_name, split_scores
+from glassloop.study.trials import Done
+from glassloop.study_settings import StudySettings
+
+STEPS = "1,2,3,4,5,6,7,8"
+
+
+def by_steps(training, fraction: float) -> float:
+    return 0.5 + training["max_steps"] / 100 + training["seed"] / 1000
+
+
+def test_halving_trains_less_and_chooses_what_the_grid_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, sizes = [], []
+    for strategy in ("halving", "grid"):
+        executor = FakeExecutor(by_steps)
+        study = StudySettings({"max_steps": STEPS}, seeds=2, strategy=strategy)
+        record, _ = run_fake(tmp_path / strategy, record_for(study), executor, monkeypatch)
+        assert record.status == "finished"
+        chosen.append(record.tried[record.chosen])
+        sizes.append(sum(task.fraction for task in executor.started))
+    assert chosen == [{"max_steps": 8}, {"max_steps": 8}]
+    assert sizes == [16 * 0.25 + 8 * 0.5 + 4 + 2, 16 + 2], "a paused run counts its whole part here"
+
+
+def test_the_choice_is_made_on_selection_and_final_runs_have_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = FakeExecutor(by_steps)
+    record, lines = run_fake(tmp_path, record_for(StudySettings({"max_steps": "1,2"}, seeds=2)), executor, monkeypatch)
+    assert record == read_study(tmp_path)
+    final = record.runs_of(1, final=True)
+    assert [run.seed for run in final.values()] == [1, 2]
+    assert all(name.startswith("final-") and "selection_fold" not in executor_task.data
+               for name in final for executor_task in executor.started if executor_task.name == name)  # fmt: skip
+    search = record.runs_of(1)
+    assert all(run.selection["accuracy"] > run.validation["accuracy"] for run in search.values()), "both are kept apart"
+    assert lines[-2].startswith("chosen on the selection split, by mean accuracy: max_steps 2 (0.52")
+    assert lines[-1] == "final: 2 runs of the chosen setting on all training rows"
+
+
+def test_every_fold_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = FakeExecutor(by_steps)
+    study = StudySettings({"max_steps": "1,2"}, seeds=1, fold=3)
+    record, _ = run_fake(tmp_path, record_for(study), executor, monkeypatch)
+    assert [run.fold for run in record.runs_of(0).values()] == ["1/3", "2/3", "3/3"]
+
+
+def test_a_failed_run_counts_as_the_baseline_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_diverges(training, fraction: float) -> float | int:
+        return 5 if training["max_steps"] == 2 and training["seed"] == 1 else 0.6 + training["max_steps"] / 100
+
+    study = StudySettings({"max_steps": "1,2"}, seeds=2)
+    record, lines = run_fake(tmp_path, record_for(study), FakeExecutor(one_diverges), monkeypatch)
+    assert record.tried[record.chosen] == {"max_steps": 1}, "(0.62 + 0.5) / 2 is less than 0.61"
+    (failed,) = record.failed.values()
+    assert (failed.seed, failed.exit_code, failed.error) == (1, 5, ("it broke", "mend it"))
+    assert "failed: max_steps 2, seed 1 (exit status 5): it broke mend it" in lines
+
+
+def test_a_study_continues_with_the_runs_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = StudySettings({"max_steps": STEPS}, seeds=2)
+    whole, _ = run_fake(tmp_path / "whole", record_for(study), FakeExecutor(by_steps), monkeypatch)
+    signals: list[int] = []
+
+    def stop_later(training, fraction: float) -> float:
+        if len(cut.started) == 21:
+            signals.append(15)
+        return by_steps(training, fraction)
+
+    cut = FakeExecutor(stop_later)
+    stopped, _ = run_fake(tmp_path / "cut", record_for(study), cut, monkeypatch, signals)
+    assert (stopped.status, stopped.chosen, bool(cut.stops)) == ("stopped", None, True)
+    again = FakeExecutor(by_steps)
+    ended, _ = run_fake(tmp_path / "cut", read_study(tmp_path / "cut"), again, monkeypatch)
+    assert (ended.runs, ended.chosen, ended.rounds) == (whole.runs, whole.chosen, whole.rounds)
+    assert len(again.started) + len(cut.started) == 16 + 8 + 4 + 2
+
+
+def test_an_extended_study_trains_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = run_fake(tmp_path, record_for(StudySettings({"max_steps": "1,3"}, seeds=1)), FakeExecutor(by_steps), monkeypatch)
+    executor = FakeExecutor(by_steps)
+    wider = record_for(StudySettings({"max_steps": "1,2,3"}, seeds=1), runs=first.runs)
+    record, _ = run_fake(tmp_path, wider, executor, monkeypatch)
+    assert [task.training["max_steps"] for task in executor.started] == [2]
+    assert [run.setting for run in record.runs.values()] == [0, 1, 2, 2]
+
+
+def test_out_of_memory_is_tried_again_and_a_diverged_run_is_not() -> None:
+    run = TrialRecord(0, 1, "1/10", "failed", exit_code=6)
+    assert not run.settled
+    assert not TrialRecord(0, 1, "1/10", "failed", exit_code=137).settled
+    assert TrialRecord(0, 1, "1/10", "failed", exit_code=5).settled
+
+
+def test_time_ends_the_search_and_the_best_complete_setting_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_for(StudySettings({"max_steps": "1,2"}, seeds=1, budget="1h"), seconds=3600.0)
+    with pytest.raises(SettingsError, match="the budget ended before one setting was trained"):
+        run_fake(tmp_path, record, FakeExecutor(by_steps), monkeypatch)
+
+
+def test_scores_go_to_their_splits() -> None:
+    done = Done("a", "finished", {}, {"f1": 0.9, "validation_f1": 0.8}, {"f1": 0.1, "validation_f1": 0.2}, 3.0)
+    assert split_scores(done, has_selection=True) == {
+        "selection": {"f1": 0.9}, "validation": {"f1": 0.8}, "baseline": {"f1": 0.2},
+    }  # fmt: skip
+    run = reached(TrialRecord(0, 1), Done("a", "finished", {}, {"f1": 0.7}, {"f1": 0.2}, 3.0), 1.0)
+    assert (run.validation, run.selection, run.seconds) == ({"f1": 0.7}, {}, 3.0)
+
+
+def test_settings_and_rounds_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setting_name({"learning_rate": 2e-5, "group_by_length": True}) == "learning_rate 2e-05, group_by_length true"
+    study = StudySettings({"max_steps": STEPS}, seeds=1)
+    record, _ = run_fake(tmp_path, record_for(study), FakeExecutor(by_steps), monkeypatch)
+    assert rounds_in_words(record.rounds) == "8 to 25%, 4 to 50%, 2 to 100%"

@@ -1,0 +1,52 @@
+"""Which settings are trained next: a pure function of what was tried and how it scored."""
+
+from __future__ import annotations
+
+from glassloop.run_folder.study_json import RoundRecord
+from glassloop.study.strategies import Played, best_settings, first_settings, next_round
+from glassloop.study_settings import StudySettings
+
+
+def played_by(study: StudySettings, goodness: list[float]) -> list[Played]:
+    """All rounds of a search in which each setting always has the same score."""
+    tried, rounds = [], []
+    while (found := next_round(study, 7, tried, rounds)) is not None:
+        tried += found.added
+        rounds.append(Played(found.round, {number: (goodness[number], 0.0) for number in found.round.settings}))
+    return rounds
+
+
+def test_a_grid_trains_every_setting_to_its_end_in_one_round() -> None:
+    rounds = played_by(StudySettings({"learning_rate": "1e-5,2e-5,3e-5"}), [0.1, 0.3, 0.2])
+    assert [one.round for one in rounds] == [RoundRecord((0, 1, 2), 1.0)]
+
+
+def test_halving_stops_the_weaker_half_at_each_rung() -> None:
+    study = StudySettings({"learning_rate": ",".join(f"{number}e-5" for number in range(1, 9))})
+    goodness = [0.1, 0.8, 0.2, 0.7, 0.3, 0.9, 0.4, 0.6]
+    assert [one.round for one in played_by(study, goodness)] == [
+        RoundRecord((0, 1, 2, 3, 4, 5, 6, 7), 0.25),
+        RoundRecord((1, 3, 5, 7), 0.5),
+        RoundRecord((1, 5), 1.0),
+    ]
+
+
+def test_equal_scores_are_ordered_by_loss_then_by_place() -> None:
+    scores = {0: (0.5, -0.9), 1: (0.5, -0.2), 2: (0.7, -3.0), 3: (0.5, -0.9)}
+    assert best_settings(Played(RoundRecord((0, 1, 2, 3), 1.0), scores)) == [2, 1, 0, 3]
+
+
+def test_drawn_settings_depend_on_the_seed_only_and_differ() -> None:
+    study = StudySettings({"learning_rate": "log:1e-5..1e-3", "warmup_steps": "0,0.1"}, samples=12)
+    first = first_settings(study, 3)
+    assert first == first_settings(study, 3) != first_settings(study, 4)
+    assert len(first) == 12
+    assert all(first.count(values) == 1 for values in first)
+    assert all(1e-5 <= values["learning_rate"] <= 1e-3 for values in first)
+
+
+def test_random_search_draws_from_a_grid_without_repetition() -> None:
+    study = StudySettings({"max_steps": "1,2,3,4"}, strategy="random", samples=4)
+    found = [values["max_steps"] for values in first_settings(study, 1)]
+    assert sorted(found) == [1, 2, 3, 4]
+    assert next_round(study, 1, [], []).round.fraction == 1.0
