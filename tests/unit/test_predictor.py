@@ -407,7 +407,7 @@ WRONG = {
     "another kind of target": (
         {"target": "out.xlsx"},
         SettingsError,
-        "out.xlsx: predictions are written as .csv, .tsv or .jsonl",
+        "out.xlsx: predictions are written as .csv, .tsv, .jsonl or .parquet",
         "choose a name with one of these endings",
     ),
     "missing column": (
