@@ -23,6 +23,7 @@ from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
 from glassloop.verbs.init import init_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.serve import serve_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.verify import verify_command
 from glassloop.wrong_options import usage_error
@@ -42,6 +43,7 @@ COMMANDS = {  # in the order of the help page
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
+    "serve": serve_command,
     "init": init_command,
     "eject": eject_command,
     "verify": verify_command,

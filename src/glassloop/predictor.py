@@ -70,11 +70,11 @@ class Predictor:
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
         limit: The length that texts are cut to, and on which side.
-        typed: The special tokens that occurred in the texts of the last prediction.
+        typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
 
     Raises:
-        ModelError: If there is no model, or if its files are damaged.
+        ModelError: If there is no model, or its files are damaged.
     """
 
     def __init__(
@@ -104,9 +104,8 @@ class Predictor:
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
-        self._lock = RLock()  # a tokenizer and a model keep the state of a call
-        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-        self.skipped = BadRows()  # rows of the last file that cannot be read
+        self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
+        self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -161,8 +160,7 @@ class Predictor:
 
     def _streamed(self, given: Iterator[Given]) -> Iterator[Prediction]:
         """Yield the predictions for an endless number of texts or pairs, some rows at a time."""
-        number = 0
-        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+        number, self._num_texts, self._cut, self.typed = 0, 0, NOTHING_CUT, NONE_TYPED
         while items := [*islice(given, STREAMED_ROWS)]:
             with self._lock:
                 found = self._answers(items, number)
@@ -201,7 +199,7 @@ class Predictor:
         Args:
             columns: The texts, or the first and the second texts of pairs.
         """
-        with self._lock:
+        with self._tokenizer_lock:
             return encode_texts(self.tokenizer, columns, self.max_length)
 
     @contextmanager
