@@ -132,7 +132,7 @@ class Service:
         if self.api_key is None:
             return
         given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), f"Bearer {self.api_key}".encode()):
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {self.api_key}".encode()):
             raise Refused(401, "Unauthorized", "the API key is missing or wrong")
 
     def model_of(self, request: Request) -> int:

@@ -70,7 +70,7 @@ load()
 
 PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Glassloop</title><style>{STYLE}</style></head><body>
+<title>Glassloop</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>
 <h1>Glassloop</h1>
 <form id="form">
 <div id="model-row" hidden><label for="model">Model</label><select id="model"></select></div>
@@ -92,6 +92,6 @@ def source_of(code: str) -> str:
 
 # Only the style and the script of the page itself, and requests to the server it came from.
 POLICY = (
-    f"default-src 'none'; style-src {source_of(STYLE)}; script-src {source_of(SCRIPT)}; connect-src 'self'; "
+    f"default-src 'none'; style-src {source_of(STYLE)}; script-src {source_of(SCRIPT)}; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )

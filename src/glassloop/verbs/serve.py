@@ -21,6 +21,9 @@ def serve_command(
     max_payload: Annotated[int, typer.Option("--max_payload", help="Most bytes of the body of a request.")] = 2_000_000,
     max_requests: Annotated[int, typer.Option("--max_requests", help="Most requests at the same time.")] = 512,
     queue_seconds: Annotated[float, typer.Option("--queue_seconds", help="Longest time a request may wait.")] = 30.0,
+    read_seconds: Annotated[
+        float, typer.Option("--read_seconds", help="Longest time a client may take to send headers or a body.")
+    ] = 10.0,
     drain_seconds: Annotated[
         float, typer.Option("--drain_seconds", help="Longest time to answer accepted requests after SIGTERM.")
     ] = 30.0,
@@ -38,5 +41,5 @@ def serve_command(
         from glassloop.commands.serve import serve
         from glassloop.serving.limits import Limits
 
-    limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds)
+    limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
     return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file)
