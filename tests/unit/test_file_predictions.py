@@ -115,12 +115,13 @@ def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.Monk
     assert "in.csv: a column changes its type" in caught.value.problem
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassloop.data.delimited.CHUNK_ROWS", 1_000)
     monkeypatch.setattr(file_predictions, "PART_ROWS", 1_000)
-    predict_rows(job_of(tmp_path, "warm.csv", rows=3_000), Predicting())
+    predict_rows(job_of(tmp_path, "warm.csv", rows=2_000), Predicting())
     peaks = []
-    for rows in (3_000, 30_000):
+    for rows in (2_000, 12_000):
         job = job_of(tmp_path, rows=rows)
         tracemalloc.start()
         predict_rows(job, Predicting())
