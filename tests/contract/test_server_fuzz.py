@@ -25,9 +25,13 @@ json_values = st.recursive(
 )
 names = st.sampled_from(["inputs", "query", "texts", "truncate", "raw_scores", "return_text", "parameters", "tokens"])
 texts = st.text(max_size=60) | st.sampled_from(["", "good", "[SEP]", "\x00", "é" * 50, "good " * 300, "😀"])
-inputs = texts | st.lists(texts | st.lists(texts, max_size=3), max_size=6) | st.fixed_dictionaries({"text": texts}) | json_values
+inputs = (
+    texts | st.lists(texts | st.lists(texts, max_size=3), max_size=6) | st.fixed_dictionaries({"text": texts}) | json_values
+)
 bodies = st.dictionaries(names, inputs, max_size=4) | st.fixed_dictionaries({"inputs": inputs}) | json_values
-paths = st.sampled_from(["/predict", "/rerank", "/v1/predict", "/", "/models/model/predict", "/models/x/predict", "/info", "/x"])
+paths = st.sampled_from(
+    ["/predict", "/rerank", "/v1/predict", "/", "/models/model/predict", "/models/x/predict", "/info", "/x"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,9 @@ def test_any_json(client: TestClient, path: str, body: Any, method: str) -> None
     assert method == "GET" or isinstance(answer.json(), dict | list)
 
 
-@given(path=paths, content=st.binary(max_size=200), header=st.text(st.characters(max_codepoint=255, min_codepoint=32), max_size=30))
+@given(
+    path=paths, content=st.binary(max_size=200), header=st.text(st.characters(max_codepoint=255, min_codepoint=32), max_size=30)
+)
 @settings(max_examples=100, deadline=None, suppress_health_check=[*HealthCheck])
 def test_any_bytes(client: TestClient, path: str, content: bytes, header: str) -> None:
     headers = {"content-type": header.encode("latin-1"), "authorization": header.encode("latin-1")}
