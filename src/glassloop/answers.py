@@ -58,7 +58,7 @@ class Answering:
             raise SettingsError(f"temperature is {self.temperature}, not a positive number", "use 1 for no change")
         if unknown := [name for name in self.thresholds if name not in self.names or self.task == SCORE]:
             known = listed(self.names) if self.task != SCORE else "none: the model predicts a score"
-            raise SettingsError(f"there is a threshold for {visible(unknown[0])}, which is no label", f"labels: {known}")
+            raise SettingsError(f"there is a threshold for {visible(unknown[0])}, which is not a label", f"labels: {known}")
         if wrong := [value for value in self.thresholds.values() if not 0 <= value <= 1]:
             raise SettingsError(f"a threshold is {wrong[0]}, not a probability", "use a number from 0 to 1")
 

@@ -69,6 +69,7 @@ class Predictor:
         names: The names of the model's outputs.
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
+        answering: How logits become labels and probabilities.
         limit: The length that texts are cut to, and on which side.
         typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
@@ -213,8 +214,7 @@ class Predictor:
         """Return the logits of encoded texts, in their order.
 
         Args:
-            rows: Rows that `encoded` returned.
-        """
+            rows: Rows that `encoded` returned."""
         return self._forward([row.inputs for row in rows]).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:

@@ -23,6 +23,7 @@ LINE_BUDGETS = {
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
     "run_folder": 700,
+    "serving": 1_700,  # the queue, the routes and shapes of two interfaces, limits, a page, the OpenAPI document
     "show": 1_200,
     "speed": 3_200,
     "training": 1_100,

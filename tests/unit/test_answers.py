@@ -75,7 +75,7 @@ def test_a_score() -> None:
 def test_wrong_settings(says) -> None:
     with says("temperature is 0.0, not a positive number", "use 1 for no change"):
         Answering(CLASSES, NAMES, temperature=0.0)
-    with says('there is a threshold for "x", which is no label', "labels: a, b, c"):
+    with says('there is a threshold for "x", which is not a label', "labels: a, b, c"):
         Answering(CLASSES, NAMES, thresholds={"x": 0.5})
     with says("a threshold is 2, not a probability", "use a number from 0 to 1"):
         Answering(CLASSES, NAMES, thresholds={"a": 2})

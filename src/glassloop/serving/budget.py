@@ -1,4 +1,4 @@
-"""How many tokens a batch should hold: measured on the machine that serves."""
+"""The best number of tokens per batch: measured on the machine that serves."""
 
 from __future__ import annotations
 

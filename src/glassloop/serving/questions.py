@@ -157,5 +157,5 @@ def texts_in(rows: Sequence[Json]) -> list[list[Json]]:
 
 
 def is_half(text: str) -> bool:
-    """Return whether a text has half of a surrogate pair, which no tokenizer takes."""
+    """Return whether a text has half of a surrogate pair: tokenizers refuse it."""
     return any("\ud800" <= character <= "\udfff" for character in text) if not text.isascii() else False

@@ -53,7 +53,7 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
             self.header_timer = None
 
     def cut_off(self) -> None:
-        """Close the connection of a client that has not sent its headers."""
+        """Close the connection of a client whose headers are not complete."""
         self.header_timer = None
         if (self.cycle is None or self.cycle.response_complete) and self.transport is not None:
             self.transport.close()
