@@ -16,19 +16,20 @@ UNIT = ROOT / "tests" / "unit"
 MOST_LINES = 300
 LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
 LINE_BUDGETS = {
-    "backends": 1_300,
-    "commands": 1_100,
-    "data": 4_550,
+    "backends": 1_320,  # and weights that are kept between forward passes
+    "commands": 1_200,  # and serve
+    "data": 4_600,
     "drop_in": 2_300,  # every setting, method and callback of transformers' Trainer
     "engine": 2_300,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
     "run_folder": 700,
     "serving": 1_700,  # the queue, the routes and shapes of two interfaces, limits, a page, the OpenAPI document
     "show": 1_200,
-    "speed": 3_200,
+    "speed": 3_420,  # and layers for forward passes on a CPU
     "training": 1_100,
-    "verbs": 400,
-    "top level": 5_950,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
+    "verbs": 460,
+    # The command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks, files of predictions.
+    "top level": 6_360,
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
