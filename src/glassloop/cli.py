@@ -27,6 +27,7 @@ from glassloop.verbs.list import list_command
 from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.report import report_command
+from glassloop.verbs.serve import serve_command
 from glassloop.verbs.study import study_command
 from glassloop.verbs.train import train_command
 from glassloop.verbs.ui import ui_command
@@ -49,6 +50,7 @@ COMMANDS = {  # in the order of the help page
     "evaluate": evaluate_command,
     "study": study_command,
     "predict": predict_command,
+    "serve": serve_command,
     "report": report_command,
     "compare": compare_command,
     "list": list_command,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,20 @@ class SeedsPredictor(Predictor):
         first, *rest = finished_runs(folder).values()
         super().__init__(first, device=device, batch_size=batch_size)
         self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
+
+    @property
+    def model_dirs(self) -> list[Path]:
+        """The folders of all models that predict together."""
+        return [self.model_dir, *(other.model_dir for other in self.others)]
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Keep all models ready for many small forward passes."""
+        with ExitStack() as opened:
+            opened.enter_context(super().prepared())
+            for other in self.others:
+                opened.enter_context(other.prepared())
+            yield
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""

@@ -2,69 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from threading import RLock
+from typing import overload
 
 import numpy as np
 
+from glassloop.answers import Answering, Given, Prediction, columns_of
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
+from glassloop.backends.packed import PackedBackend
 from glassloop.collection import collection_paused
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.file_rows import FileRows, checked_rows
-from glassloop.data.interfaces import Rows
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts
+from glassloop.data.interfaces import Rows, Texts
 from glassloop.data.labels import LabelSet
-from glassloop.data.soundness import refuse_half_character
-from glassloop.data.special_tokens import NONE_TYPED, typed_tokens
-from glassloop.data.tokenizing import tokenized_groups
-from glassloop.data.truncation import NOTHING_CUT, LengthLimit, cut_by_truncation
-from glassloop.data.writers import Row, refuse_for_tsv, refuse_target, row_writer
+from glassloop.data.special_tokens import NONE_TYPED
+from glassloop.data.truncation import NOTHING_CUT, LengthLimit
+from glassloop.data.writers import Row as FileRow
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
 from glassloop.engine.interfaces import LossSum
 from glassloop.engine.losses import make_loss
-from glassloop.errors import DataError, ModelError, SettingsError, say, visible
-from glassloop.files import replacing, user_path
+from glassloop.errors import ModelError, SettingsError, say
+from glassloop.file_parts import Counts
+from glassloop.file_predictions import FileJob, model_key, predict_rows
+from glassloop.files import user_path
 from glassloop.measures import Measures
-from glassloop.metrics import decide, probabilities
 from glassloop.models.inputs import longest_input, refuse_unknown_tokens
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels, label_names, task_of
-from glassloop.outcomes import label_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import model_of_run
-from glassloop.settings import SCORE, DataSettings, data_settings
-from glassloop.stages import EVALUATING, LOADING, PREDICTING, advance, stage
+from glassloop.settings import SCORE, data_settings
+from glassloop.stages import EVALUATING, LOADING, PREDICTING, stage
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """The prediction for one text or pair.
-
-    Attributes:
-        label: The name of a class, the names of several labels, or a score.
-        scores: The probability of each label by its name; empty if the model predicts a score.
-        logits: The outputs of the model.
-    """
-
-    label: str | list[str] | float
-    scores: dict[str, float]
-    logits: list[float]
+STREAMED_ROWS = 512  # rows of a generator that are predicted together
 
 
 class Predictor:
-    """Loads the model of a run folder, or of any model folder, and predicts with it.
+    """Loads the model of a run folder, or of any model folder, and predicts with it. Several threads may share a predictor.
 
     Args:
         folder: A run folder, or a folder with a model and its tokenizer.
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
+        temperature: What logits are divided by before probabilities are computed.
+        thresholds: The probability from which a label is chosen, by its name. Default: 0.5 for each of several labels; the most
+            likely class.
 
     Attributes:
         model: The model.
@@ -75,15 +69,25 @@ class Predictor:
         names: The names of the model's outputs.
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
+        answering: How logits become labels and probabilities.
         limit: The length that texts are cut to, and on which side.
-        typed: The special tokens that occurred in the texts of the last prediction.
+        typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
 
     Raises:
-        ModelError: If there is no model, or if its files are damaged.
+        ModelError: If there is no model, or its files are damaged.
     """
 
-    def __init__(self, folder: str | Path, *, device: str = "auto", batch_size: int = 64, light: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        batch_size: int = 64,
+        light: bool = False,
+        temperature: float = 1.0,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> None:
         self.model_dir, self.run = model_in(user_path(folder))
         self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
         with stage(LOADING), collection_paused():
@@ -92,14 +96,17 @@ class Predictor:
             self.model = found[1] if found else load_model(self.model_dir).to(self.backend.device).eval()
             refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = supported_backend(self.backend, self.model)
+        if isinstance(self.backend, PackedBackend):
+            self.backend.keeps_prepared = True
         config = self.model.config
         most = longest_input(self.tokenizer, config)
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-        self.skipped = BadRows()  # rows of the last file that cannot be read
+        self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
+        self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
+        self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -115,31 +122,56 @@ class Predictor:
         """What a person should know about the texts of the last prediction."""
         return [note for note in (self.limit.note(self._cut, self._num_texts), self.typed.note) if note]
 
-    def predict(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
+    @overload
+    def predict(self, texts: Iterator[Given], pairs: None = None) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, texts: Given | Sequence[Given], pairs: str | Sequence[str] | None = None) -> list[Prediction]: ...
+
+    def predict(
+        self, texts: Given | Sequence[Given] | Iterator[Given], pairs: str | Sequence[str] | None = None
+    ) -> list[Prediction] | Iterator[Prediction]:
         """Return a prediction for every text or pair of texts, in their order.
 
         Args:
-            texts: A text, or a sequence of texts.
-            pairs: The second text of each pair, if the model was trained on pairs.
+            texts: A text, a dict, or a sequence of texts, pairs `(first, second)` or dicts. A dict has the text columns of the
+                run, or "text" and "text_pair". A generator is read a few rows ahead, and its predictions are yielded.
+            pairs: The second text of each pair, if `texts` are the first texts.
 
         Returns:
-            One prediction per text.
+            One prediction per text or pair: a list, or an iterator if `texts` is one.
 
         Raises:
             SettingsError: If the numbers of first and second texts differ.
             DataError: If a text is not a string.
             ModelError: If a prediction is not finite.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        pairs = [pairs] if isinstance(pairs, str) else pairs
-        if pairs is not None and len(pairs) != len(texts):
-            raise SettingsError(
-                f"there are {len(texts):,} texts, but {len(pairs):,} second texts", "pass one second text for each text"
-            )
-        self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-        if not texts:
-            return []
-        return self._described(self.logits(texts, pairs))
+        if isinstance(texts, Iterator):
+            return self._streamed(texts)
+        items: list[Given] = [texts] if isinstance(texts, str | Mapping) else [*texts]
+        if pairs is not None:
+            seconds = [pairs] if isinstance(pairs, str) else [*pairs]
+            if len(seconds) != len(items):
+                problem = f"there are {len(items):,} texts, but {len(seconds):,} second texts"
+                raise SettingsError(problem, "pass one second text for each text")
+            items = [(first, second) for first, second in zip(items, seconds, strict=True)]  # type: ignore[misc]
+        with self._lock:
+            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+            return self._answers(items) if items else []
+
+    def _streamed(self, given: Iterator[Given]) -> Iterator[Prediction]:
+        """Yield the predictions for an endless number of texts or pairs, some rows at a time."""
+        number, self._num_texts, self._cut, self.typed = 0, 0, NOTHING_CUT, NONE_TYPED
+        while items := [*islice(given, STREAMED_ROWS)]:
+            with self._lock:
+                found = self._answers(items, number)
+            yield from found
+            number += len(items)
+
+    def _answers(self, items: Sequence[Given], first: int = 0) -> list[Prediction]:
+        """Return the predictions for texts, pairs or dicts; `first` were predicted before."""
+        columns = columns_of(items, self.run.data.columns if self.run else None, first)
+        return self.answering.describe(self.logits(*columns))
 
     def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """Return the model's logits, one row per text.
@@ -155,18 +187,35 @@ class Predictor:
             DataError: If a text is not a string.
             ModelError: If a logit is not finite.
         """
-        for row, text in enumerate(texts if pairs is None else [*texts, *pairs]):
-            if not isinstance(text, str):
-                raise DataError(f"text {row % len(texts) + 1:,} is {visible(text)}, not text", "give strings")
-            refuse_half_character(text, f"text {row % len(texts) + 1:,}")
-        columns = [list(texts)] if pairs is None else [list(texts), list(pairs)]
-        self._num_texts, self.limit = self._num_texts + len(texts), replace(self.limit, pairs=pairs is not None)
-        rows = []
-        for encoded, read in tokenized_groups(self.tokenizer, columns, self.max_length):
-            rows += [{key: encoded[key][row] for key in encoded} for row in range(len(read[0]))]
-            self.typed += typed_tokens(read, self.tokenizer)
-            self._cut += cut_by_truncation(encoded, read, self.tokenizer, self.max_length)
-        return self._forward(rows).logits
+        columns = columns_of(texts if pairs is None else [*zip(texts, pairs, strict=True)], None)
+        with self._lock:
+            encoded = self.encoded(columns)
+            self._num_texts, self.limit = self._num_texts + len(encoded.rows), replace(self.limit, pairs=len(columns) > 1)
+            self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
+            return self.forward(encoded.rows)
+
+    def encoded(self, columns: Texts) -> EncodedTexts:
+        """Return texts, or pairs in two columns, as token ids, each with what truncation has cut.
+
+        Args:
+            columns: The texts, or the first and the second texts of pairs.
+        """
+        with self._tokenizer_lock:
+            return encode_texts(self.tokenizer, columns, self.max_length)
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Keep the model ready for many small forward passes, which then need less time each."""
+        self.forward(self.encoded([["text"]]).rows)  # compares the backend with the plain model
+        with self.backend.evaluation_context(self.model):
+            yield
+
+    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
+        """Return the logits of encoded texts, in their order.
+
+        Args:
+            rows: Rows that `encoded` returned."""
+        return self._forward([row.inputs for row in rows]).logits
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -188,28 +237,14 @@ class Predictor:
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
         batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
-        self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
-        with stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)), self.backend.evaluation_context(self.model):
-            found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
+        with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
+            self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
+            with self.backend.evaluation_context(self.model):
+                found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
         if not (finite := np.isfinite(found.logits).all(axis=1)).all():
             problem = f"row {int(np.argmin(finite)) + 1:,}: the prediction of the model is not finite"
             raise ModelError(problem, "download the model again: its weights are damaged")
         return found
-
-    def _described(self, logits: np.ndarray) -> list[Prediction]:
-        """Return rows of logits as labels and probabilities."""
-        names = None if self.task == SCORE else tuple(self.names)
-        labels = [label_of(choice, names) for choice in decide(logits, self.task).tolist()]
-        return [
-            Prediction(label, self._probabilities(row), row.tolist())
-            for label, row in zip(labels, logits.astype(np.float64), strict=True)
-        ]
-
-    def _probabilities(self, logits: np.ndarray) -> dict[str, float]:
-        """Return the probability of each label for one row of logits; empty if the model predicts a score."""
-        if self.task == SCORE:
-            return {}
-        return dict(zip(self.names, probabilities(logits, self.task).tolist(), strict=True))
 
     def predict_file(
         self, source: Path, target: Path, text: str | None = None, pair: str | None = None, **reading: object
@@ -217,14 +252,14 @@ class Predictor:
         """Predict every row of a file, and write the rows with their predictions in the same order.
 
         The whole file is checked before the first row is predicted. Memory does not grow with the number of rows.
+        Finished parts are kept beside `target` until it is written, so that the same call continues after a kill.
 
         Args:
             source: The file to read.
             target: The file to write; its suffix chooses the format.
             text: The column with the texts, or several separated by commas, which are joined. Default: as in training.
             pair: The column with the second texts.
-            **reading: Settings of `DataSettings` that say how to read a file: `delimiter`, `header`, `columns`, `encoding`,
-                `sheet`, `bad_rows`. Skipped rows are in the attribute `skipped`.
+            **reading: The `DataSettings` of one file, such as `delimiter`. Skipped rows are in the attribute `skipped`.
 
         Returns:
             The number of rows.
@@ -233,47 +268,29 @@ class Predictor:
             DataError: If the file or one of its rows cannot be predicted.
             SettingsError: If it is not clear which column holds the texts.
         """
-        refuse_target(target)
-        settings = data_settings(reading)
-        suffix, num_rows, number = target.suffix.lower(), 0, 0
-        with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
-            columns: list[str] = []
-            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-            with stage(f"reading {source.name}"):
-                for rows in self._checked(source, settings, text, pair):
-                    columns, num_rows = [*rows.table.column_names, *self._added_columns], num_rows + rows.table.num_rows
-                    advance(rows.table.num_rows)
-                    if suffix == ".tsv":
-                        refuse_for_tsv(rows.table, rows.first, source.name, self._added_columns)
-            if not columns:
-                raise DataError(f"{source.name}: the file has no rows", "use a file with at least one row")
-            write = row_writer(opened, suffix, columns)
-            with stage(PREDICTING, num_rows):
-                for row in self._predicted_rows(self._checked(source, settings, text, pair)):
-                    write(row)
-                    number += 1
-        return number
+        if text is None and self.run is not None:
+            text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
+        texts = tuple(name for name in (text, pair) if name) if text else ()
+        key = model_key(self.model_dirs, self.backend.device.type, self.answering)
+        job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key)
+        found = predict_rows(job, self._added_cells)
+        self._num_texts, self._cut, self.typed = found.counts.rows, found.counts.cut, found.counts.typed
+        self.skipped = found.skipped
+        return found.counts.rows
 
     @property
-    def _added_columns(self) -> list[str]:
-        """The columns with predictions in a written file."""
-        return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
+    def model_dirs(self) -> list[Path]:
+        """The folders of all models that predict together."""
+        return [self.model_dir]
 
-    def _predicted_rows(self, checked: Iterator[FileRows]) -> Iterator[Row]:
-        """Yield the rows of a file with their predictions."""
-        for rows in checked:
-            logits = self.logits(*rows.texts)
-            for row, answer in zip(rows.table.to_pylist(), self._described(logits), strict=True):
-                scores = {f"score_{name}": round(value, 6) for name, value in answer.scores.items()}
-                yield {**row, "prediction": answer.label, **scores}
-
-    def _checked(self, source: Path, settings: DataSettings, text: str | None, pair: str | None) -> Iterator[FileRows]:
-        """Yield the checked rows of a file. The texts are in the columns given, or in those the model was trained on."""
-        if self.run is not None and text is None:
-            text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
-        self.skipped = BadRows(skip=settings.bad_rows == "skip", offer=True)
-        texts = [name for name in (text, pair) if name] if text else []
-        return checked_rows(source, settings, texts, self._added_columns, self.skipped)
+    def _added_cells(self, texts: Texts) -> tuple[list[FileRow], Counts]:
+        """Return the columns of the predictions for some rows of a file, and what was counted in their texts."""
+        with self._lock:
+            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
+            answers = self.answering.describe(self.logits(*texts))
+            counts = Counts(len(answers), self._cut, self.typed)
+        scores = ({f"score_{name}": round(value, 6) for name, value in answer.scores.items()} for answer in answers)
+        return [{"prediction": answer.label, **cells} for answer, cells in zip(answers, scores, strict=True)], counts
 
 
 def model_in(folder: Path) -> tuple[Path, RunRecord | None]:

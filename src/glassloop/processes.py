@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -55,11 +55,22 @@ class WorkerFiles:
 
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
-    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first.
+    """Run `glassloop` with `arguments` in several processes that find each other, and exit as the one that failed first.
 
     Args:
         arguments: The arguments of the command that every process runs.
         num_processes: How many processes to start.
+    """
+    run_together(arguments, ranked_environments(num_processes))
+    sys.exit(0)
+
+
+def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first, if any did.
+
+    Args:
+        arguments: The arguments of the command that every process runs.
+        environments: The environment of each process.
 
     Raises:
         WorkerError: The error of the process that failed first.
@@ -68,13 +79,14 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
     with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
         files = [
             WorkerFiles(Path(scratch, f"error-{rank}.json"), Path(scratch, f"{rank}.log") if rank else None)
-            for rank in range(num_processes)
+            for rank in range(len(environments))
         ]
         with Children(received) as children:
-            start(children, arguments, files)
+            for rank, (environment, written) in enumerate(zip(environments, files, strict=True)):
+                children.start(rank, arguments, written.log, {**environment, ERROR_FILE: str(written.error)})
             failed = supervise(children)
         if not failed:
-            sys.exit(0)
+            return
         errors = {worker.number: files[worker.number].read_error() for worker in failed}
         cause = next((worker for worker in failed if not ((error := errors[worker.number]) and error.followed)), failed[0])
         if (error := errors[cause.number]) and not received:
@@ -83,7 +95,7 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
             print(text, file=sys.stderr)
         code = cause.process.returncode
         if code < 0 and not received:
-            who = f"process {cause.process.pid} ({cause.number + 1} of {num_processes})"
+            who = f"process {cause.process.pid} ({cause.number + 1} of {len(environments)})"
             raise ResourceError(
                 f"{who} was killed by {signal.Signals(-code).name}",
                 "if nobody killed it, the machine may have run out of memory; resume with --resume",
@@ -91,19 +103,20 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
     sys.exit(128 + received[0] if received else code)
 
 
-def start(children: Children, arguments: Sequence[str], files: Sequence[WorkerFiles]) -> None:
-    """Start the processes as torch's launcher would: each gets its rank and the address of the main process."""
+def ranked_environments(num_processes: int) -> list[dict[str, str]]:
+    """Return environments as torch's launcher makes them: each has its rank and the address of the main process."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port = str(opened.getsockname()[1])
-    for rank, written in enumerate(files):
-        environment = {
+    return [
+        {
             **{"OMP_NUM_THREADS": "1", **os.environ},
             **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            **{"WORLD_SIZE": str(len(files)), "LOCAL_WORLD_SIZE": str(len(files))},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, ERROR_FILE: str(written.error)},
+            **{"WORLD_SIZE": str(num_processes), "LOCAL_WORLD_SIZE": str(num_processes)},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
         }
-        children.start(rank, arguments, written.log, environment)
+        for rank in range(num_processes)
+    ]
 
 
 def supervise(children: Children) -> list[Child]:

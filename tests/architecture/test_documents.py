@@ -139,7 +139,8 @@ def fault_in(words: list[str]) -> str | None:
     options = {
         flag: param for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)
     }
-    most = sum(100 if param.nargs == -1 else 1 for param in params if param.param_type_name == "argument")
+    named = [param for param in params if param.param_type_name == "argument"]
+    most = 99 if any(param.nargs == -1 for param in named) else len(named)  # -1: any number
     arguments, queue = 0, rest[1:]
     while queue:
         word = queue.pop(0)

@@ -57,7 +57,18 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "predict": (
         ["run", "text", "text_pair"],
-        ["--file", "-o", "--out", "--text", "--text_pair", "--device", "--json", *(f"--{name}" for name in FILE_SETTINGS)],
+        [
+            *("--file", "-o", "--out", "--text", "--text_pair", "--processes", "--device", "--json"),
+            *(f"--{name}" for name in FILE_SETTINGS),
+        ],
+        (),
+    ),
+    "serve": (
+        ["runs"],
+        [
+            *("--host", "--port", "--max_inputs", "--max_characters", "--max_payload", "--max_requests", "--queue_seconds"),
+            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--device", "--json"),
+        ],
         (),
     ),
     "report": (["run"], ["-o", "--out", "--format", "--json"], ()),

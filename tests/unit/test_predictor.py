@@ -168,6 +168,55 @@ def test_what_is_no_text(says, predictor: Predictor, texts: Any, pairs: Any) -> 
         predictor.predict(texts, pairs)
 
 
+# --- forms of input, generators, threads -------------------------------------------------------------------------
+
+
+def test_pairs_and_dicts(pair_run: Path) -> None:
+    predictor = Predictor(pair_run, device="cpu")
+    pairs = [("good", "bad"), ("good", "the film is good")]
+    first, second = predictor.run.data.columns.texts
+    wanted = predictor.predict(*map(list, zip(*pairs, strict=True)))
+    assert predictor.predict(pairs) == wanted
+    assert predictor.predict([{first: one, second: other} for one, other in pairs]) == wanted
+    assert predictor.predict({"text": "good", "text_pair": "bad"})[0].logits == pytest.approx(wanted[0].logits, abs=1e-5)
+
+
+def test_a_generator_is_read_only_a_little_ahead(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glassloop.predictor.STREAMED_ROWS", 8)
+    read = []
+
+    def texts():
+        for number in range(10**9):
+            read.append(number)
+            yield TEXTS[number % 4]
+
+    answers = predictor.predict(texts())
+    found = [next(answers).logits for _ in range(20)]
+    assert len(read) == 24
+    wanted = [one.logits for one in predictor.predict([TEXTS[number % 4] for number in range(20)])]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_threads_share_a_predictor(text_run: Path) -> None:
+    """The tokenizer's truncation and the model's state would be mixed up."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    predictor = Predictor(text_run, device="cpu")
+    texts = [f"{'very ' * (number % 40)}good {TEXTS[number % 4]}" for number in range(60)]
+    wanted = [one.logits for one in predictor.predict(texts)]
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda text: predictor.predict(text)[0].logits, texts)]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_temperature_and_thresholds(text_run: Path, predictor: Predictor) -> None:
+    other = Predictor(text_run, device="cpu", temperature=3.0, thresholds={"neg": 0.0})
+    plain, changed = predictor.predict("good film 8")[0], other.predict("good film 8")[0]
+    assert (plain.label, changed.label) == ("pos, really", "neg")
+    assert changed.logits == plain.logits
+    assert max(changed.scores.values()) < max(plain.scores.values())
+
+
 # --- folders -----------------------------------------------------------------------------------------------------
 
 
@@ -407,7 +456,7 @@ WRONG = {
     "another kind of target": (
         {"target": "out.xlsx"},
         SettingsError,
-        "out.xlsx: predictions are written as .csv, .tsv or .jsonl",
+        "out.xlsx: predictions are written as .csv, .tsv, .jsonl or .parquet",
         "choose a name with one of these endings",
     ),
     "missing column": (

@@ -20,6 +20,7 @@ from glassloop.errors import ModelError
 from glassloop.run_folder.record import Difference
 from glassloop.speed.encoder_parts import layers_of
 from glassloop.speed.encoders.fast_model import make_fast_model
+from glassloop.speed.encoders.inference_layers import InferenceLayers
 from glassloop.speed.encoders.own_layers import OwnLayers
 from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
 from glassloop.speed.encoders.replaced_layers import ReplacedLayers
@@ -41,9 +42,11 @@ class PackedBackend(PlainBackend):
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
-        self.savings: ReplacedLayers | OwnLayers | None = None
+        self.savings: ReplacedLayers | InferenceLayers | OwnLayers | None = None
         self.optimizer: FlatAdamW | None = None
         self.use = NO_TRAINING
+        self.keeps_prepared = False  # whether weights prepared for forward passes are kept from one pass to the next
+        self.kept: tuple[list[tuple[int, int]], InferenceLayers] | None = None
         # How far each model's results on this backend are from those of the plain backend.
         self.differences: WeakKeyDictionary[torch.nn.Module, Difference] = WeakKeyDictionary()
 
@@ -66,7 +69,7 @@ class PackedBackend(PlainBackend):
     @property
     def storage(self) -> FlatStorage:
         """Return the flat storage of the weights in training; raise `ModelError` if no training was started."""
-        if self.savings is None:
+        if self.savings is None or isinstance(self.savings, InferenceLayers):
             raise ModelError(f"backend {self.name}: no training was started", "call start_training first")
         return self.savings.storage
 
@@ -83,7 +86,8 @@ class PackedBackend(PlainBackend):
             vocabulary=None if use.reads_gradients else self.vocabulary_of(model, use),
             low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
         )
-        self.savings.open_for_training()
+        if not isinstance(self.savings, InferenceLayers):
+            self.savings.open_for_training()
         return self.make_optimizer
 
     def make_optimizer(
@@ -113,11 +117,22 @@ class PackedBackend(PlainBackend):
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = make_fast_model(model, self.compute_dtype, trains=False)
+        self.savings = self.prepared(model)
         try:
             yield
         finally:
             self.end_training()
+
+    def prepared(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
+        """Return the savings of forward passes: those of the last pass if they were kept and no weight has changed since."""
+        weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters()]
+        if self.kept is not None and self.kept[1].model is model and self.kept[0] == weights:
+            self.kept[1].install()
+            return self.kept[1]
+        found = make_fast_model(model, self.compute_dtype, trains=False)
+        if self.keeps_prepared and isinstance(found, InferenceLayers):
+            self.kept = (weights, found)
+        return found
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training.
@@ -153,7 +168,7 @@ class PackedBackend(PlainBackend):
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of a loss to the flat storage."""
         super().backward(loss)
-        if self.savings is not None:
+        if self.savings is not None and not isinstance(self.savings, InferenceLayers):
             self.savings.after_backward()
 
     def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
@@ -161,7 +176,7 @@ class PackedBackend(PlainBackend):
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
         if self.use.reads_gradients:
-            self.savings.storage.adopt_gradients()
+            self.storage.adopt_gradients()
         return self.optimizer.clip(max_norm)
 
     def step(self, optimizer: Optimizer) -> None:

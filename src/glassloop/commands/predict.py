@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,13 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from glassloop.answers import Prediction
 from glassloop.command_result import CommandResult
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.file_source import bare_name
-from glassloop.data.writers import refuse_target
+from glassloop.data.writers import PARQUET, TARGETS, refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
+from glassloop.file_predictions import SHARE, share_environments
 from glassloop.files import user_path
-from glassloop.predictor import Prediction, Predictor
+from glassloop.predictor import Predictor
+from glassloop.processes import run_together
 from glassloop.settings import data_settings
 
 
@@ -31,10 +35,11 @@ def predict(
     pair_column: str | None,
     device: str,
     reading: Mapping[str, object],
+    processes: int = 1,
 ) -> CommandResult:
     """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        number, path = predict_file(run, file, out, text_column, pair_column, device, reading)
+        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes)
         return CommandResult({"run": run, "file": file, "rows": number, "out": path})
     found = predict_text(run, text, text_pair, device)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
@@ -81,16 +86,26 @@ def predict_file(
     pair: str | None,
     device: str,
     reading: Mapping[str, object] = MappingProxyType({}),
+    processes: int = 1,
 ) -> tuple[int, Path]:
-    """Predict every row of a file and print where the predictions are. Return the number of rows and the file."""
+    """Predict every row of a file and print where the predictions are. Return the number of rows and the file.
+
+    Several processes predict the parts of the file; this one joins them.
+    """
+    if processes < 1:
+        raise SettingsError(f"processes is {processes}, not 1 or more", "set processes to 1 or more")
     data = user_path(source)
     path = user_path(target) if target is not None else data.parent / f"{bare_name(data)}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
-    refuse_target(path)  # before the model is loaded
+    refuse_target(path, (*TARGETS, PARQUET))  # before the model is loaded
     data_settings(reading)
+    if processes > 1 and SHARE not in os.environ:
+        run_together(sys.argv[1:], share_environments(processes, num_gpus(device)))
     predictor = predictor_of(run, device)
     number = predictor.predict_file(data, path, text, pair, **reading)
+    if SHARE in os.environ:
+        return number, path  # the process that started this one reports
     say_notes(predictor.notes)
     if skipped := predictor.skipped.num_rows:
         listing = path.with_name(f"{path.stem}-skipped-rows.csv")
@@ -98,6 +113,13 @@ def predict_file(
         say(f"skipped {counted(skipped, 'row', 'rows')} that cannot be read; {listing} lists them")
     show(f"{counted(number, 'row', 'rows')} → {path}")
     return number, path
+
+
+def num_gpus(device: str) -> int:
+    """Return how many GPUs several processes can share; 0 for a CPU."""
+    import torch
+
+    return torch.cuda.device_count() if device in ("auto", "cuda") else 0
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -111,13 +111,18 @@ def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list
 
 
 def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> Truncation:
-    """Return what some encoded rows lost. Only full rows are tokenized again, without a limit."""
-    found, added = NOTHING_CUT, tokenizer.num_special_tokens_to_add(len(texts) > 1)
+    """Return what some encoded rows lost together."""
+    return sum(cut_rows(encoded, texts, tokenizer, max_length).values(), NOTHING_CUT)
+
+
+def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> dict[int, Truncation]:
+    """Return what each of some encoded rows lost, by its place. Only full rows are tokenized again, without a limit."""
+    found, added = {}, tokenizer.num_special_tokens_to_add(len(texts) > 1)
     for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
         whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
         lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
         if any(lost):
-            found += Truncation(1, int(lost[0] > 0), int(sum(lost[1:]) > 0), sum(lost), longest=sum(whole) + added)
+            found[row] = Truncation(1, int(lost[0] > 0), int(sum(lost[1:]) > 0), sum(lost), longest=sum(whole) + added)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Write rows as .csv, .tsv or .jsonl: Glassloop reads every cell back, and no spreadsheet runs one as a formula."""
+"""Write rows as .csv, .tsv, .jsonl or .parquet: Glassloop reads every cell back, and no spreadsheet runs one as a formula."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import TextIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.errors import DataError, SettingsError, visible
+from glassloop.errors import DataError, SettingsError, alternatives, visible
 
 Row = dict[str, object]
-TARGETS = (".csv", ".tsv", ".jsonl")
+TARGETS, PARQUET = (".csv", ".tsv", ".jsonl"), ".parquet"
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # apostrophes count, so that removing one restores the cell
 NOT_IN_TSV = "[\t\n\r]"
 
 
-def refuse_target(path: Path) -> None:
+def refuse_target(path: Path, suffixes: Sequence[str] = TARGETS) -> None:
     """Raise if rows cannot be written to `path`: it has another ending, is a folder, or is not a file."""
-    if path.suffix.lower() not in TARGETS:
+    if path.suffix.lower() not in suffixes:
         raise SettingsError(
-            f"{path.name}: predictions are written as .csv, .tsv or .jsonl", "choose a name with one of these endings"
+            f"{path.name}: predictions are written as {alternatives(suffixes)}", "choose a name with one of these endings"
         )
     if path.is_dir():
         raise SettingsError(f"{path} is a folder", f"choose a file, for example {path / 'predictions.csv'}")
@@ -33,15 +33,16 @@ def refuse_target(path: Path) -> None:
         raise SettingsError(f"{path} is not a file", "choose a new file, or one that may be replaced")
 
 
-def row_writer(opened: TextIO, suffix: str, columns: Sequence[str]) -> Callable[[Row], object]:
-    """Write the header, if the format has one; return a function that writes a row."""
+def row_writer(opened: TextIO, suffix: str, columns: Sequence[str], *, header: bool = True) -> Callable[[Row], object]:
+    """Write the header, if the format has one and it is wanted; return a function that writes a row."""
     if suffix == ".jsonl":
         return lambda row: opened.write(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n")
     if suffix == ".csv":
         write: Callable[[list[str]], object] = csv.writer(opened).writerow
     else:  # without quoting, like GLUE's files and the reader
         write = lambda cells: opened.write("\t".join(cells) + "\n")  # noqa: E731
-    write([table_cell(name) for name in columns])
+    if header:
+        write([table_cell(name) for name in columns])
     return lambda row: write([table_cell(row[name]) for name in columns])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from glassloop.errors import GlassloopError
 from glassloop.files import write_text
 from glassloop.measures import short_metrics
-from glassloop.run_folder.layout import CHECKPOINTS_NAME, RUNGS_NAME, checkpoint_name, checkpoints_in, is_run
+from glassloop.run_folder.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.study_json import PAUSED, read_rungs
@@ -55,11 +55,12 @@ def add_rung(folder: Path, fraction: float, scores: dict[str, float]) -> None:
 
 def drop_later_checkpoints(folder: Path, step: int) -> None:
     """Remove checkpoints at or after a step whose scores are missing: the run was killed before they were stored."""
-    for path in checkpoints_in(folder / CHECKPOINTS_NAME):
-        if path.name >= checkpoint_name(step):
+    for path in checkpoints_in(folder):
+        if step_of(path) >= step:
             shutil.rmtree(path)
 
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a finished run, which cannot be resumed any more."""
-    shutil.rmtree(folder / CHECKPOINTS_NAME, ignore_errors=True)
+    for path in checkpoints_in(folder):
+        shutil.rmtree(path, ignore_errors=True)

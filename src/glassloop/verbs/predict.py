@@ -19,11 +19,14 @@ def predict_command(
     text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
     text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
     file: Annotated[str | None, typer.Option("--file", help="Data file whose rows to predict.")] = None,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="Output file: .csv, .tsv or .jsonl.")] = None,
+    out: Annotated[str | None, typer.Option("-o", "--out", help="Output file: .csv, .tsv, .jsonl or .parquet.")] = None,
     text_column: Annotated[
         str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
     ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
+    ] = 1,
     device: Device = "auto",
     as_json: Json = False,
     **options: object,
@@ -32,4 +35,5 @@ def predict_command(
     with starting(lines=file is not None):  # one answer needs no log
         from glassloop.commands.predict import predict
 
-    return predict(run, text, text_pair, file, out, text_column, pair_column, device, given_for(DataSettings, options))
+    reading = given_for(DataSettings, options)
+    return predict(run, text, text_pair, file, out, text_column, pair_column, device, reading, processes)

@@ -42,8 +42,8 @@ def test_a_damaged_record_is_none(tmp_path: Path) -> None:
 
 def test_checkpoints_whose_scores_were_lost_are_removed(tmp_path: Path) -> None:
     for step in (3, 5, 9):
-        (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+        (tmp_path / f"checkpoint-{step}").mkdir()
     drop_later_checkpoints(tmp_path, 5)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
     drop_checkpoints(tmp_path)
-    assert not (tmp_path / "checkpoints").exists()
+    assert not [*tmp_path.glob("checkpoint-*")]

@@ -1,0 +1,166 @@
+"""Predict every row of a file: checked first, in parts that survive a kill, by one process or several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from glassloop.answers import Answering
+from glassloop.data.bad_rows import BadRows
+from glassloop.data.file_rows import FileRows, checked_rows
+from glassloop.data.interfaces import Texts
+from glassloop.data.writers import PARQUET, TARGETS, Row, refuse_for_tsv, refuse_target
+from glassloop.errors import DataError, counted, say
+from glassloop.file_parts import PART_ROWS, Counts, Layout, Parts, content_key
+from glassloop.records import Json
+from glassloop.settings import SCORE, SEVERAL, DataSettings
+from glassloop.stages import PREDICTING, advance, stage
+
+SHARE = "GLASSLOOP_SHARE"  # which parts a process of several predicts: "0/2" is the first of two
+PredictTexts = Callable[[Texts], tuple[list[Row], Counts]]  # the columns to add to each row, and what was counted
+
+
+@dataclass(frozen=True)
+class FileJob:
+    """A file to predict.
+
+    Attributes:
+        source: The file to read.
+        target: The file to write.
+        texts: The columns with the texts.
+        settings: How to read the file.
+        task: The task of the model.
+        names: The names of its labels.
+        identity: What else the predictions depend on: the model, and how logits become answers.
+    """
+
+    source: Path
+    target: Path
+    texts: tuple[str, ...]
+    settings: DataSettings
+    task: str
+    names: tuple[str, ...]
+    identity: tuple[Json, ...]
+
+    @property
+    def added(self) -> list[str]:
+        """The columns with predictions."""
+        return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
+
+    @property
+    def added_schema(self) -> pa.Schema:
+        """The types of the columns with predictions in a Parquet file."""
+        label = pa.float64() if self.task == SCORE else pa.list_(pa.string()) if self.task == SEVERAL else pa.string()
+        return pa.schema([(name, label if name == "prediction" else pa.float64()) for name in self.added])
+
+    def rows(self, skipped: BadRows) -> Iterator[FileRows]:
+        """Yield the checked rows of the file."""
+        return checked_rows(self.source, self.settings, self.texts, self.added, skipped)
+
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """What became of a file: the number of its rows, what was counted in them, and the rows that cannot be read."""
+
+    counts: Counts
+    skipped: BadRows
+
+
+def predict_rows(job: FileJob, predict: PredictTexts) -> FileOutcome:
+    """Predict all rows of a file and write them in their order. A process of several predicts its share and joins nothing.
+
+    The whole file is checked before the first row is predicted. Parts that an earlier command finished are used again.
+    """
+    refuse_target(job.target, (*TARGETS, PARQUET))
+    layout, num_rows, _ = survey(job)
+    rank, num_processes = own_share()
+    parts = Parts.of(job.target, [content_key(job.source), str(job.settings), *job.texts, *job.added, *job.identity])
+    parts.open(alone=num_processes == 1)
+    skipped, number, done, found = new_list(job), 0, 0, Counts()
+    with stage(PREDICTING, num_rows):
+        for piece in pieces(job.rows(skipped)):
+            if parts.has(number):
+                done += piece.table.num_rows
+            elif number % num_processes == rank:
+                if done and number and parts.has(number - 1) and num_processes == 1:
+                    say(f"resuming after {counted(done, 'row', 'rows')} of an earlier command")
+                    done = 0
+                answers, counts = predict(piece.texts)
+                rows = [{**row, **answer} for row, answer in zip(piece.table.to_pylist(), answers, strict=True)]
+                parts.write(number, rows, layout, counts)
+            advance(piece.table.num_rows)
+            number += 1
+    if num_processes == 1:
+        for part in range(number):
+            found += parts.counts(part)
+        parts.join(number, layout)
+    return FileOutcome(found, skipped)
+
+
+def new_list(job: FileJob) -> BadRows:
+    """Return an empty list of rows that cannot be read."""
+    return BadRows(skip=job.settings.bad_rows == "skip", offer=True)
+
+
+def survey(job: FileJob) -> tuple[Layout, int, BadRows]:
+    """Check the whole file. Return the columns to write, the number of rows, and the rows that cannot be read."""
+    layout, num_rows, skipped, suffix = Layout(), 0, new_list(job), job.target.suffix.lower()
+    with stage(f"reading {job.source.name}"):
+        for rows in job.rows(skipped):
+            table, num_rows = rows.table, num_rows + rows.table.num_rows
+            layout.columns = [*table.column_names, *job.added]
+            if suffix == PARQUET:
+                layout.schema = joined_schema(job, layout.schema, table.schema)
+            elif suffix == ".tsv":
+                refuse_for_tsv(table, rows.first, job.source.name, job.added)
+            advance(table.num_rows)
+    if not layout.columns:
+        raise DataError(f"{job.source.name}: the file has no rows", "use a file with at least one row")
+    return layout, num_rows, skipped
+
+
+def joined_schema(job: FileJob, known: pa.Schema | None, found: pa.Schema) -> pa.Schema:
+    """Return one schema for all rows of a file, with the columns of the predictions. Raise `DataError` if types differ."""
+    found = pa.schema([*found, *job.added_schema])
+    try:
+        return found if known is None else pa.unify_schemas([known, found], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{job.source.name}: a column changes its type: {error}", "write a .jsonl file instead: --out"
+        ) from error
+
+
+def pieces(checked: Iterator[FileRows]) -> Iterator[FileRows]:
+    """Yield the rows of a file in slices of at most `PART_ROWS`."""
+    for rows in checked:
+        for start in range(0, rows.table.num_rows, PART_ROWS):
+            texts = [column[start : start + PART_ROWS] for column in rows.texts]
+            yield FileRows(rows.first + start, rows.table.slice(start, PART_ROWS), texts)
+
+
+def own_share() -> tuple[int, int]:
+    """Return which share of the parts this process predicts, and the number of processes."""
+    rank, _, number = os.environ.get(SHARE, "0/1").partition("/")
+    return int(rank), int(number)
+
+
+def share_environments(num_processes: int, num_gpus: int) -> list[dict[str, str]]:
+    """Return the environment of each of several processes: its share, and its GPU or its part of the CPU cores."""
+    threads = str(max(1, (os.cpu_count() or 1) // num_processes))
+    found: list[dict[str, str]] = []
+    for rank in range(num_processes):
+        place = {"CUDA_VISIBLE_DEVICES": str(rank % num_gpus)} if num_gpus else {"OMP_NUM_THREADS": threads}
+        found.append({**os.environ, **place, SHARE: f"{rank}/{num_processes}"})
+    return found
+
+
+def model_key(folders: Sequence[Path], device: str, answering: Answering) -> tuple[Json, ...]:
+    """Return what predictions depend on: every file in the folders of the models, the device, and how labels are chosen."""
+    files: list[Json] = [
+        f"{path.name} {content_key(path)}" for folder in folders for path in sorted(folder.iterdir()) if path.is_file()
+    ]
+    return (files, device, answering.temperature, {**answering.thresholds})

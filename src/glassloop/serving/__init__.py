@@ -1,0 +1,1 @@
+"""The server: requests of clients, one queue, batches by number of tokens, and the answers of text-embeddings-inference."""

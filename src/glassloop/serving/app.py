@@ -1,0 +1,266 @@
+"""The HTTP interface of the server: routes, limits, answers and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from glassloop.errors import say
+from glassloop.records import Json
+from glassloop.serving.batching import Answered, Batcher
+from glassloop.serving.hosted import Hosted
+from glassloop.serving.limits import Limits, Refused, draining, overloaded, too_large
+from glassloop.serving.meters import Meters
+from glassloop.serving.openapi import openapi_document
+from glassloop.serving.page import PAGE, POLICY
+from glassloop.serving.questions import Question, own_question, parsed, predict_question, rerank_question
+
+Read: TypeAlias = Callable[[Mapping[str, Json], Limits], Question]
+Write: TypeAlias = Callable[[Hosted, Question, Answered], Json]
+CLOSED = 499  # the status under which requests are counted whose client closed the connection
+OPEN = ("/health", "/ready", "/")  # routes that need no API key: probes, and the page, which asks for one
+
+
+class Service:
+    """Answers requests with the models of a server.
+
+    Args:
+        hosted: The models. The first one answers requests that name none.
+        batcher: The queue of the models.
+        limits: What is accepted.
+        meters: Counts what happens.
+        api_key: The key that clients must send; None for none.
+
+    Attributes:
+        active: The number of requests that are being answered.
+        draining: Whether the server is shutting down.
+    """
+
+    def __init__(
+        self, hosted: Sequence[Hosted], batcher: Batcher, limits: Limits, meters: Meters, api_key: str | None = None
+    ) -> None:
+        self.hosted, self.batcher, self.limits, self.meters, self.api_key = hosted, batcher, limits, meters, api_key
+        self.places = {model.name: place for place, model in enumerate(hosted)}
+        self.active, self.draining = 0, False
+
+    def routes(self) -> list[Route]:
+        """Return all routes; those of a model also below /models/{its name}."""
+        asked: dict[str, tuple[Read, Write]] = {
+            "/predict": (predict_question, Hosted.scored),
+            "/rerank": (rerank_question, Hosted.reranked),
+            "/v1/predict": (own_question, Hosted.described),
+            "/": (predict_question, as_hub),
+        }
+        found = [
+            Route(f"{prefix}{path}", self.endpoint(path, read, write), methods=["POST"])
+            for path, (read, write) in asked.items()
+            for prefix in ("", "/models/{model}")
+            if path != "/" or not prefix
+        ]
+        found.append(Route("/models/{model}", self.endpoint("/", predict_question, as_hub), methods=["POST"]))
+        shown: dict[str, Callable[[Request], Response]] = {
+            "/": self.show_page,
+            "/info": self.show_info,
+            "/health": self.show_health,
+            "/ready": self.show_ready,
+            "/metrics": self.show_metrics,
+            "/openapi.json": self.show_openapi,
+            "/models/{model}/info": self.show_info,
+        }
+        return [*found, *(Route(path, self.shown(path, show), methods=["GET"]) for path, show in shown.items())]
+
+    # --- predictions ---------------------------------------------------------------------------------------------
+
+    def endpoint(self, path: str, read: Read, write: Write) -> Callable[[Request], object]:
+        """Return the function that answers a request for predictions."""
+
+        async def answer(request: Request) -> Response:
+            began = time.perf_counter()
+            try:
+                response = await self.predicted(request, read, write)
+            except Refused as error:
+                response = refusal(error)
+            except ClientDisconnect:
+                self.meters.gone.add()
+                response = Response(status_code=CLOSED)
+            except Exception as error:
+                say(f"serve: {path} failed: {type(error).__name__}")  # the message may contain a text
+                response = refusal(Refused(424, "Backend", "the request could not be answered"))
+            self.meters.requests.add(path, str(response.status_code))
+            self.meters.request.observe(time.perf_counter() - began)
+            return response
+
+        return answer
+
+    async def predicted(self, request: Request, read: Read, write: Write) -> Response:
+        """Return the answer to a request for predictions; raise `Refused`."""
+        self.admit(request)
+        place = self.model_of(request)
+        self.active += 1
+        try:
+            question = read(parsed(await self.body(request)), self.limits)
+            hosted = self.hosted[place]
+            hosted.refuse(question)
+            answered = await self.ask(request, place, question)
+            rows = answered.texts.rows
+            self.meters.inputs.add(hosted.name, number=len(rows))
+            self.meters.tokens.add(hosted.name, number=sum(row.num_tokens for row in rows))
+            self.meters.truncated.add(hosted.name, number=sum(row.cut.num_rows for row in rows))
+            return JSONResponse(write(hosted, question, answered))
+        finally:
+            self.active -= 1
+
+    def admit(self, request: Request) -> None:
+        """Raise `Refused` if the server is shutting down or busy, or if the API key is missing."""
+        self.check_key(request)
+        if self.draining:
+            raise draining()
+        if self.active >= self.limits.requests:
+            raise overloaded(f"{self.active:,} requests are waiting", self.batcher.waiting_seconds)
+
+    def check_key(self, request: Request) -> None:
+        """Raise `Refused` unless the request has the API key, if there is one. The comparison takes the same time for all."""
+        if self.api_key is None:
+            return
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {self.api_key}".encode()):
+            raise Refused(401, "Unauthorized", "the API key is missing or wrong")
+
+    def model_of(self, request: Request) -> int:
+        """Return the number of the model that a request names in its path."""
+        name = request.path_params.get("model")
+        if name is None:
+            return 0
+        if name not in self.places:
+            raise Refused(404, "NotFound", "there is no such model")
+        return self.places[str(name)]
+
+    async def body(self, request: Request) -> bytes:
+        """Return the body of a request; raise `Refused` if it is too large or comes too slowly."""
+        most = self.limits.payload
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise too_large(f"the body has {int(length):,} bytes, but at most {most:,} are allowed")
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise too_large(f"the body has more than {most:,} bytes")
+                    parts.append(part)
+        except TimeoutError as error:
+            raise Refused(408, "Timeout", "the body was not sent in time") from error
+        return b"".join(parts)
+
+    async def ask(self, request: Request, place: int, question: Question) -> Answered:
+        """Return the logits for a question; raise `ClientDisconnect` if the client leaves first."""
+        job = self.batcher.submit(place, question.columns, self.limits.queue_seconds, truncate=question.truncate)
+        answer: asyncio.Future[Answered] = asyncio.wrap_future(job.future)
+        gone: asyncio.Future[None] = asyncio.ensure_future(left(request))
+        try:
+            waited: list[asyncio.Future[Answered] | asyncio.Future[None]] = [answer, gone]
+            await asyncio.wait(waited, timeout=self.limits.queue_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            job.left = True
+            if gone.done():
+                raise ClientDisconnect
+            raise overloaded("the request waited too long in the queue", self.batcher.waiting_seconds)
+        finally:
+            gone.cancel()
+            answer.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await gone
+
+    # --- what else there is to see -------------------------------------------------------------------------------
+
+    def shown(self, path: str, show: Callable[[Request], Response]) -> Callable[[Request], object]:
+        """Return the function that answers a request for a page or a document."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if path not in OPEN:
+                    self.check_key(request)
+                response = show(request)
+            except Refused as error:
+                response = refusal(error)
+            self.meters.requests.add(path, str(response.status_code))
+            return response
+
+        return answer
+
+    def show_page(self, request: Request) -> Response:
+        """Return the page for people."""
+        return HTMLResponse(PAGE, headers={"content-security-policy": POLICY})
+
+    def show_info(self, request: Request) -> Response:
+        """Return what is known about a model and the limits of the server."""
+        limits = self.limits
+        served: dict[str, Json] = {
+            "max_concurrent_requests": limits.requests,
+            "max_batch_tokens": self.batcher.budget,
+            "max_client_batch_size": limits.inputs,
+            "max_characters": limits.characters,
+            "max_payload": limits.payload,
+            "models": [*self.places],
+        }
+        return JSONResponse({**self.hosted[self.model_of(request)].info(), **served})
+
+    def show_health(self, request: Request) -> Response:
+        """Return 200 while the threads of the queue run."""
+        alive = all(thread.is_alive() for thread in self.batcher.threads)
+        return Response(status_code=200) if alive else refusal(Refused(503, "Unhealthy", "the queue has stopped"))
+
+    def show_ready(self, request: Request) -> Response:
+        """Return 200 if requests are accepted, 503 while the server shuts down."""
+        return refusal(draining()) if self.draining else self.show_health(request)
+
+    def show_metrics(self, request: Request) -> Response:
+        """Return counters and histograms in the text format of Prometheus."""
+        gauges = {"glassloop_active_requests": self.active, "glassloop_queue_tokens": self.batcher.waiting_tokens}
+        return PlainTextResponse(self.meters.text({**gauges}), media_type="text/plain; version=0.0.4")
+
+    def show_openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return JSONResponse(openapi_document(self.limits, [*self.places]))
+
+
+def as_hub(hosted: Hosted, question: Question, answered: Answered) -> Json:
+    """Return labels with scores as the hub's own inference answers: a list for each input, also for a single one."""
+    found = hosted.scored(question, answered)
+    return [found] if question.single else found
+
+
+async def left(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def refusal(error: Refused) -> Response:
+    """Return a refusal in the shape of text-embeddings-inference."""
+    headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
+    headers |= {"www-authenticate": "Bearer"} if error.status == 401 else {}
+    return JSONResponse({"error": error.message, "error_type": error.kind}, error.status, headers)
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """Answer a request for an unknown route or method."""
+    status = int(getattr(error, "status_code", 404))
+    kinds = {404: "NotFound", 405: "MethodNotAllowed"}
+    return refusal(Refused(status, kinds.get(status, "Validation"), kinds.get(status, "the request is not valid")))
+
+
+def make_app(service: Service) -> Starlette:
+    """Return the ASGI application."""
+    return Starlette(routes=service.routes(), exception_handlers={404: not_found, 405: not_found, 400: not_found})

@@ -1,0 +1,222 @@
+"""One queue for all requests: the next batch is chosen by number of tokens, so that short requests pass long ones."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Protocol
+
+import numpy as np
+
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts
+from glassloop.data.interfaces import Texts
+from glassloop.errors import GlassloopError
+from glassloop.serving.limits import BACKEND, TOKENIZER, Refused, overloaded
+from glassloop.serving.meters import Meters
+
+START_SECONDS_PER_TOKEN = 1e-4  # until a batch has been measured
+
+
+class Model(Protocol):
+    """What a queue needs of a predictor."""
+
+    def encoded(self, columns: Texts) -> EncodedTexts:
+        """Return texts as token ids."""
+
+    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
+        """Return the logits of encoded texts."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The logits of a request, and its texts as token ids."""
+
+    logits: np.ndarray
+    texts: EncodedTexts
+
+
+@dataclass(eq=False)
+class Job:
+    """A request in the queue."""
+
+    model: int
+    columns: Texts
+    deadline: float
+    arrived: float
+    truncate: bool = True
+    future: Future[Answered] = field(default_factory=Future)
+    texts: EncodedTexts | None = None
+    logits: list[np.ndarray | None] = field(default_factory=list)
+    missing: int = 0
+    left: bool = False  # the client is gone, or the job was refused
+
+    def refuse(self, error: Refused) -> None:
+        """End the job with an error."""
+        self.left = True
+        with suppress(Exception):  # the client is gone
+            self.future.set_exception(error)
+
+
+@dataclass(order=True)
+class Entry:
+    """One text of a job. Entries are run in the order of `due`: when the text would be done if its job were alone."""
+
+    due: float
+    number: int
+    row: EncodedText = field(compare=False)
+    job: Job = field(compare=False)
+    place: int = field(compare=False)
+
+
+class Batcher:
+    """Two threads: one turns waiting texts into token ids, the other runs the model on one batch after the other.
+
+    A batch starts as soon as the model is free: a lone request never waits for others. What arrives while a batch runs is
+    in the next one. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
+    texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
+
+    Args:
+        models: The models, by their number.
+        budget: The number of tokens of a batch.
+        meters: Counts what happens.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self, models: Sequence[Model], budget: int, meters: Meters, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.models, self.budget, self.meters, self.clock = models, budget, meters, clock
+        self.seconds_per_token = START_SECONDS_PER_TOKEN
+        self.incoming: SimpleQueue[Job | None] = SimpleQueue()
+        self.entries: list[Entry] = []
+        self.changed = threading.Condition()
+        self.number, self.waiting_tokens, self.closing = 0, 0, False
+        self.threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (("tokenizer", self.tokenize), ("model", self.run))
+        ]
+
+    def start(self) -> None:
+        """Start both threads."""
+        for thread in self.threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Answer everything that waits, and end both threads."""
+        self.incoming.put(None)
+        for thread in self.threads:
+            thread.join()
+
+    def submit(self, model: int, columns: Texts, seconds: float, *, truncate: bool = True) -> Job:
+        """Add a request to the queue; its future gets the answer, or a `Refused` after `seconds`."""
+        now = self.clock()
+        job = Job(model, columns, now + seconds, now, truncate)
+        self.incoming.put(job)
+        return job
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long the work in the queue will take."""
+        return self.waiting_tokens * self.seconds_per_token
+
+    def tokenize(self) -> None:
+        """Turn the texts of waiting jobs into token ids, until the queue is closed."""
+        while (job := self.incoming.get()) is not None:
+            if job.left:
+                continue
+            began = self.clock()
+            try:
+                job.texts = self.models[job.model].encoded(job.columns)
+            except Exception as error:
+                problem = error.problem if isinstance(error, GlassloopError) else type(error).__name__
+                job.refuse(Refused(422, TOKENIZER, f"the texts cannot be tokenized: {problem}"))
+                continue
+            self.meters.tokenizing.observe(self.clock() - began)
+            if not job.truncate and (long := next((row for row in job.texts.rows if row.cut.num_rows), None)) is not None:
+                most = f"the model takes {long.num_tokens:,}"
+                job.refuse(Refused(413, "Validation", f"a text has {long.cut.longest:,} tokens, but {most}; set truncate"))
+                continue
+            self.add(job, job.texts.rows)
+        with self.changed:
+            self.closing = True
+            self.changed.notify()
+
+    def add(self, job: Job, rows: Sequence[EncodedText]) -> None:
+        """Add the texts of a job to the entries."""
+        with self.changed:
+            job.logits, job.missing, tokens = [None] * len(rows), len(rows), 0
+            for place, row in enumerate(rows):
+                tokens += row.num_tokens
+                self.number += 1
+                due = job.arrived + tokens * self.seconds_per_token
+                heapq.heappush(self.entries, Entry(due, self.number, row, job, place))
+            self.waiting_tokens += tokens
+            self.changed.notify()
+
+    def next_batch(self) -> list[Entry]:
+        """Return the entries of the next batch: those due first, of one model, up to the budget; expired jobs are refused."""
+        batch: list[Entry] = []
+        others: list[Entry] = []
+        tokens, now = 0, self.clock()
+        while self.entries and tokens < self.budget:
+            entry = heapq.heappop(self.entries)
+            size = entry.row.num_tokens
+            if not entry.job.left and now > entry.job.deadline:
+                entry.job.refuse(overloaded("the request waited too long in the queue", self.waiting_seconds))
+                self.meters.expired.add()
+            if entry.job.left:
+                self.waiting_tokens -= size
+            elif batch and (entry.job.model != batch[0].job.model or tokens + size > self.budget):
+                others.append(entry)
+                if len(others) > len(batch) + 64:
+                    break
+            else:
+                batch.append(entry)
+                tokens += size
+        for entry in others:
+            heapq.heappush(self.entries, entry)
+        self.waiting_tokens -= tokens
+        return sorted(batch, key=lambda entry: entry.row.num_tokens)
+
+    def run(self) -> None:
+        """Run the model on one batch after the other, until the queue is closed and empty."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.entries or self.closing)
+                if not self.entries and self.closing:
+                    return
+                batch = self.next_batch()
+            if batch:
+                self.answer(batch)
+
+    def answer(self, batch: Sequence[Entry]) -> None:
+        """Run a batch and give each job its logits. If it fails, each text is run alone, and those that fail are refused."""
+        began = self.clock()
+        tokens = sum(entry.row.num_tokens for entry in batch)
+        try:
+            logits = self.models[batch[0].job.model].forward([entry.row for entry in batch])
+        except Exception as error:
+            if len(batch) > 1:
+                for entry in batch:
+                    self.answer([entry])
+                return
+            batch[0].job.refuse(Refused(424, BACKEND, f"the model failed: {type(error).__name__}"))
+            return
+        seconds = self.clock() - began
+        self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
+        self.meters.inference.observe(seconds)
+        self.meters.batch_tokens.observe(tokens)
+        for entry, row in zip(batch, logits, strict=True):
+            job = entry.job
+            job.logits[entry.place] = row
+            job.missing -= 1
+            if not job.missing and not job.left and job.texts is not None:
+                self.meters.queueing.observe(began - job.arrived)
+                with suppress(Exception):  # the client is gone
+                    job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))

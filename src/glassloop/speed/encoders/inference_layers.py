@@ -1,0 +1,171 @@
+"""Make a model fast for forward passes on a CPU: prepared weights, attention without masks, no record for gradients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from glassloop.errors import ModelError
+from glassloop.speed.encoder_parts import LayerParts, embeddings_of, layers_of, num_layer_calls, uncounted_token_of
+from glassloop.speed.encoders.own_layers import ModelOutput
+from glassloop.speed.operations.prepared_linear import PreparedLinear
+from glassloop.speed.packing.layout import Packing
+from glassloop.transformers_types import Model
+
+PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
+
+
+@dataclass(frozen=True)
+class Group:
+    """Adjacent sequences of one length: their tokens from `start` on form a grid without padding."""
+
+    start: int
+    rows: int
+    length: int
+
+    def grid(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of these sequences as [rows, length, …], without a copy."""
+        return tokens[self.start : self.start + self.rows * self.length].view(self.rows, self.length, *tokens.shape[1:])
+
+
+def groups_of(packing: Packing) -> list[Group]:
+    """Return the sequences of a packed batch in groups of one length. Sorted rows form the fewest groups."""
+    bounds = packing.bounds.numpy()
+    lengths = np.diff(bounds)
+    starts = np.flatnonzero(np.diff(lengths, prepend=-1))
+    stops = [*starts[1:], len(lengths)]
+    return [
+        Group(int(bounds[start]), int(stop - start), int(lengths[start])) for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+class InferenceLayer:
+    """One post-norm layer with prepared weights.
+
+    Args:
+        parts: The modules of the layer.
+    """
+
+    def __init__(self, parts: LayerParts) -> None:
+        self.heads, self.approximate = parts.heads, parts.gelu_approximate
+        self.width = parts.query.weight.shape[0]
+        linears = (parts.query, parts.key, parts.value)
+        self.queries_keys_values = PreparedLinear([part.weight for part in linears], [part.bias for part in linears])
+        self.query = PreparedLinear(parts.query.weight, parts.query.bias)
+        self.key, self.value = (part.weight.detach().view(self.heads, -1, self.width) for part in linears[1:])
+        self.value_bias = parts.value.bias.detach().view(self.heads, -1)
+        self.out, self.up, self.down = (PreparedLinear(part.weight, part.bias) for part in (parts.out, parts.up, parts.down))
+        self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
+
+    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
+        """Return the output of the layer for all tokens."""
+        return self.feed_forward(self.attend(x, groups), x)
+
+    def feed_forward(self, attended: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """Return what follows attention: a sum and its norm, GELU between two linear layers, a sum and its norm."""
+        hidden = self.out_norm(self.out.add(attended, source))
+        found: torch.Tensor = self.down_norm(self.down.add(self.up.gelu(hidden, self.approximate), hidden))
+        return found
+
+    def attend(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
+        """Return the attention within each sequence."""
+        joined = self.queries_keys_values(x).view(len(x), 3, self.heads, -1)
+        found = []
+        for group in groups:
+            query, key, value = group.grid(joined).permute(2, 0, 3, 1, 4)
+            attended = functional.scaled_dot_product_attention(query, key, value)
+            found.append(attended.transpose(1, 2).reshape(-1, self.width))
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
+        """Return the output of the layer only for the first token of each row, which the head reads.
+
+        The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
+        see `attend_first_tokens` in operations/encoder_layer.py.
+        """
+        source = x.index_select(0, first)
+        queries = self.query(source).view(len(source), self.heads, -1)
+        folded = torch.bmm(queries.transpose(0, 1), self.key).transpose(0, 1)
+        mixed, place = [], 0
+        for group in groups:
+            grid = group.grid(x)
+            scores = torch.bmm(folded[place : place + group.rows], grid.mT).mul_(queries.shape[-1] ** -0.5)
+            mixed.append(torch.bmm(torch.softmax(scores, -1), grid))
+            place += group.rows
+        attended = torch.bmm(torch.cat(mixed).transpose(0, 1), self.value.mT).transpose(0, 1) + self.value_bias
+        return self.feed_forward(attended.reshape(len(source), self.width), source)
+
+
+class InferenceLayers:
+    """A model whose layers run over packed batches in evaluation, with weights that were copied once.
+
+    Args:
+        model: A classifier of a family whose layers have a fast form, on a CPU and in fp32.
+    """
+
+    packs, vocabulary = True, None
+
+    def __init__(self, model: Model) -> None:
+        embeddings = embeddings_of(model)
+        if embeddings is None:
+            raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
+        self.model, self.embeddings, self.num_layer_calls = model, embeddings, num_layer_calls(model)
+        self.layers = [(parts.module, InferenceLayer(parts)) for parts in layers_of(model)]
+        self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+        self.uncounted = uncounted_token_of(model)
+        most_tokens = embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
+        self.limits = (most_tokens, embeddings.words.num_embeddings)
+        self.packing: Packing | None = None
+        self.groups: list[Group] = []
+        self.num_layers_run = 0
+        self.plain_forward = model.forward
+        self.install()
+
+    def install(self) -> None:
+        """Replace the forward methods of the model and its layers; padded batches still use the old ones."""
+        self.model.forward = self.forward
+        for module, layer in self.layers:
+            module.forward = partial(self.layer_forward, layer, module.forward)
+
+    def remove(self) -> None:
+        """Restore the model."""
+        for module in (self.model, *(module for module, _ in self.layers)):
+            vars(module).pop("forward", None)
+
+    def sync_to_model(self) -> None:
+        """Do nothing: the weights of the model do not change."""
+
+    def sync_from_model(self) -> None:
+        """Do nothing: the weights of the model do not change."""
+
+    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
+        """Run the model over a packed batch, or over any inputs that it accepted before."""
+        if packed is None:
+            return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
+        self.packing = Packing.from_inputs(packed, inputs)
+        self.groups, self.num_layers_run = groups_of(self.packing), 0
+        tokens = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
+        if self.takes_types:
+            tokens["token_type_ids"] = self.packing.types[None]
+        try:
+            return self.plain_forward(**tokens)  # type: ignore[no-any-return]
+        finally:
+            self.packing = None
+
+    def layer_forward(
+        self, layer: InferenceLayer, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
+    ) -> torch.Tensor:
+        """Run one layer over the packed batch; the last one returns only the first token of each row, for the head."""
+        if self.packing is None:
+            return plain(hidden_states, *args, **inputs)
+        self.num_layers_run += 1
+        x = hidden_states.view(-1, hidden_states.shape[-1])
+        if self.num_layers_run < self.num_layer_calls:
+            return layer(x, self.groups)[None]
+        return layer.first_tokens(x, self.groups, self.packing.first_tokens)[:, None]

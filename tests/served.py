@@ -1,0 +1,45 @@
+"""A service for tests of the server: a real predictor of a run, or one whose every step is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts
+from glassloop.serving.app import Service
+from glassloop.serving.batching import Batcher
+from glassloop.serving.hosted import load_hosted
+from glassloop.serving.limits import Limits
+from glassloop.serving.meters import Meters
+
+
+class CountingModel:
+    """Answers each text with its number of words, and notes the batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.failing = False
+
+    def encoded(self, columns: list[list[str]]) -> EncodedTexts:
+        return EncodedTexts([EncodedText({"input_ids": [7] * len(text.split())}) for text in columns[0]])
+
+    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
+        self.batches.append([row.num_tokens for row in rows])
+        if self.failing or any(row.num_tokens == 13 for row in rows):
+            raise RuntimeError("a text that must not be shown")
+        return np.array([[row.num_tokens, 0.0] for row in rows])
+
+
+def make_service(stack: ExitStack, runs: Sequence[Path], limits: Limits | None = None, **given: Any) -> Service:
+    """Return a running service for some runs; the end of the stack closes it."""
+    hosted, meters = load_hosted([str(run) for run in runs], "cpu"), Meters()
+    for model in hosted:
+        stack.enter_context(model.predictor.prepared())
+    service = Service(hosted, Batcher([one.predictor for one in hosted], 256, meters), limits or Limits(), meters, **given)
+    service.batcher.start()
+    stack.callback(service.batcher.close)
+    return service

@@ -1,0 +1,41 @@
+"""`glassloop serve`: what is refused before a model is loaded. tests/e2e/test_serve.py runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassloop.commands.serve import KEY_VARIABLE, api_key, serve
+from glassloop.errors import ModelError
+from glassloop.serving.limits import Limits
+
+
+def test_the_key_comes_from_a_file_or_a_variable(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert api_key(None) is None
+    monkeypatch.setenv(KEY_VARIABLE, "from-variable")
+    assert api_key(None) == "from-variable"
+    (tmp_path / "key").write_text("from-file\n")
+    assert api_key(str(tmp_path / "key")) == "from-file"
+    (tmp_path / "key").write_text("\n")
+    with says(f"{tmp_path / 'key'}: the file is empty", "write the API key into it"):
+        api_key(str(tmp_path / "key"))
+    with says(f"{tmp_path / 'gone'}: the API key cannot be read", "name a text file with the key"):
+        api_key(str(tmp_path / "gone"))
+
+
+def test_a_package_that_is_missing_is_named(says, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for name in [name for name in sys.modules if name in ("glassloop.serving.server", "glassloop.serving.app")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(Exception, match="serve needs the package uvicorn") as caught:
+        serve(["x"], "127.0.0.1", 0, "cpu", Limits())
+    assert caught.value.remedy == 'pip install "glassloop[web]"'
+
+
+def test_a_run_that_does_not_exist(says, tmp_path: Path) -> None:
+    problem = f"{tmp_path / 'gone'}: there is no such folder"
+    with says(problem, "name the folder of a finished run, or of a model", ModelError):
+        serve([str(tmp_path / "gone")], "127.0.0.1", 0, "cpu", Limits())

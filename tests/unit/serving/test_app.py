@@ -1,0 +1,162 @@
+"""The routes: answers in the shapes of text-embeddings-inference and our own, limits, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from glassloop import Predictor
+from glassloop.serving.app import Service, make_app
+from glassloop.serving.limits import Limits
+
+pytestmark = pytest.mark.slow  # trains
+
+TEXTS = ["a good film", "bad", "the story is very very good"]
+
+
+@pytest.fixture(scope="module")
+def predictor(text_run: Path) -> Predictor:
+    return Predictor(text_run, device="cpu")
+
+
+def test_one_text(client: TestClient, predictor: Predictor) -> None:
+    wanted = predictor.predict(TEXTS[0])[0]
+    found = client.post("/predict", json={"inputs": TEXTS[0]})
+    assert found.status_code == 200
+    assert [one["label"] for one in found.json()] == sorted(wanted.scores, key=lambda name: -wanted.scores[name])
+    assert {one["label"]: one["score"] for one in found.json()} == pytest.approx(wanted.scores, abs=1e-5)
+
+
+def test_several_texts_and_raw_scores(client: TestClient, predictor: Predictor) -> None:
+    found = client.post("/predict", json={"inputs": [[text] for text in TEXTS], "raw_scores": True}).json()
+    for row, wanted in zip(found, predictor.predict(TEXTS), strict=True):
+        assert {one["label"]: one["score"] for one in row} == pytest.approx(
+            dict(zip(predictor.names, wanted.logits, strict=True)), abs=1e-5
+        )
+
+
+def test_a_model_by_its_name(client: TestClient, service: Service, text_run: Path) -> None:
+    first, second = (hosted.name for hosted in service.hosted)
+    body = {"inputs": TEXTS[0]}
+    assert client.post(f"/models/{first}/predict", json=body).json() == client.post("/predict", json=body).json()
+    assert client.post(f"/models/{second}/predict", json=body).json() != client.post("/predict", json=body).json()
+    gone = client.post("/models/nobody/predict", json=body)
+    assert (gone.status_code, gone.json()["error_type"]) == (404, "NotFound")
+
+
+def test_rerank(pair_client: TestClient, pair_run: Path) -> None:
+    texts = ["good", "the film is bad", "very good"]
+    predictor = Predictor(pair_run, device="cpu")
+    positive = predictor.run.positive_label
+    wanted = [answer.scores[positive] for answer in predictor.predict([("good film", text) for text in texts])]
+    found = pair_client.post("/rerank", json={"query": "good film", "texts": texts, "return_text": True}).json()
+    assert [one["index"] for one in found] == np.argsort(-np.array(wanted)).tolist()
+    assert [one["text"] for one in found] == [texts[one["index"]] for one in found]
+    assert [one["score"] for one in found] == pytest.approx(sorted(wanted, reverse=True), abs=1e-5)
+    assert "text" not in pair_client.post("/rerank", json={"query": "q", "texts": texts}).json()[0]
+
+
+def test_our_own_route_says_more(client: TestClient, predictor: Predictor) -> None:
+    found = client.post("/v1/predict", json={"inputs": ["good " * 60, "bad"], "tokens": True}).json()
+    long, short = found["predictions"]
+    assert long["truncated"] == {"tokens": 38, "first": True, "second": False}
+    assert (long["num_tokens"], short["truncated"]) == (24, None)
+    assert short["tokens"] == ["[CLS]", "bad", "[SEP]"]
+    wanted = predictor.predict("bad")[0]
+    assert short["label"] == wanted.label
+    assert short["probabilities"] == pytest.approx(wanted.scores, abs=1e-5)
+    assert short["logits"] == pytest.approx(wanted.logits, abs=1e-5)
+
+
+def test_a_long_text_that_may_not_be_truncated(client: TestClient) -> None:
+    found = client.post("/predict", json={"inputs": "good " * 60, "truncate": False})
+    assert found.status_code == 413
+    assert found.json() == {
+        "error": "a text has 62 tokens, but the model takes 24; set truncate",
+        "error_type": "Validation",
+    }
+
+
+def test_the_shape_of_the_hub(client: TestClient) -> None:
+    found = client.post("/", json={"inputs": "good", "parameters": {"top_k": 1}}).json()
+    assert [len(row) for row in found] == [1]
+
+
+def test_texts_for_a_model_of_pairs(client: TestClient, pair_client: TestClient) -> None:
+    found = pair_client.post("/predict", json={"inputs": "good"})
+    assert found.status_code == 422
+    assert found.json()["error"] == 'the model was trained on pairs of texts: ["first", "second"]'
+    assert client.post("/predict", json={"inputs": ["a", "b"]}).json()["error"] == "the model was trained on single texts"
+    assert client.post("/rerank", json={"query": "a", "texts": ["b"]}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/predict", b"", 400),
+        ("POST", "/predict", b"{", 400),
+        ("POST", "/predict", b"[]", 422),
+        ("GET", "/predict", b"", 405),
+        ("GET", "/nothing", b"", 404),
+        ("POST", "/predict", b'{"inputs": "' + b"a" * 2_000_001 + b'"}', 413),
+        ("POST", "/predict", b'{"inputs": "' + b"a" * 1_000_001 + b'"}', 413),
+    ],
+)
+def test_what_is_refused(client: TestClient, method: str, path: str, body: bytes, status: int) -> None:
+    found = client.request(method, path, content=body)
+    assert found.status_code == status
+    assert {*found.json()} == {"error", "error_type"}
+
+
+def test_too_many_requests(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "active", service.limits.requests)
+    found = client.post("/predict", json={"inputs": "good"})
+    assert found.status_code == 429
+    assert int(found.headers["retry-after"]) >= 1
+    assert found.json()["error_type"] == "Overloaded"
+
+
+def test_while_it_shuts_down(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.get("/ready").status_code == 200
+    monkeypatch.setattr(service, "draining", True)
+    for found in (client.post("/predict", json={"inputs": "good"}), client.get("/ready")):
+        assert (found.status_code, found.json()["error_type"]) == (503, "Unhealthy")
+    assert client.get("/health").status_code == 200
+
+
+def test_an_api_key(service: Service) -> None:
+    guarded = Service(service.hosted, service.batcher, Limits(), service.meters, api_key="key-é")
+    client = TestClient(make_app(guarded))
+    for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic key"}):
+        for found in (client.post("/predict", json={"inputs": "good"}, headers=given), client.get("/metrics", headers=given)):
+            assert found.status_code == 401
+            assert found.headers["www-authenticate"] == "Bearer"
+    right = {"authorization": "Bearer key-é".encode()}
+    assert client.post("/predict", json={"inputs": "good"}, headers=right).status_code == 200
+    assert [client.get(path).status_code for path in ("/health", "/ready", "/")] == [200, 200, 200]
+
+
+def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("secret text")
+
+    monkeypatch.setattr("glassloop.answers.Answering.shares", fail)
+    found = client.post("/predict", json={"inputs": "secret text"})
+    assert found.status_code == 424
+    assert found.json() == {"error": "the request could not be answered", "error_type": "Backend"}
+    assert capsys.readouterr().err == "glassloop: serve: /predict failed: ValueError\n"
+
+
+def test_info_and_metrics(client: TestClient, service: Service) -> None:
+    info = client.get("/info").json()
+    assert info["model_type"]["classifier"]["id2label"] == {"0": "pos, really", "1": "neg"}
+    assert (info["max_input_length"], info["max_client_batch_size"], info["pairs"]) == (24, 32, False)
+    assert info["models"] == [hosted.name for hosted in service.hosted]
+    client.post("/predict", json={"inputs": "good"})
+    text = client.get("/metrics").text
+    assert 'glassloop_requests_total{route="/predict",status="200"}' in text
+    assert "glassloop_queue_tokens 0" in text

@@ -1,0 +1,139 @@
+"""The queue: batches by tokens, short requests before long ones, deadlines, clients that left, failures."""
+
+from __future__ import annotations
+
+import pytest
+from served import CountingModel
+
+from glassloop.serving.batching import Batcher, Job
+from glassloop.serving.limits import Refused
+from glassloop.serving.meters import Meters
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def model() -> CountingModel:
+    return CountingModel()
+
+
+@pytest.fixture
+def batcher(model: CountingModel, clock: Clock) -> Batcher:
+    """A queue whose threads are not started: tests run its steps themselves."""
+    return Batcher([model, CountingModel()], 10, Meters(), clock)
+
+
+def add(batcher: Batcher, *sizes: int, model: int = 0, seconds: float = 30.0) -> Job:
+    job = batcher.submit(model, [["w " * size for size in sizes]], seconds)
+    assert batcher.incoming.get() is job
+    job.texts = batcher.models[model].encoded(job.columns)
+    batcher.add(job, job.texts.rows)
+    return job
+
+
+def sizes_of(batcher: Batcher) -> list[int]:
+    return [entry.row.num_tokens for entry in batcher.next_batch()]
+
+
+def test_a_batch_holds_as_many_tokens_as_the_budget(batcher: Batcher) -> None:
+    for size in (4, 3, 3, 5):
+        add(batcher, size)
+    assert sizes_of(batcher) == [3, 3, 4]
+    assert sizes_of(batcher) == [5]
+    assert batcher.waiting_tokens == 0
+
+
+def test_a_text_longer_than_the_budget_is_a_batch(batcher: Batcher) -> None:
+    add(batcher, 40)
+    assert sizes_of(batcher) == [40]
+
+
+def test_a_short_request_passes_a_long_one_that_came_before(batcher: Batcher, clock: Clock) -> None:
+    batcher.seconds_per_token = 0.1
+    add(batcher, *[10] * 8)
+    clock.now += 1.5  # the first two texts of the long request are due before the short one
+    add(batcher, 3)
+    assert [sizes_of(batcher) for _ in range(9)] == [[10], [3], *[[10]] * 7]
+
+
+def test_a_long_request_does_not_wait_for_ever(batcher: Batcher, clock: Clock) -> None:
+    batcher.seconds_per_token = 0.1
+    long = add(batcher, 20)
+    for _ in range(30):
+        clock.now += 0.1
+        add(batcher, 10)
+    order = [batcher.next_batch() for _ in range(31)]
+    place = next(place for place, batch in enumerate(order) if batch[0].job is long)
+    assert place <= 10, "only what came in the first second is due before it"
+
+
+def test_a_batch_is_of_one_model(batcher: Batcher) -> None:
+    add(batcher, 2)
+    add(batcher, 3, model=1)
+    add(batcher, 2)
+    assert [[entry.job.model for entry in batcher.next_batch()] for _ in range(2)] == [[0, 0], [1]]
+
+
+def test_what_waited_too_long_is_refused(batcher: Batcher, clock: Clock) -> None:
+    job = add(batcher, 3, seconds=2.0)
+    clock.now += 3
+    assert batcher.next_batch() == []
+    with pytest.raises(Refused) as caught:
+        job.future.result(0)
+    assert (caught.value.status, caught.value.message) == (429, "the request waited too long in the queue")
+    assert batcher.meters.expired.values[()] == 1
+
+
+def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
+    add(batcher, 3).left = True
+    add(batcher, 4)
+    assert sizes_of(batcher) == [4]
+    assert batcher.waiting_tokens == 0
+
+
+def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher, model: CountingModel) -> None:
+    batcher.budget = 100
+    jobs = [add(batcher, size) for size in (3, 13, 5)]
+    batcher.answer(batcher.next_batch())
+    assert [job.future.result(0).logits[0, 0] for job in (jobs[0], jobs[2])] == [3, 5]
+    with pytest.raises(Refused) as caught:
+        jobs[1].future.result(0)
+    assert (caught.value.status, caught.value.message) == (424, "the model failed: RuntimeError")
+
+
+def test_threads_answer_in_the_order_of_the_texts_and_end(model: CountingModel) -> None:
+    batcher = Batcher([model], 8, Meters())
+    batcher.start()
+    jobs = [batcher.submit(0, [["w " * size for size in (5, 1, 4)]], 30.0) for _ in range(20)]
+    batcher.close()
+    for job in jobs:
+        assert job.future.result(0).logits[:, 0].tolist() == [5, 1, 4]
+    assert all(sum(batch) <= 8 for batch in model.batches)
+    assert not any(thread.is_alive() for thread in batcher.threads)
+
+
+def test_texts_that_cannot_be_tokenized_are_refused() -> None:
+    class Broken(CountingModel):
+        def encoded(self, columns):
+            raise ValueError("the text itself")
+
+    batcher = Batcher([Broken()], 8, Meters())
+    batcher.start()
+    job = batcher.submit(0, [["secret"]], 30.0)
+    batcher.close()
+    with pytest.raises(Refused) as caught:
+        job.future.result(0)
+    assert (caught.value.status, caught.value.kind) == (422, "Tokenizer")
+    assert "secret" not in caught.value.message
+    assert "text itself" not in caught.value.message

@@ -1,0 +1,26 @@
+"""Limits and refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from glassloop.serving.limits import Limits, draining, empty, invalid, overloaded, too_large
+
+
+def test_every_refusal_has_the_status_and_type_of_text_embeddings_inference() -> None:
+    found = [empty("a"), too_large("b"), invalid("c"), overloaded("d", 3.6), draining()]
+    assert [(one.status, one.kind) for one in found] == [
+        (400, "Empty"),
+        (413, "Validation"),
+        (422, "Validation"),
+        (429, "Overloaded"),
+        (503, "Unhealthy"),
+    ]
+    assert [one.retry_after for one in found] == [None, None, None, 4, 1]
+    assert overloaded("d", 0.0).retry_after == 1
+
+
+@pytest.mark.parametrize("name", ["inputs", "characters", "payload", "requests", "queue_seconds", "read_seconds"])
+def test_a_limit_is_positive(says, name: str) -> None:
+    with says(f"{name} is 0, not more than 0", "use a positive number"):
+        Limits(**{name: 0})

@@ -1,0 +1,20 @@
+"""The OpenAPI document names every route."""
+
+from __future__ import annotations
+
+import json
+
+from glassloop.serving.limits import Limits
+from glassloop.serving.openapi import openapi_document
+
+
+def test_every_route_is_described() -> None:
+    found = json.loads(json.dumps(openapi_document(Limits(inputs=7), ["a", "b"])))
+    assert {"/predict", "/rerank", "/v1/predict", "/models/{model}/predict", "/info", "/health", "/ready", "/metrics"} <= {
+        *found["paths"]
+    }
+    refused = {*found["paths"]["/predict"]["post"]["responses"]}
+    assert refused == {"200", "400", "401", "408", "413", "422", "424", "429", "503"}
+    texts = found["paths"]["/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["texts"]
+    assert texts["maxItems"] == 7
+    assert found["paths"]["/models/{model}/predict"]["parameters"][0]["schema"]["enum"] == ["a", "b"]

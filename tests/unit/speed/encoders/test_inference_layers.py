@@ -1,0 +1,57 @@
+"""Layers for forward passes on a CPU: the numbers of the plain model, weights prepared once, a model left as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from families import FAST, weights_hash
+from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
+
+from glassloop.backends.packed import PackedBackend
+from glassloop.speed.encoders.fast_model import make_fast_model
+from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, groups_of
+
+
+@pytest.mark.parametrize("lengths", [(7, 2, 11, 5), (4, 4, 4), (9,), (3, 5, 5, 5, 8, 3)])
+@pytest.mark.parametrize("family", FAST)
+def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -> None:
+    model, rows = lively(family).eval(), token_rows(lengths)
+    with torch.inference_mode():
+        wanted = model(**padded_inputs(rows)).logits
+        savings = make_fast_model(model, torch.float32, trains=False)
+        assert isinstance(savings, InferenceLayers)
+        torch.testing.assert_close(model(**inputs_of(model, rows)).logits, wanted, atol=1e-5, rtol=1e-5)
+        assert torch.equal(model(**padded_inputs(rows)).logits, wanted), "padded rows use the plain layers"
+
+
+def test_removal_leaves_no_trace() -> None:
+    model = lively().eval()
+    before = weights_hash(model)
+    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
+    InferenceLayers(model).remove()
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
+    assert weights_hash(model) == before
+
+
+def test_rows_of_one_length_are_one_group() -> None:
+    found = groups_of(packing_of(token_rows((5, 5, 3, 5))))
+    assert found == [Group(0, 2, 5), Group(10, 1, 3), Group(13, 1, 5)]
+
+
+def test_prepared_weights_are_used_again_until_a_weight_changes() -> None:
+    model, rows, backend = lively().eval(), token_rows(), PackedBackend()
+    backend.keeps_prepared = True
+
+    def logits() -> torch.Tensor:
+        with torch.inference_mode(), backend.evaluation_context(model):
+            return model(**inputs_of(model, rows)).logits
+
+    first, kept = logits(), backend.kept
+    assert torch.equal(logits(), first)
+    assert backend.kept is kept
+    with torch.no_grad():
+        model.base_model.encoder.layer[0].output.dense.weight.mul_(1.5)
+    changed = logits()
+    assert backend.kept is not kept
+    assert not torch.allclose(changed, first)
+    torch.testing.assert_close(changed, model(**padded_inputs(rows)).logits, atol=1e-5, rtol=1e-5)
