@@ -8,14 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from glassloop.backends.packed import PackedBackend
-from glassloop.compatibility import (
-    EvalPrediction,
-    Metrics,
-    PredictionOutput,
-    TrainOutput,
-    refuse_hooks,
-    refuse_keys,
-)
+from glassloop.compatibility import EvalPrediction, Metrics, PredictionOutput, TrainOutput, refuse_hooks, refuse_keys
 from glassloop.data.formats import refuse_unreadable
 from glassloop.data.interfaces import Rows
 from glassloop.engine.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
