@@ -18,6 +18,8 @@ from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
 from glassloop.statistics.verdicts import BETTER, UNDECIDED, WORSE, decided
 
+LEAST_ROWS_PER_CLASS = 10  # on average, for an interval of macro-averaged F1
+
 
 @dataclass(frozen=True)
 class Result:
@@ -49,6 +51,14 @@ class Result:
         return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
 
 
+def too_few_rows(key: str, rows: ScoredRows) -> bool:
+    """Return whether a mean over classes has too few rows per class for a bootstrap interval.
+
+    Drawn rows then miss whole classes, which shifts the metric: the interval may not even include the value.
+    """
+    return key == "f1_macro" and len(rows) < LEAST_ROWS_PER_CLASS * len(rows.labels)
+
+
 def within_range(key: str, low: float, high: float) -> tuple[float, float]:
     """Return the ends of an interval, cut where the metric ends: few seeds give intervals that are wider than its range."""
     least = -1.0 if key in (*CORRELATIONS, "matthews_correlation") else 0.0
@@ -70,7 +80,7 @@ def results_of(source: RunSource) -> list[Result]:
             value = stored.get(f"{prefix}{key}", estimates[key].value)
             entry = Result(result.name, key, source.measures.title(key), value, baseline=baseline.get(f"{prefix}{key}"))
             found.append(entry)
-            if one:
+            if one and not too_few_rows(key, result.rows):
                 low, high = within_range(key, one.low, one.high)
                 found[-1] = replace(entry, low=low, high=high)
     if not found:  # the predictions are missing or damaged
