@@ -21,7 +21,9 @@ def test_two_runs_with_hostile_texts(tmp_path: Path, open_page: OpenPage, width:
     texts = [f"{HOSTILE} {row}" for row in range(80)]
     labels = ("<b>no", "\"yes'")
     folders = [
-        write_drawn_run(tmp_path / f"run {name}", drawn_rows(80, skill, 1, labels=labels), texts=texts, weight_decay=skill / 10)
+        write_drawn_run(
+            tmp_path / f"run-{'long' * 20}{name}", drawn_rows(80, skill, 1, labels=labels), texts=texts, weight_decay=skill / 10
+        )
         for name, skill in (("<i>a", 0.6), ("b", 2.0))
     ]
     target = tmp_path / "compare.html"

@@ -17,7 +17,7 @@ from glassloop.statistics.conclusions import Conclusion
 
 MOST_TEXT = 2000  # characters of a text that are shown
 STYLE = "ul.rows{list-style:none;padding:0}ul.rows li{border-top:1px solid var(--line);padding:.5rem 0;overflow-wrap:anywhere}"
-STYLE += "ul.rows p{margin:.3rem 0 0}"
+STYLE += "ul.rows p{margin:.3rem 0 0}main,header.top{overflow-wrap:anywhere}"  # names of runs are long paths
 
 
 def comparison_page(found: ComparedRuns) -> str:
