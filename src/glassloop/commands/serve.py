@@ -32,7 +32,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
     from glassloop.serving.batching import Batcher
-    from glassloop.serving.budget import measured_budget
+    from glassloop.serving.budget import measured_budget, warm_up
     from glassloop.serving.hosted import load_hosted
     from glassloop.serving.meters import Meters
 
@@ -45,6 +45,8 @@ def serve(
             say(f"{model.name}: repeated {rows}" if model.checked else f"{model.name}: no stored predictions to check")
         first = hosted[0].predictor
         budget = batch_tokens or min(measured_budget(model.predictor, model.predictor.max_length) for model in hosted)
+        for model in hosted:
+            warm_up(model.predictor, budget, model.predictor.max_length)
         meters = Meters()
         predictors = [model.predictor for model in hosted]
         service = Service(hosted, Batcher(predictors, budget, meters), limits, meters, key)

@@ -39,9 +39,7 @@ def measured_budget(
         seconds: When to stop trying larger batches.
         clock: Returns the time in seconds.
     """
-    length = min(ROW_TOKENS, max_length)
-    row = model.encoded([["a " * length]]).rows[0]
-    row = EncodedText({name: list(cells[:length]) for name, cells in row.inputs.items()})
+    row = sample_row(model, min(ROW_TOKENS, max_length))
     speeds: dict[int, float] = {}
     began = clock()
     for size in SIZES:
@@ -60,3 +58,18 @@ def measured_budget(
         if clock() - began > seconds or speeds[size] < 0.8 * max(speeds.values()):
             break
     return next(size for size, speed in speeds.items() if speed >= ENOUGH * max(speeds.values()))
+
+
+def sample_row(model: Measured, length: int) -> EncodedText:
+    """Return a text of at most `length` tokens."""
+    row = model.encoded([["a " * length]]).rows[0]
+    return EncodedText({name: list(cells[:length]) for name, cells in row.inputs.items()})
+
+
+def warm_up(model: Measured, budget: int, max_length: int) -> None:
+    """Run batches of many sizes up to the budget, so that kernels are compiled before the first request."""
+    row = sample_row(model, min(ROW_TOKENS, max_length))
+    for tokens in (*range(16, 129, 16), *range(192, min(budget, 1_024) + 1, 64)):
+        whole, rest = divmod(tokens, row.num_tokens)
+        short = EncodedText({name: cells[:rest] for name, cells in row.inputs.items()})
+        model.forward([row] * whole + [short] * (rest > 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from served import CountingModel
 
-from glassloop.serving.budget import SIZES, measured_budget
+from glassloop.serving.budget import SIZES, measured_budget, warm_up
 
 
 class Machine(CountingModel):
@@ -44,3 +44,9 @@ def test_another_error_is_not_hidden() -> None:
     model.failing = True
     with pytest.raises(RuntimeError):
         measured_budget(model, 128)
+
+
+def test_many_sizes_are_run_before_the_first_request() -> None:
+    model = CountingModel()
+    warm_up(model, 512, 40)
+    assert [sum(batch) for batch in model.batches] == [*range(16, 129, 16), *range(192, 513, 64)]

@@ -21,6 +21,17 @@ from glassloop.transformers_types import Model
 PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 
 
+# oneDNN compiles and keeps a kernel for each number of rows: below 128, 1,024 and beyond, numbers are rounded up to these.
+ROUNDED = ((128, 16), (1_024, 64), (1 << 40, 256))
+
+
+def filled(x: torch.Tensor) -> torch.Tensor:
+    """Return x with rows of zeros at its end, so that few different numbers of rows occur. Nothing reads their results."""
+    multiple = next(multiple for most, multiple in ROUNDED if len(x) <= most)
+    missing = -len(x) % multiple
+    return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x
+
+
 @dataclass(frozen=True)
 class Group:
     """Adjacent sequences of one length: their tokens from `start` on form a grid without padding."""
@@ -81,7 +92,7 @@ class InferenceLayer:
             query, key, value = group.grid(joined).permute(2, 0, 3, 1, 4)
             attended = functional.scaled_dot_product_attention(query, key, value)
             found.append(attended.transpose(1, 2).reshape(-1, self.width))
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return filled(found[0] if len(found) == 1 else torch.cat(found))
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
         """Return the output of the layer only for the first token of each row, which the head reads.
@@ -89,8 +100,8 @@ class InferenceLayer:
         The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
         see `attend_first_tokens` in operations/encoder_layer.py.
         """
-        source = x.index_select(0, first)
-        queries = self.query(source).view(len(source), self.heads, -1)
+        number, source = len(first), filled(x.index_select(0, first))
+        queries = self.query(source)[:number].view(number, self.heads, -1)
         folded = torch.bmm(queries.transpose(0, 1), self.key).transpose(0, 1)
         mixed, place = [], 0
         for group in groups:
@@ -99,7 +110,7 @@ class InferenceLayer:
             mixed.append(torch.bmm(torch.softmax(scores, -1), grid))
             place += group.rows
         attended = torch.bmm(torch.cat(mixed).transpose(0, 1), self.value.mT).transpose(0, 1) + self.value_bias
-        return self.feed_forward(attended.reshape(len(source), self.width), source)
+        return self.feed_forward(filled(attended.reshape(number, self.width)), source)[:number]
 
 
 class InferenceLayers:
@@ -165,7 +176,7 @@ class InferenceLayers:
         if self.packing is None:
             return plain(hidden_states, *args, **inputs)
         self.num_layers_run += 1
-        x = hidden_states.view(-1, hidden_states.shape[-1])
+        x = filled(hidden_states.view(-1, hidden_states.shape[-1]))
         if self.num_layers_run < self.num_layer_calls:
             return layer(x, self.groups)[None]
         return layer.first_tokens(x, self.groups, self.packing.first_tokens)[:, None]

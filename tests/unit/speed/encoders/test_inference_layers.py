@@ -9,7 +9,7 @@ from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
 
 from glassloop.backends.packed import PackedBackend
 from glassloop.speed.encoders.fast_model import make_fast_model
-from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, groups_of
+from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, filled, groups_of
 
 
 @pytest.mark.parametrize("lengths", [(7, 2, 11, 5), (4, 4, 4), (9,), (3, 5, 5, 5, 8, 3)])
@@ -55,3 +55,11 @@ def test_prepared_weights_are_used_again_until_a_weight_changes() -> None:
     assert backend.kept is not kept
     assert not torch.allclose(changed, first)
     torch.testing.assert_close(changed, model(**padded_inputs(rows)).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_few_different_numbers_of_rows_reach_the_kernels() -> None:
+    """oneDNN keeps a kernel for each: with every number, a server would grow by hundreds of megabytes."""
+    numbers = {len(filled(torch.ones(number, 2))) for number in range(1, 2_049)}
+    assert len(numbers) <= 30
+    assert all(len(filled(torch.ones(number, 2))) < number + 256 for number in (1, 127, 129, 1_023, 1_025, 2_000))
+    assert filled(torch.ones(17, 2)).sum() == 34
