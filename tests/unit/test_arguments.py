@@ -279,7 +279,6 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
         ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
         ({"nonsense": 1}, "glassloop train --help lists all settings"),
         ({"fsdp": 1}, f"fsdp: {SETTINGS['fsdp'].text}"),
-        ({"push_to_hub": True}, "push_to_hub: call trainer.push_to_hub() after training"),
         ({"fp16": True, "bf16": True}, "set precision once"),
     ],
 )

@@ -50,7 +50,7 @@ def remedy_of(verb: str, written: str) -> str:
         # an argument, an option of another command, or nothing that an option can do
         ("train", "--train_file", "name the data without an option: glassloop train DATA"),
         ("evaluate", "--model", "name the run without an option: glassloop evaluate RUN"),
-        ("evaluate", "--learning_rate", "it is an option of glassloop train"),
+        ("evaluate", "--learning_rate", "it is an option of glassloop train, glassloop study"),
         ("train", "--dropout", "set the dropout in the config.json of the model: it is a property of the model"),
         ("doctor", "--help-all", "use --help"),
         ("", "-v", "use --version"),

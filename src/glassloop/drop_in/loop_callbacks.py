@@ -1,4 +1,4 @@
-"""What a Trainer of a script asks of the loop: entries for an overridden `log`, and a checkpoint of the last step."""
+"""What a Trainer of a script asks of the loop: the entries of the history for an overridden `log`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Protocol
 
 from transformers import TrainerControl
 
-from glassloop.data.batches import Batch
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
 
@@ -20,20 +19,6 @@ class Logging(Protocol):
 
     def _report(self, logs: dict[str, float]) -> None:
         """Call `log` with an entry that the history has already."""
-
-
-class SaveLast(Callback):
-    """Asks for a checkpoint of the last step, as transformers saves one with `save_strategy="steps"`."""
-
-    reads_weights = False
-
-    def __init__(self, max_steps: int) -> None:
-        self.max_steps = max_steps
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        """Ask after the last step."""
-        if state.step == self.max_steps:
-            state.asked.add("save")
 
 
 class Logged(Callback):

@@ -24,7 +24,7 @@ from glassloop.drop_in.hooks import (
     summed_loss,
     told,
 )
-from glassloop.drop_in.loop_callbacks import Logged, SaveLast
+from glassloop.drop_in.loop_callbacks import Logged
 from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
 from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
 from glassloop.engine.evaluate import Evaluation, PredictBatch, predicted_with
@@ -149,7 +149,6 @@ class OwnParts(Overridable):
         parts = super()._parts()
         self._plan = parts.plan
         callbacks = [*([Logged(self)] if self._overrides("log") else []), *parts.callbacks]
-        callbacks += [SaveLast(parts.plan.max_steps)] if self.args.save_strategy == "steps" else []
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
         saves_itself = bool(self._overrides("save_model"))

@@ -387,7 +387,8 @@ def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
 def test_unknown_settings_offer_the_nearest(refused):
     remedy = (
         "use one of name, data_dir, validation, test, text, text_pair, label, labels, task, label_separator, delimiter, "
-        "header, columns, encoding, sheet, bad_rows, empty, unknown_labels, validation_share, split_seed, limit, rows"
+        "header, columns, encoding, sheet, bad_rows, empty, unknown_labels, validation_share, selection_fold, "
+        "split_seed, limit, rows"
     )
     with refused('unknown setting "lable"; did you mean "label"?; unknown setting "x"', remedy, SettingsError):
         load_examples(SPLITS, lable="x", x=1)

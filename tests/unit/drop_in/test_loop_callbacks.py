@@ -6,18 +6,8 @@ from typing import Any
 
 from transformers import TrainerControl
 
-from glassloop.drop_in.loop_callbacks import Logged, SaveLast
+from glassloop.drop_in.loop_callbacks import Logged
 from glassloop.engine.state import State
-
-
-def test_the_last_step_is_saved() -> None:
-    state, callback = State(), SaveLast(max_steps=2)
-    state.step = 1
-    callback.on_step(state, [])
-    assert state.asked == set()
-    state.step = 2
-    callback.on_step(state, [])
-    assert state.asked == {"save"}
 
 
 class Trainer:

@@ -185,7 +185,7 @@ def test_every_epoch_has_its_end_the_last_one_too() -> None:
     batches = Numbers(4, 2)
     seen = happenings(plan_of(batches, epochs=3), batches)
     assert [event for event in seen if event.startswith("on_epoch_end")] == [f"on_epoch_end {step}" for step in (2, 4, 6)]
-    assert seen[-2:] == ["on_epoch_end 6", "on_fit_end 6"]
+    assert seen[-3:] == ["on_epoch_end 6", "on_log 6", "on_fit_end 6"]
     half = happenings(plan_of(batches, max_steps=3), batches)
     assert [event for event in half if event.startswith("on_epoch_end")] == ["on_epoch_end 2"]
 
