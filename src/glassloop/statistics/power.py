@@ -170,17 +170,19 @@ def _smallest(enough: Callable[[int], bool]) -> int | None:
     return high
 
 
-def rows_to_detect(difference: float, row_variance: float, rows: int, alpha: float = ALPHA) -> int | None:
-    """Return the number of rows on which two fixed models with this difference would differ significantly with 80 % power.
+def rows_to_detect(
+    difference: float, row_variance: float, rows: int, alpha: float = ALPHA, seed_variance: float = 0.0
+) -> int | None:
+    """Return the number of rows on which this difference would be significant with 80 % power; None if no number is enough.
 
     Args:
         difference: The true difference.
         row_variance: The variance of the difference on `rows` rows.
         rows: Number of rows of that variance.
         alpha: Level of the test.
+        seed_variance: The part of the variance that more rows do not reduce.
     """
     from scipy.special import ndtri
 
-    if not difference:
-        return None
-    return math.ceil(rows * row_variance * ((normal_quantile(1 - alpha) + float(ndtri(POWER))) / difference) ** 2)
+    allowed = (difference / (normal_quantile(1 - alpha) + float(ndtri(POWER)))) ** 2 - seed_variance
+    return math.ceil(rows * row_variance / allowed) if allowed > 0 else None

@@ -13,7 +13,7 @@ from glassloop.statistics.power import ALPHA, rows_to_detect, seeds_for_equivale
 BETTER, WORSE, SAME, UNDECIDED = "better", "worse", "no difference", "undecided"
 MARGIN = 0.01  # one point of accuracy, F1 or correlation
 RELATIVE_MARGIN = 0.05  # of the mean squared error or the loss, which have no fixed scale
-MOST_USEFUL = 1000  # more seeds than this are no advice
+MOST_USEFUL = 1000  # more seeds than this, or this many times the rows, are no advice
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def more_seeds(difference: Difference, margin: float, alpha: float = ALPHA) -> i
 
 
 def more_rows(difference: Difference, alpha: float = ALPHA) -> int | None:
-    """Return how many more rows would decide if the observed difference is the true one; None if it is 0."""
+    """Return how many more rows would decide if the observed difference and spread are the true ones; None if none would."""
     spread = difference.spread
-    variance = spread.variance if spread.seeds is None else spread.rows.variance
-    needed = rows_to_detect(difference.value, variance, spread.num_rows, alpha)
-    return max(1, needed - spread.num_rows) if needed is not None else None
+    of_seeds = spread.seeds.variance if spread.seeds else 0.0
+    needed = rows_to_detect(difference.value, spread.rows.variance, spread.num_rows, alpha, of_seeds)
+    return needed - spread.num_rows if needed and spread.num_rows < needed <= MOST_USEFUL * spread.num_rows else None

@@ -67,6 +67,17 @@ def test_where_seeds_cannot_decide_rows_would() -> None:
     assert more_rows(nothing) is None
 
 
+def test_rows_are_advised_only_if_they_would_decide() -> None:
+    """Rows do not reduce the spread of seeds, and a number that nobody can collect is no advice."""
+    assert more_rows(difference(0.02, 0.02, rows_error=0.02)) is None, "the seeds alone vary too much"
+    assert more_rows(difference(0.06, 0.005, rows_error=0.02)) is None, "these rows are enough by this estimate"
+    assert more_rows(difference(1e-9, 0.0, rows_error=0.02)) is None, "a difference of rounding needs billions of rows"
+    few, many = more_rows(difference(0.03, 0.0, rows_error=0.02)), more_rows(difference(0.03, 0.006, rows_error=0.02))
+    assert few is not None
+    assert many is not None
+    assert many > few
+
+
 def test_single_models_need_rows() -> None:
     spread = Spread(0.02, None, Part(0.015**2, 407), 1, 408)
     single = Difference(0.02, Interval(-0.01, 0.05), 0.2, MCNEMAR, spread, 0.2)
