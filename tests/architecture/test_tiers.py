@@ -40,6 +40,17 @@ CHECKED_ELSEWHERE = {
             "tests/contract/test_right_numbers.py::test_processes_change_no_number"
         ),
     },
+    "tests/e2e/test_script_parts.py": {
+        "test_a_resumed_training_in_two_processes_is_bit_identical": (
+            "tests/e2e/test_script_parts.py::test_a_resumed_training_is_bit_identical"
+        ),
+    },
+    "tests/e2e/test_study_ray.py": {
+        "test_a_node_is_killed_and_every_run_ends_as_alone": "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone",
+    },
+    "tests/faults/test_predictions.py": {
+        "test_an_error_of_one_of_two_processes_is_one_message": "tests/unit/test_processes.py::test_one_error_and_its_code",
+    },
     "tests/faults/test_processes.py": {
         "test_50_a_signal_to_the_launcher_saves": (
             "tests/faults/test_processes.py::test_50_a_signal_to_one_process_stops_all_at_one_step"

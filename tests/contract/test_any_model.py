@@ -16,7 +16,7 @@ from glassloop import Predictor, Trainer, TrainingArguments
 from glassloop.backends import admission
 from glassloop.backends import packed as backends
 from glassloop.errors import ModelError
-from glassloop.speed.encoders import fast_model, replaced_layers
+from glassloop.speed.encoders import fast_model, inference_layers, replaced_layers
 
 STEPS = 6
 
@@ -82,6 +82,7 @@ def test_a_padding_token_inside_a_text_counts_as_in_the_model(family: str, train
 
 def test_a_fast_path_that_fails_is_not_used(trainer_of, monkeypatch, capsys) -> None:
     monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: 1 / 0)
+    monkeypatch.setattr(inference_layers, "groups_of", lambda packing: 1 / 0)
     trainer, twin = trainer_of(bert()), trainer_of(bert(), "plain")
     assert (trainer.predict(trainer.eval_dataset).predictions == twin.predict(twin.eval_dataset).predictions).all()
     assert "backend plain instead of packed: it fails (ZeroDivisionError: division by zero)" in capsys.readouterr().err
@@ -120,8 +121,12 @@ def test_before_an_evaluation_too(name: str, trainer_of, monkeypatch) -> None:
     understand_everything(monkeypatch)
     trainer, twin = trainer_of(MISTAKEN[name]()), trainer_of(MISTAKEN[name](), "plain")
     found, wanted = (one.predict(one.eval_dataset).predictions for one in (trainer, twin))
-    assert trainer.backend.name == "plain"
-    assert (found == wanted).all()
+    if name == "ernie with tasks":  # evaluations use the model's own embeddings, so its numbers are right
+        assert trainer.backend.name == "packed"
+        assert found == pytest.approx(wanted, abs=1e-5)
+    else:
+        assert trainer.backend.name == "plain"
+        assert (found == wanted).all()
 
 
 def test_a_backend_asked_for_by_name_stops(trainer_of, monkeypatch) -> None:
@@ -215,10 +220,8 @@ def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, 
     usual = predictor.predict("the film was good")[0].logits
     assert predictor.backend.name == "packed"
     assert predictor.backend.differences[predictor.model].logits < 1e-5
-    monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: embed(self, *args, **given) * 1.1)
+    right = inference_layers.InferenceLayer.attend
+    monkeypatch.setattr(inference_layers.InferenceLayer, "attend", lambda self, *args: right(self, *args) * 1.1)
     other = Predictor(tmp_path / "model", device="cpu")
     assert other.predict("the film was good")[0].logits == pytest.approx(usual, abs=1e-5)
     assert other.backend.name == "plain"
-
-
-embed = replaced_layers.ReplacedLayers.embed

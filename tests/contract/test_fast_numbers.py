@@ -243,7 +243,7 @@ def test_evaluation_in_between_changes_no_weight_and_no_draw(trained) -> None:
     other = trained("packed", model=lively(dropout=0.1), max_steps=20)
     assert weights_hash(watched.model) == weights_hash(other.model)
     assert torch.equal(figures(watched), figures(other))
-    assert len(figures(watched, "eval_loss")) == 6
+    assert len(figures(watched, "eval_loss")) == 7, "after every third step and the last one"
 
 
 def test_evaluation_in_between_sees_trained_weights(trained) -> None:

@@ -116,7 +116,7 @@ def test_the_saved_model_is_the_whole_best_one(split, plain, number: int) -> Non
 def test_a_checkpoint_has_the_same_form_and_content(split, plain, number: int, step: int) -> None:
     names = {path.name for path in (plain[0] / f"still/checkpoint-{step}").glob("*.safetensors")}
     assert {"optimizer.safetensors", "best.safetensors"} <= names or step == 4
-    for name in ("model/model.safetensors", *(names & {"optimizer.safetensors", "best.safetensors"})):
+    for name in ("model.safetensors", *(names & {"optimizer.safetensors", "best.safetensors"})):
         one, two = (folder / f"still/checkpoint-{step}" / name for folder in (split[number][0], plain[0]))
         same_tensors(one, two)
 

@@ -196,7 +196,7 @@ REFUSED = {
         2,
         'settings: config wrong.toml: unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
         'unknown setting "learning_rat"; did you mean "learning_rate"?\n'
-        "try:  use only source, model, new_head, data, training; glassloop data --help lists all data settings; "
+        "try:  use only source, model, new_head, data, training, study; glassloop data --help lists all data settings; "
         "glassloop train --help lists all settings\n",
     ),
     "no data": (

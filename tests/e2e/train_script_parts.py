@@ -122,7 +122,7 @@ class Stopping(TrainerCallback):
 NEVER = {"metric_for_best_model": "eval_loss", "greater_is_better": True, "load_best_model_at_end": True}
 CASES: dict[str, tuple[type[Trainer], list[Any], dict[str, Any]]] = {
     "loss": (Weighted, [], {}),
-    "counted loss": (Counted, [], {"save_strategy": "best"}),
+    "counted loss": (Counted, [], {"save_strategy": "best", "metric_for_best_model": "loss"}),
     "optimizer": (Optimized, [], {}),
     "loaders": (Loaded, [], {}),
     "log and evaluation": (Reporting, [], {}),

@@ -22,7 +22,8 @@ from glassloop.arguments import training_arguments
 from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
 from glassloop.commands.train import run_to_end
-from glassloop.engine.signals import PauseAt, Paused
+from glassloop.engine.pause import PauseAt
+from glassloop.engine.signals import Paused
 from glassloop.errors import GlassloopError, LockedError, resource_error
 from glassloop.lock import locked
 from glassloop.measures import short_metrics

@@ -11,39 +11,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from glassloop.data.batches import Batch
-from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PAUSE = signal.SIGUSR1  # what `PauseAt` asks for in place of a signal
+PAUSE = signal.SIGUSR1  # what `pause.PauseAt` asks for in place of a signal
 
 
 class Paused(SystemExit):
     """A run was interrupted at the step that was asked for. Its checkpoint is written."""
-
-
-class PauseAt(Callback):
-    """Interrupts a run after a step, with a checkpoint, as a signal would. A resumed run ends as if it had not been.
-
-    Args:
-        step: The step to stop after. The last step of a run ends it as always.
-    """
-
-    reads_weights = False
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        """Ask for the pause.
-
-        Args:
-            state: Where training stands.
-            batches: The batches of the step.
-        """
-        if state.step == self.step:
-            state.asked_to_stop = state.asked_to_stop or PAUSE
 
 
 def handled(number: signal.Signals) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from glassloop.errors import SettingsError
-from glassloop.metric_values import Array
+from glassloop.measures import LOWER_IS_BETTER
+from glassloop.metric_values import CORRELATIONS, Array
 from glassloop.statistics.resampling import MANY_CELLS, Cells, cells_of, draws
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
@@ -34,6 +35,12 @@ class Interval:
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
+
+    def within_range(self, key: str) -> Interval:
+        """Return the interval without values that a metric cannot have, such as an accuracy above 1."""
+        least = -1.0 if key in (*CORRELATIONS, "matthews_correlation") else 0.0
+        most = math.inf if key in LOWER_IS_BETTER else 1.0
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
 
 @dataclass(frozen=True)

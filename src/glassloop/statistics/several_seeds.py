@@ -168,4 +168,4 @@ def seeds_estimate(
     drawn = drawn_values(cells, key, number, resamples=resamples, seed=seed)
     spread = spread_of(points, drawn, cells.rows)
     deviation = float(np.std(points, ddof=1)) if len(points) > 1 else None
-    return SeedsEstimate(tuple(map(float, points)), spread.mean, deviation, spread.interval(level))
+    return SeedsEstimate(tuple(map(float, points)), spread.mean, deviation, spread.interval(level).within_range(key))

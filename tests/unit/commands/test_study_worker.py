@@ -42,7 +42,7 @@ def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, liv
     first = train_part(parts)
     assert (first.status, [*first.rungs]) == ("paused", ["0.25"])
     assert {"accuracy", "loss"} <= {*first.rungs["0.25"]}
-    assert [path.name for path in checkpoints_in(tmp_path / "parts" / "checkpoints")] == ["step-00000002"]
+    assert [path.name for path in checkpoints_in(tmp_path / "parts")] == ["checkpoint-2"]
     assert train_part(parts).rungs == first.rungs, "found, not trained again"
     (tmp_path / "parts" / "rungs.json").unlink()
     assert train_part(parts).rungs == first.rungs, "killed before the scores were stored: the same again"
@@ -54,7 +54,7 @@ def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, liv
     assert "validation_accuracy" in ended.evaluation
     for name in ("model/model.safetensors", "validation-predictions.jsonl", "selection-predictions.jsonl"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    assert not (tmp_path / "parts" / "checkpoints").exists()
+    assert not checkpoints_in(tmp_path / "parts")
     assert [*ended.rungs] == ["0.25", "0.5"]
 
 

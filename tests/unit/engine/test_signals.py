@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from glassloop.engine.signals import PAUSE, STOPPING, PauseAt, Paused, leave, listening
+from glassloop.engine.signals import STOPPING, leave, listening
 from glassloop.engine.state import State
 
 STOPPED = """
@@ -91,21 +91,3 @@ def test_the_exit_status_names_the_signal(number: int, error: SystemExit) -> Non
     assert caught.value.code == error.code
     with pytest.raises(KeyboardInterrupt):
         leave(signal.SIGINT)
-
-
-def test_a_pause_is_asked_for_after_its_step_and_leaves_the_process_alone() -> None:
-    pause, state = PauseAt(3), State(step=2)
-    pause.on_step(state, [])
-    assert state.asked_to_stop == 0
-    state.step = 3
-    pause.on_step(state, [])
-    assert state.asked_to_stop == PAUSE
-    assert not pause.reads_weights, "it costs nothing"
-    with pytest.raises(Paused):
-        leave(PAUSE)
-
-
-def test_a_signal_comes_before_a_pause() -> None:
-    state = State(step=3, asked_to_stop=15)
-    PauseAt(3).on_step(state, [])
-    assert state.asked_to_stop == 15

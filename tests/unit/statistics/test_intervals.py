@@ -138,3 +138,12 @@ def test_intervals_over_rows_cover_as_they_claim(key: str) -> None:
         interval = metric_estimate(rows, key, "b", resamples=400, seed=int(generator.integers(1 << 31))).interval
         covered += interval is not None and truth in interval
     assert 0.93 <= covered / number <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [("accuracy", 0.0, 1.0), ("pearson", -1.0, 1.0), ("matthews_correlation", -1.0, 1.0), ("mse", 0.0, 3.0)],
+)
+def test_an_interval_has_no_values_that_its_metric_cannot_have(key: str, low: float, high: float) -> None:
+    found = Interval(-3.0, 3.0, method="t").within_range(key)
+    assert (found.low, found.high, found.method) == (low, high, "t")
