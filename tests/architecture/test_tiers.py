@@ -46,7 +46,9 @@ CHECKED_ELSEWHERE = {
         ),
     },
     "tests/e2e/test_study_ray.py": {
-        "test_a_node_is_killed_and_every_run_ends_as_alone": "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone",
+        "test_a_node_is_killed_and_every_run_ends_as_alone": (
+            "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone"
+        ),
     },
     "tests/faults/test_predictions.py": {
         "test_an_error_of_one_of_two_processes_is_one_message": "tests/unit/test_processes.py::test_one_error_and_its_code",
