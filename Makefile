@@ -31,7 +31,7 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: $(READY) ## Check every promise once, with two processes (at most six minutes).
+test: $(READY) ## Check every promise once, with two processes (about nine minutes).
 	@echo "==> pytest without the exhaustive cases"
 	$(PYTEST) -m 'not exhaustive'
 

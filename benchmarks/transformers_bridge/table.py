@@ -75,7 +75,7 @@ def page(rows: Sequence[Row], facts: Sequence[str], bridged: Sequence[str]) -> s
         "|---|---|",
         *(f"| {name} | {number[name]} |" for name in (PASSES, REFUSED, DIFFERS, UNEXPLAINED) if number[name]),
         "",
-        "The bridge replaces names only:",
+        "The bridge changes these names and facts:",
         "",
         *(f"- {line}" for line in bridged),
         "",
