@@ -12,7 +12,7 @@ from glassloop.run_folder.status import DAMAGED, KILLED
 from glassloop.web.watch import RunSummary
 
 TAGS = {RUNNING: "live", FINISHED: "good", KILLED: "bad", FAILED: "bad", DAMAGED: "bad"}
-SHOWN_METRICS = 2  # of the result in the list
+SHOWN_METRICS = 1  # of the result in the list; two make the table wider than a page
 
 
 def duration(seconds: float) -> str:
