@@ -246,9 +246,9 @@ def designed(
         pairs = [*combinations(usable, 2)][:MOST_PAIRS]
         found = [compare(one.seeds, other.seeds, key, positive, resamples=500).spread for one, other in pairs]
         row_variance = float(np.mean([part.rows.variance * part.num_rows / rows for part in found])) if found else 0.0
-    if deviation is None:
+    if not deviation and not row_variance:  # unknown, or all runs gave the same answers
         return Design(seeds, rows, by_rows)
-    return Design(seeds, rows, by_rows, detectable_by_seeds(seeds, deviation, row_variance), deviation)
+    return Design(seeds, rows, by_rows, detectable_by_seeds(seeds, deviation or 0.0, row_variance), deviation)
 
 
 @dataclass(frozen=True)

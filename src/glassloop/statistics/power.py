@@ -37,7 +37,7 @@ def detectable_by_rows(
 
     Args:
         rows: Number of rows.
-        discordance: Share of rows that exactly one of the two gets right.
+        discordance: Share of rows that exactly one of the two gets right; larger if the difference itself is.
         alpha: Level of the test.
         power: Probability of detecting it; None for the smallest difference that is significant when it is observed.
     """
@@ -49,8 +49,11 @@ def detectable_by_rows(
     # The null hypothesis has the variance d/n, the alternative (d - difference^2)/n: solve for the difference.
     a, b, d = normal_quantile(1 - alpha), float(ndtri(power)), discordance
     under = rows + b * b
-    found = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
-    return min(found, discordance)
+    while True:
+        found = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
+        if found <= d * 1.001 or d >= 1:
+            return min(found, 1.0)
+        d = min(found, 1.0)  # few rows detect only a difference that needs more discordant rows
 
 
 def power_of(effect: float, freedom: float, border: float) -> float:

@@ -32,7 +32,9 @@ def test_the_half_width_on_known_data(rows: int, share: float, wanted: float) ->
 def test_mcnemar_on_mrpc() -> None:
     assert detectable_by_rows(408, 0.1, power=None) == pytest.approx(0.031, abs=0.0005)
     assert detectable_by_rows(408, 0.1) == pytest.approx(0.044, abs=0.0005)
-    assert detectable_by_rows(5, 0.1) == 0.1, "no difference is larger than the share of discordant rows"
+    assert detectable_by_rows(5, 0.1) > 0.6, "on five rows, two models must differ on most of them"
+    assert detectable_by_rows(1, 0.1) == 1.0
+    assert detectable_by_rows(5, 0.1) > detectable_by_rows(10, 0.1) > detectable_by_rows(50, 0.1) > 0.1
 
 
 def test_the_detectable_difference_is_detected_in_four_of_five_simulations() -> None:
