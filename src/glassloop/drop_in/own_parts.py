@@ -125,6 +125,8 @@ class OwnParts(Overridable):
         made = self.get_train_dataloader() if training else getattr(self, name)(rows)
         processes = self.backend.processes
         known = self.args.max_steps * self.args.gradient_accumulation_steps
+        if training and processes.num_processes > 1:  # transformers gives each process batches of its own
+            self._say_once(f"each batch of get_train_dataloader is divided among the {processes.num_processes} processes")
         return LoaderBatches(made, processes.rank, processes.num_processes, known)  # type: ignore[return-value]
 
     def _readable(self, rows: Rows | None) -> Rows:
