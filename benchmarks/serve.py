@@ -3,7 +3,7 @@
     python benchmarks/serve.py RUN [--rounds 3] [--seconds 20] [--clients 16]
 
 The two servers take turns, each alone on the machine. First the largest load: each client sends its next request when the last
-one is answered. Then half of the largest load of the pipeline, and half of our own, at a fixed rate: the 99th percentile.
+one is answered. Then half of the largest load of the pipeline, and half of our own, at random moments: the 99th percentile.
 """
 
 from __future__ import annotations

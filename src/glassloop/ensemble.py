@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,15 +36,6 @@ class SeedsPredictor(Predictor):
     def model_dirs(self) -> list[Path]:
         """The folders of all models that predict together."""
         return [self.model_dir, *(other.model_dir for other in self.others)]
-
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Keep all models ready for many small forward passes."""
-        with ExitStack() as opened:
-            opened.enter_context(super().prepared())
-            for other in self.others:
-                opened.enter_context(other.prepared())
-            yield
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""

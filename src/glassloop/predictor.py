@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,9 +14,8 @@ import numpy as np
 
 from glassloop.answers import Answering, Given, Prediction, columns_of
 from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import supported_backend, verified_backend
+from glassloop.backends.admission import NO_STATE, state_of, supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
-from glassloop.backends.packed import PackedBackend
 from glassloop.collection import collection_paused
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
@@ -96,8 +95,6 @@ class Predictor:
             self.model = found[1] if found else load_model(self.model_dir).to(self.backend.device).eval()
             refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = supported_backend(self.backend, self.model)
-        if isinstance(self.backend, PackedBackend):
-            self.backend.keeps_prepared = True
         config = self.model.config
         most = longest_input(self.tokenizer, config)
         self.max_length = (self.run and self.run.settings.max_length) or most
@@ -106,6 +103,7 @@ class Predictor:
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
+        self._savings, self._opened = ExitStack(), NO_STATE
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
 
     @property
@@ -203,13 +201,6 @@ class Predictor:
         with self._tokenizer_lock:
             return encode_texts(self.tokenizer, columns, self.max_length)
 
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Keep the model ready for many small forward passes, which then need less time each."""
-        self.forward(self.encoded([["text"]]).rows)  # compares the backend with the plain model
-        with self.backend.evaluation_context(self.model):
-            yield
-
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
         """Return the logits of encoded texts, in their order.
 
@@ -238,13 +229,21 @@ class Predictor:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
         batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
-            self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
-            with self.backend.evaluation_context(self.model):
-                found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
+            self._open(batches)
+            found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
         if not (finite := np.isfinite(found.logits).all(axis=1)).all():
             problem = f"row {int(np.argmin(finite)) + 1:,}: the prediction of the model is not finite"
             raise ModelError(problem, "download the model again: its weights are damaged")
         return found
+
+    def _open(self, batches: Batches) -> None:
+        """Put the savings of forward passes in place, and leave them there as long as nobody changes the model."""
+        if self._opened == state_of(self.model):
+            return
+        self._savings.close()
+        self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
+        self._savings.enter_context(self.backend.evaluation_context(self.model))
+        self._opened = state_of(self.model)
 
     def predict_file(
         self, source: Path, target: Path, text: str | None = None, pair: str | None = None, **reading: object
