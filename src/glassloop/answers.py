@@ -91,6 +91,14 @@ class Answering:
         ]
 
 
+def paired(firsts: Sequence[Given], seconds: Sequence[str]) -> list[Given]:
+    """Return first and second texts as pairs. Raise `SettingsError` if their numbers differ."""
+    if len(seconds) != len(firsts):
+        problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
+        raise SettingsError(problem, "pass one second text for each text")
+    return [(first, second) for first, second in zip(firsts, seconds, strict=True)]  # type: ignore[misc]
+
+
 def columns_of(given: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
     """Return texts or pairs as one or two lists of texts.
 

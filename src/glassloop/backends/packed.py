@@ -129,10 +129,14 @@ class PackedBackend(PlainBackend):
         if self.kept is not None and self.kept[1].model is model and self.kept[0] == weights:
             self.kept[1].install()
             return self.kept[1]
-        found = make_fast_model(model, self.compute_dtype, trains=False)
+        found = self.fast_form(model)
         if self.keeps_prepared and isinstance(found, InferenceLayers):
             self.kept = (weights, found)
         return found
+
+    def fast_form(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
+        """Return a model made fast for forward passes."""
+        return make_fast_model(model, self.compute_dtype, trains=False)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training.

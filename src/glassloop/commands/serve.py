@@ -24,6 +24,7 @@ def serve(
     batch_tokens: int | None = None,
     drain_seconds: float = 30.0,
     api_key_file: str | None = None,
+    precision: str = "fp32",
 ) -> CommandResult:
     """Load the models, check them, measure the size of batches, and answer requests until a signal."""
     try:
@@ -38,7 +39,7 @@ def serve(
 
     key = api_key(api_key_file)
     with bound_socket(host, port) as opened, ExitStack() as stack:
-        hosted = load_hosted(runs, device)
+        hosted = load_hosted(runs, device, precision)
         for model in hosted:
             stack.enter_context(model.predictor.prepared())
             rows = counted(model.checked, "stored prediction", "stored predictions")
