@@ -53,6 +53,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "answers",
         "file_parts",
         "file_predictions",
+        "int8",
         "predictor",
         "serving.",
         "ensemble",

@@ -22,15 +22,17 @@ class SeedsPredictor(Predictor):
         folder: The folder of `glassloop train --seeds`.
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
+        precision: "auto", "fp32", "bf16", "fp16" or "int8".
 
     Raises:
         ModelError: If no seed is finished, or if the files of a model are damaged.
     """
 
-    def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64, precision: str = "auto") -> None:
         first, *rest = finished_runs(folder).values()
-        super().__init__(first, device=device, batch_size=batch_size)
-        self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
+        self.others: list[Predictor] = []  # each model in int8 is compared alone
+        super().__init__(first, device=device, batch_size=batch_size, precision=precision)
+        self.others += [Predictor(run, device=device, batch_size=batch_size, precision=precision) for run in rest]
 
     @property
     def model_dirs(self) -> list[Path]:

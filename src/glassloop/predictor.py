@@ -12,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.answers import Answering, Given, Prediction, columns_of
+from glassloop.answers import Answering, Given, Prediction, columns_of, paired
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import NO_STATE, state_of, supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
@@ -27,20 +27,19 @@ from glassloop.data.special_tokens import NONE_TYPED
 from glassloop.data.truncation import NOTHING_CUT, LengthLimit
 from glassloop.data.writers import Row as FileRow
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
-from glassloop.engine.interfaces import LossSum
+from glassloop.engine.interfaces import Backend, LossSum
 from glassloop.engine.losses import make_loss
-from glassloop.errors import ModelError, SettingsError, say
+from glassloop.errors import ModelError, say
 from glassloop.file_parts import Counts
 from glassloop.file_predictions import FileJob, model_key, predict_rows
 from glassloop.files import user_path
+from glassloop.int8 import is_int8, precision_of, quantize
 from glassloop.measures import Measures
 from glassloop.models.inputs import longest_input, refuse_unknown_tokens
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels, label_names, task_of
-from glassloop.run_folder.layout import is_run
-from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import model_of_run
+from glassloop.run_folder.run_json import model_in
 from glassloop.settings import SCORE, data_settings
 from glassloop.stages import EVALUATING, LOADING, PREDICTING, stage
 
@@ -58,6 +57,8 @@ class Predictor:
         temperature: What logits are divided by before probabilities are computed.
         thresholds: The probability from which a label is chosen, by its name. Default: 0.5 for each of several labels; the most
             likely class.
+        precision: "auto", "fp32", "bf16" or "fp16"; or "int8" on a CPU, which is faster and is compared with the run's stored
+            predictions first. Default: on a GPU that of the run, else fp32.
 
     Attributes:
         model: The model.
@@ -72,9 +73,10 @@ class Predictor:
         limit: The length that texts are cut to, and on which side.
         typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
+        agreement: How predictions in int8 agree with the stored ones; None in fp32.
 
     Raises:
-        ModelError: If there is no model, or its files are damaged.
+        ModelError: If there is no model, its files are damaged, or its predictions in int8 are worse.
     """
 
     def __init__(
@@ -86,17 +88,18 @@ class Predictor:
         light: bool = False,
         temperature: float = 1.0,
         thresholds: Mapping[str, float] | None = None,
+        precision: str = "auto",
     ) -> None:
+        light = not is_int8(precision) and light  # a light model has no int8 form
         self.model_dir, self.run = model_in(user_path(folder))
-        self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
+        self.backend = choose_backend(TrainingArguments(device=device, precision=precision_of(self.run, device, precision)))
         with stage(LOADING), collection_paused():
             found = load_light(self.model_dir, self.run, self.backend.device) if light and self.run else None
             self.tokenizer = found[0] if found else load_tokenizer(self.model_dir)
             self.model = found[1] if found else load_model(self.model_dir).to(self.backend.device).eval()
             refuse_unknown_tokens(self.tokenizer, self.model)
         self.backend = supported_backend(self.backend, self.model)
-        config = self.model.config
-        most = longest_input(self.tokenizer, config)
+        config, most = self.model.config, longest_input(self.tokenizer, self.model.config)
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
@@ -105,6 +108,7 @@ class Predictor:
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._savings, self._opened = ExitStack(), NO_STATE
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
+        self.agreement = quantize(self, user_path(folder)) if is_int8(precision) else None
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -148,11 +152,7 @@ class Predictor:
             return self._streamed(texts)
         items: list[Given] = [texts] if isinstance(texts, str | Mapping) else [*texts]
         if pairs is not None:
-            seconds = [pairs] if isinstance(pairs, str) else [*pairs]
-            if len(seconds) != len(items):
-                problem = f"there are {len(items):,} texts, but {len(seconds):,} second texts"
-                raise SettingsError(problem, "pass one second text for each text")
-            items = [(first, second) for first, second in zip(items, seconds, strict=True)]  # type: ignore[misc]
+            items = paired(items, [pairs] if isinstance(pairs, str) else [*pairs])
         with self._lock:
             self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             return self._answers(items) if items else []
@@ -236,6 +236,15 @@ class Predictor:
             raise ModelError(problem, "download the model again: its weights are damaged")
         return found
 
+    def use(self, backend: Backend) -> None:
+        """Run forward passes on a backend from now on.
+
+        Args:
+            backend: A backend for the device of the model. Its savings are put in place anew.
+        """
+        self._savings.close()
+        self.backend, self._opened = backend, NO_STATE
+
     def _open(self, batches: Batches) -> None:
         """Put the savings of forward passes in place, and leave them there as long as nobody changes the model."""
         if self._opened == state_of(self.model):
@@ -270,7 +279,7 @@ class Predictor:
         if text is None and self.run is not None:
             text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
         texts = tuple(name for name in (text, pair) if name) if text else ()
-        key = model_key(self.model_dirs, self.backend.device.type, self.answering)
+        key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
         job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key)
         found = predict_rows(job, self._added_cells)
         self._num_texts, self._cut, self.typed = found.counts.rows, found.counts.cut, found.counts.typed
@@ -288,12 +297,4 @@ class Predictor:
             self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             answers = self.answering.describe(self.logits(*texts))
             counts = Counts(len(answers), self._cut, self.typed)
-        scores = ({f"score_{name}": round(value, 6) for name, value in answer.scores.items()} for answer in answers)
-        return [{"prediction": answer.label, **cells} for answer, cells in zip(answers, scores, strict=True)], counts
-
-
-def model_in(folder: Path) -> tuple[Path, RunRecord | None]:
-    """Return the folder of a model and the record of its run; None without a run. Raises `ModelError` if there is no model."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
-    return model_of_run(folder) if is_run(folder) else (folder, None)
+        return [answer.cells for answer in answers], counts

@@ -115,11 +115,15 @@ class PackedBackend(PlainBackend):
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = make_fast_model(model, self.compute_dtype, trains=False)
+        self.savings = self.fast_form(model)
         try:
             yield
         finally:
             self.end_training()
+
+    def fast_form(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
+        """Return a model made fast for forward passes."""
+        return make_fast_model(model, self.compute_dtype, trains=False)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training.

@@ -36,29 +36,32 @@ def predict(
     device: str,
     reading: Mapping[str, object],
     processes: int = 1,
+    precision: str = "auto",
 ) -> CommandResult:
     """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes)
+        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes, precision)
         return CommandResult({"run": run, "file": file, "rows": number, "out": path})
-    found = predict_text(run, text, text_pair, device)
+    found = predict_text(run, text, text_pair, device, precision)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
     return CommandResult({"run": run, "predictions": [answer]})
 
 
-def predictor_of(run: str, device: str, *, light: bool = False) -> Predictor:
+def predictor_of(run: str, device: str, precision: str = "auto", *, light: bool = False) -> Predictor:
     """Return the predictor of a run, or of all seeds in a folder together; of a run without transformers if `light`."""
     from glassloop.ensemble import SeedsPredictor, has_seeds
 
     folder = user_path(run)
-    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device, light=light)
+    if has_seeds(folder):
+        return SeedsPredictor(folder, device=device, precision=precision)
+    return Predictor(run, device=device, light=light, precision=precision)
 
 
-def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
+def predict_text(run: str, text: str | None, text_pair: str | None, device: str, precision: str = "auto") -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = predictor_of(run, device, light=True)
+    predictor = predictor_of(run, device, precision, light=True)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
@@ -87,6 +90,7 @@ def predict_file(
     device: str,
     reading: Mapping[str, object] = MappingProxyType({}),
     processes: int = 1,
+    precision: str = "auto",
 ) -> tuple[int, Path]:
     """Predict every row of a file and print where the predictions are. Return the number of rows and the file.
 
@@ -102,7 +106,7 @@ def predict_file(
     data_settings(reading)
     if processes > 1 and SHARE not in os.environ:
         run_together(sys.argv[1:], share_environments(processes, num_gpus(device)))
-    predictor = predictor_of(run, device)
+    predictor = predictor_of(run, device, precision)
     number = predictor.predict_file(data, path, text, pair, **reading)
     if SHARE in os.environ:
         return number, path  # the process that started this one reports

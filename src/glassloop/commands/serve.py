@@ -23,6 +23,7 @@ def serve(
     batch_tokens: int | None = None,
     drain_seconds: float = 30.0,
     api_key_file: str | None = None,
+    precision: str = "auto",
 ) -> CommandResult:
     """Load the models, check them, measure the size of batches, and answer requests until a signal."""
     try:
@@ -37,7 +38,7 @@ def serve(
 
     key = api_key(api_key_file)
     with bound_socket(host, port) as opened:
-        hosted = load_hosted(runs, device)
+        hosted = load_hosted(runs, device, precision)
         for model in hosted:
             rows = counted(model.checked, "stored prediction", "stored predictions")
             say(f"{model.name}: repeated {rows}" if model.checked else f"{model.name}: no stored predictions to check")

@@ -134,23 +134,26 @@ class Hosted:
         return names
 
 
-def load_hosted(folders: Sequence[str], device: str) -> list[Hosted]:
+def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") -> list[Hosted]:
     """Return the models of some folders. Raise if two have the same name, or if one does not repeat its stored predictions."""
     names = [user_path(folder).resolve().name for folder in folders]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"two runs have the name {visible(twice[0])}", "rename one of the folders")
     found = []
     for name, folder in zip(names, map(user_path, folders), strict=True):
-        predictor = SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(folder, device=device)
+        kind = SeedsPredictor if has_seeds(folder) else Predictor
+        predictor = kind(folder, device=device, precision=precision)
         found.append(Hosted(name, predictor, check_predictions(folder, predictor)))
     return found
 
 
 def check_predictions(folder: Path, predictor: Predictor) -> int:
-    """Predict some stored validation rows and return their number; 0 if there are none.
+    """Predict some stored validation rows and return their number; 0 if there are none. In int8 they were compared already.
 
     Raises `ModelError` if a logit differs from the stored one by more than rounding.
     """
+    if predictor.agreement is not None:
+        return predictor.agreement.rows
     splits = predicted_splits(folder) if is_run(folder) and predictor.run is not None else []
     split = next((name for name in splits if name.startswith("validation")), splits[0] if splits else None)
     if split is None or predictor.run is None:
