@@ -11,7 +11,7 @@ import numpy as np
 from glassloop.data.interfaces import Texts
 from glassloop.data.soundness import refuse_half_character
 from glassloop.data.writers import Row as FileRow
-from glassloop.errors import DataError, SettingsError, listed, visible
+from glassloop.errors import DataError, ModelError, SettingsError, listed, visible
 from glassloop.metrics import decide, probabilities
 from glassloop.outcomes import label_of
 from glassloop.run_folder.record import Columns
@@ -95,6 +95,14 @@ class Answering:
             Prediction(label, dict(zip(names or (), share, strict=True)), row)
             for label, share, row in zip(labels, shares, logits.astype(np.float64).tolist(), strict=True)
         ]
+
+
+def finite(logits: np.ndarray) -> np.ndarray:
+    """Return logits, or raise `ModelError` if one of them is not finite."""
+    if not (sound := np.isfinite(logits).all(axis=1)).all():
+        problem = f"row {int(np.argmin(sound)) + 1:,}: the prediction of the model is not finite"
+        raise ModelError(problem, "download the model again: its weights are damaged")
+    return logits
 
 
 def paired(firsts: Sequence[Given], seconds: Sequence[str]) -> list[Given]:

@@ -12,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.answers import Answering, Given, Prediction, columns_of, paired
+from glassloop.answers import Answering, Given, Prediction, columns_of, finite, paired
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import NO_STATE, state_of, supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
@@ -20,7 +20,7 @@ from glassloop.collection import collection_paused
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts, encoded_ahead
 from glassloop.data.interfaces import Rows, Texts
 from glassloop.data.labels import LabelSet
 from glassloop.data.special_tokens import NONE_TYPED
@@ -29,7 +29,7 @@ from glassloop.data.writers import Row as FileRow
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
 from glassloop.engine.interfaces import Backend, LossSum
 from glassloop.engine.losses import make_loss
-from glassloop.errors import ModelError, say
+from glassloop.errors import say
 from glassloop.file_parts import Counts
 from glassloop.file_predictions import FileJob, model_key, predict_rows
 from glassloop.files import user_path
@@ -187,10 +187,12 @@ class Predictor:
         """
         columns = columns_of(texts if pairs is None else [*zip(texts, pairs, strict=True)], None)
         with self._lock:
-            encoded = self.encoded(columns)
-            self._num_texts, self.limit = self._num_texts + len(encoded.rows), replace(self.limit, pairs=len(columns) > 1)
-            self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
-            return self.forward(encoded.rows)
+            self._num_texts, self.limit = self._num_texts + len(columns[0]), replace(self.limit, pairs=len(columns) > 1)
+            found: list[np.ndarray] = []
+            for encoded in encoded_ahead(self.encoded, columns):
+                self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
+                found.append(self._forward([row.inputs for row in encoded.rows]).logits)
+            return finite(np.concatenate(found))
 
     def encoded(self, columns: Texts) -> EncodedTexts:
         """Return texts, or pairs in two columns, as token ids, each with what truncation has cut.
@@ -206,7 +208,7 @@ class Predictor:
 
         Args:
             rows: Rows that `encoded` returned."""
-        return self._forward([row.inputs for row in rows]).logits
+        return finite(self._forward([row.inputs for row in rows]).logits)
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -223,6 +225,7 @@ class Predictor:
             ModelError: If a logit is not finite.
         """
         found = self._forward(rows, make_loss(self.task))
+        finite(found.logits)
         return named_metrics(found, measures.scores(found.logits, found.labels, self.task, self.names), prefix)
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
@@ -231,9 +234,6 @@ class Predictor:
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
             self._open(batches)
             found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
-        if not (finite := np.isfinite(found.logits).all(axis=1)).all():
-            problem = f"row {int(np.argmin(finite)) + 1:,}: the prediction of the model is not finite"
-            raise ModelError(problem, "download the model again: its weights are damaged")
         return found
 
     def use(self, backend: Backend) -> None:
