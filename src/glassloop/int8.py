@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from glassloop.answers import Answering
 from glassloop.backends.int8 import Int8Backend, why_not_int8
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts
+from glassloop.data.interfaces import Texts
+from glassloop.engine.interfaces import Backend
 from glassloop.errors import ModelError, SettingsError, counted, listed, say
 from glassloop.measures import LOWER_IS_BETTER, recorded_measures
 from glassloop.metric_values import one_of
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
+from glassloop.run_folder.record import RunRecord
 from glassloop.settings import SCORE
 from glassloop.statistics.scored import scored_rows
-
-if TYPE_CHECKING:
-    from glassloop.predictor import Predictor
+from glassloop.transformers_types import Model
 
 Item = TypeVar("Item")
 PRECISIONS = ("fp32", "int8")
@@ -27,6 +30,23 @@ MEASURED_ROWS = 64  # whose values set the ranges of the quantized layers
 COMPARED_ROWS = 1_000
 ALLOWED_DROP = 0.01  # of a metric
 USE_FP32 = "use precision fp32"
+
+
+class Quantizable(Protocol):
+    """What is quantized: a predictor."""
+
+    model: Model
+    run: RunRecord | None
+    backend: Backend
+    answering: Answering
+    task: str
+    names: list[str]
+
+    def encoded(self, columns: Texts) -> EncodedTexts:
+        """Return texts as token ids."""
+
+    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
+        """Return the logits of encoded texts."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +86,7 @@ def is_int8(precision: str) -> bool:
     return precision == "int8"
 
 
-def quantize(predictor: Predictor, folder: Path) -> Agreement:
+def quantize(predictor: Quantizable, folder: Path) -> Agreement:
     """Let a predictor run in int8 from now on, and return how its predictions agree with those of its run.
 
     Raises:
