@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "training": 1_200,  # with trainer_state.json, which other programs read
     "verbs": 650,
     "web": 1_200,  # the live page: watching, routes, security, pages
-    "top level": 7_050,  # the command line, JSON, the default rule, verdicts on a result and on int8, the HTML views of notebooks
+    "top level": 7_050,  # the command line, JSON, the default rule, verdicts on results and int8, the HTML views of notebooks
 }
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
