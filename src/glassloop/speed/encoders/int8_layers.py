@@ -86,13 +86,13 @@ class Int8Layer:
         self.wide_down = PreparedLinear(weight[:, wide].contiguous(), torch.zeros_like(bias))
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens."""
+        """Return the output of the layer for all tokens. It overwrites x, which nothing else reads."""
         joined = self.queries_keys_values(self.inputs.quantized(x))
         found = self.attended.quantized(attended(joined, self.heads, groups))
-        hidden = self.out_norm(self.out.add(found, x))
+        hidden = self.out_norm(self.out.add_to(x, found))
         inner = self.up.gelu(self.hidden.quantized(hidden), self.approximate, self.inner)
         residual = self.wide_down.add(self.wide_up.gelu(hidden, self.approximate), hidden)
-        return self.down_norm(self.down.add(inner, residual))  # type: ignore[no-any-return]
+        return self.down_norm(self.down.add_to(residual, inner))  # type: ignore[no-any-return]
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
         """Return the output only for the first token of each row, in fp32. ALBERT's last layer is one of those before it."""

@@ -137,10 +137,10 @@ class Int8Linear:
         """Return GELU(x @ weight^T + bias), quantized."""
         return self._run(x, "gelu", approximate, float(results.scale), results.zero, torch.uint8)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias + residual."""
+    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Add x @ weight^T + bias to `residual` and return it."""
         found: torch.Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "add", 1.0,
+            x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0,
             "none", [], "",
         )  # fmt: skip
         return found
@@ -219,7 +219,7 @@ def kernel_difference(limit: int) -> float:
     after.see(active)
     results = Scales.of_results(after)
     written = (linear.gelu(tokens, "none", results).double() - results.zero) * results.scale
-    apart = [linear(tokens) - wanted, linear.add(tokens, residual) - wanted - residual]
+    apart = [linear(tokens) - wanted, linear.add_to(residual.clone(), tokens) - wanted - residual]
     largest = max(float(part.abs().max()) for part in apart)
     rounding = float((written - active).abs().max() - results.scale / 2)
     return max(largest, rounding) / float(wanted.abs().max())
