@@ -105,8 +105,11 @@ def finite(logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def paired(firsts: Sequence[Given], seconds: Sequence[str]) -> list[Given]:
-    """Return first and second texts as pairs. Raise `SettingsError` if their numbers differ."""
+def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given]:
+    """Return first and second texts as pairs, or `firsts` without second ones. Raise `SettingsError` if numbers differ."""
+    if pairs is None:
+        return firsts
+    seconds = [pairs] if isinstance(pairs, str) else [*pairs]
     if len(seconds) != len(firsts):
         problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
         raise SettingsError(problem, "pass one second text for each text")

@@ -150,9 +150,7 @@ class Predictor:
         """
         if isinstance(texts, Iterator):
             return self._streamed(texts)
-        items: list[Given] = [texts] if isinstance(texts, str | Mapping) else [*texts]
-        if pairs is not None:
-            items = paired(items, [pairs] if isinstance(pairs, str) else [*pairs])
+        items = paired([texts] if isinstance(texts, str | Mapping) else [*texts], pairs)
         with self._lock:
             self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             return self._answers(items) if items else []

@@ -13,10 +13,10 @@ from quantized import needs_kernels, packed_logits, quantized
 @pytest.mark.parametrize("family", FAST)
 def test_int8_agrees_with_fp32(family: str) -> None:
     model = lively(family).eval()
-    measured, others = token_rows((7, 2, 11, 5, 9, 9, 3, 12)), token_rows((6, 10, 4, 8, 8), seed=4)
+    measured, others = token_rows((7, 2, 11, 5, 9, 9, 3, 12) * 4), token_rows((6, 10, 4, 8, 8), seed=4)
     backend = quantized(model, measured)
     for rows in (measured, others):
         with torch.inference_mode():
             wanted = model(**padded_inputs(rows)).logits
         found = packed_logits(backend, model, rows)
-        torch.testing.assert_close(found, wanted, atol=0.08 * float(wanted.abs().max()), rtol=0)
+        torch.testing.assert_close(found, wanted, atol=0.05 * float(wanted.abs().max()), rtol=0)

@@ -64,11 +64,12 @@ def test_a_run_in_int8(text_run: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert fast.agreement is not None
     assert (fast.agreement.split, fast.agreement.rows, fast.backend.name) == ("validation", 11, "int8")
     assert str(fast.agreement) in said
-    wanted, found = plain.logits(TEXTS), fast.logits(TEXTS)
-    assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+    assert [one.label for one in fast.predict(TEXTS)] == [one.label for one in plain.predict(TEXTS)]
     stored = [json.loads(line) for line in (text_run / "validation-predictions.jsonl").read_text().splitlines()]
-    again = fast.logits([row["text"] for row in stored])
-    assert np.abs(again - [row["logits"] for row in stored]).max() == pytest.approx(fast.agreement.difference, abs=0.02)
+    again, wanted = fast.logits([row["text"] for row in stored]), np.array([row["logits"] for row in stored])
+    apart = np.abs(again - wanted).max()
+    assert apart == pytest.approx(fast.agreement.difference, abs=0.02)
+    assert 0 < apart < 0.05 * np.abs(wanted).max()
 
 
 @needs_kernels

@@ -1,7 +1,8 @@
 """Layers in int8 for forward passes on a CPU, and the layers that measure the ranges of their inputs first.
 
 Only the four linear layers of each encoder layer are quantized. Embeddings, attention, norms, sums, the last layer (which is
-computed for first tokens only) and the head stay in fp32.
+computed for first tokens only) and the head stay in fp32. So do a few channels behind GELU: one or two are many times larger
+than all others, and one scale for all would leave few steps to the rest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from torch import nn
 from glassloop.speed.encoder_parts import LayerParts
 from glassloop.speed.encoders.inference_layers import Group, InferenceLayer, attended, num_tokens
 from glassloop.speed.operations.int8_linear import Int8Linear, Range, Scales
+from glassloop.speed.operations.prepared_linear import PreparedLinear
+
+WIDE_CHANNELS = 8  # of those behind GELU: the ones with the widest ranges, in fp32
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,22 @@ class Int8Layer:
         self.out = Int8Linear(parts.out.weight, parts.out.bias, self.attended)
         self.hidden = Scales.of_channels(seen.up, parts.up.weight.detach())
         self.up = Int8Linear(parts.up.weight, parts.up.bias, self.hidden)
-        self.inner = Scales.of_results(seen.down)
-        self.down = Int8Linear(parts.down.weight, parts.down.bias, self.inner)
+        channels = seen.down.by_width()
+        others, wide = channels[:-WIDE_CHANNELS], channels[-WIDE_CHANNELS:]
+        weight, bias = parts.down.weight.detach(), parts.down.bias.detach()
+        self.inner = Scales.of_results(seen.down.of(others))
+        self.down = Int8Linear(weight.index_fill(1, wide, 0.0), bias, self.inner)
+        self.wide_up = PreparedLinear(parts.up.weight[wide], parts.up.bias[wide])
+        self.wide_down = PreparedLinear(weight[:, wide].contiguous(), torch.zeros_like(bias))
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens."""
+        """Return the output of the layer for all tokens. It overwrites x, which nothing else reads."""
         joined = self.queries_keys_values(self.inputs.quantized(x))
         found = self.attended.quantized(attended(joined, self.heads, groups))
-        hidden = self.out_norm(self.out.add(found, x))
+        hidden = self.out_norm(self.out.add_to(x, found))
         inner = self.up.gelu(self.hidden.quantized(hidden), self.approximate, self.inner)
-        return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
+        residual = self.wide_down.add(self.wide_up.gelu(hidden, self.approximate), hidden)
+        return self.down_norm(self.down.add_to(residual, inner))  # type: ignore[no-any-return]
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
         """Return the output only for the first token of each row, in fp32. ALBERT's last layer is one of those before it."""

@@ -7,6 +7,8 @@ int8 with one factor per output.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 
 import torch
@@ -19,6 +21,7 @@ HALF = MOST / 2
 SMOOTHING = 0.5  # how much of the differences between input channels moves into the weights: 0 none, 1 all
 SMALLEST = 1e-30  # no scale is 0
 LEAST_SPAN = 1e-3  # of the largest: a channel that was constant may not be so in other texts
+TRIAL_SECONDS = 60
 ALLOWED = 1e-4  # difference from fp64 in kernels that work
 
 
@@ -36,16 +39,29 @@ class Range:
     @property
     def low(self) -> torch.Tensor:
         """The smallest values."""
-        if self.bounds is None:
-            raise ValueError("no token was seen")
-        return self.bounds[0]
+        return self.measured[0]
 
     @property
     def high(self) -> torch.Tensor:
         """The largest values."""
+        return self.measured[1]
+
+    @property
+    def measured(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The smallest and the largest values. Raise `ValueError` if there are none."""
         if self.bounds is None:
             raise ValueError("no token was seen")
-        return self.bounds[1]
+        return self.bounds
+
+    def by_width(self) -> torch.Tensor:
+        """Return the numbers of the channels, the widest range last."""
+        return torch.argsort(self.high - self.low)
+
+    def of(self, channels: torch.Tensor) -> Range:
+        """Return the range of some channels."""
+        found = Range()
+        found.bounds = (self.low[channels], self.high[channels])
+        return found
 
 
 class Scales:
@@ -85,7 +101,8 @@ class Scales:
 
     def quantized(self, x: torch.Tensor) -> torch.Tensor:
         """Return tokens as uint8. A value outside the range becomes the nearest value in it."""
-        return torch.addcmul(self.offset, x, self.factor).clamp_(0, MOST).to(torch.uint8)
+        found = torch.addcmul(self.offset, x, self.factor).clamp_(0, MOST)
+        return found.to(torch.int32).to(torch.uint8)  # a direct conversion to uint8 takes four times as long
 
 
 class Int8Linear:
@@ -120,10 +137,10 @@ class Int8Linear:
         """Return GELU(x @ weight^T + bias), quantized."""
         return self._run(x, "gelu", approximate, float(results.scale), results.zero, torch.uint8)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias + residual."""
+    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Add x @ weight^T + bias to `residual` and return it."""
         found: torch.Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "add", 1.0,
+            x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0,
             "none", [], "",
         )  # fmt: skip
         return found
@@ -161,11 +178,29 @@ def weight_limit() -> int:
 
 def why_no_kernels() -> str | None:
     """Return why int8 linear layers do not work on this CPU with this build of torch; None if they do."""
+    if (crash := crash_of_kernels()) is not None:
+        return crash
     try:
         weight_limit()
     except (RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0]
     return None
+
+
+@cache
+def crash_of_kernels() -> str | None:
+    """Return how the kernels for AMX end a process, which a child process tries out; None if they do not.
+
+    Some virtual machines report AMX instructions that they do not execute.
+    """
+    if not getattr(torch.cpu, "_is_amx_tile_supported", bool)():
+        return None
+    trial = f"from {__name__} import weight_limit; weight_limit()"
+    try:
+        code = subprocess.run([sys.executable, "-c", trial], capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"its int8 kernels could not be tried out ({type(error).__name__})"
+    return None if code >= 0 else f"its int8 kernels end the process (signal {-code})"
 
 
 def kernel_difference(limit: int) -> float:
@@ -184,7 +219,7 @@ def kernel_difference(limit: int) -> float:
     after.see(active)
     results = Scales.of_results(after)
     written = (linear.gelu(tokens, "none", results).double() - results.zero) * results.scale
-    apart = [linear(tokens) - wanted, linear.add(tokens, residual) - wanted - residual]
+    apart = [linear(tokens) - wanted, linear.add_to(residual.clone(), tokens) - wanted - residual]
     largest = max(float(part.abs().max()) for part in apart)
     rounding = float((written - active).abs().max() - results.scale / 2)
     return max(largest, rounding) / float(wanted.abs().max())

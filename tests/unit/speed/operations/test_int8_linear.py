@@ -12,7 +12,15 @@ from quantized import needs_kernels
 from torch.nn import functional
 
 from glassloop.speed.operations import int8_linear
-from glassloop.speed.operations.int8_linear import Int8Linear, Range, Scales, kernel_difference, weight_limit, why_no_kernels
+from glassloop.speed.operations.int8_linear import (
+    Int8Linear,
+    Range,
+    Scales,
+    crash_of_kernels,
+    kernel_difference,
+    weight_limit,
+    why_no_kernels,
+)
 
 
 def seen(x: torch.Tensor) -> Range:
@@ -77,7 +85,7 @@ def test_near_fp32(tokens: int) -> None:
     wanted, q = functional.linear(x, torch.cat(weights), torch.cat(biases)), scales.quantized(x)
     allowed = 0.02 * float(wanted.abs().max())
     torch.testing.assert_close(linear(q), wanted, atol=allowed, rtol=0)
-    torch.testing.assert_close(linear.add(q, residual), wanted + residual, atol=allowed, rtol=0)
+    torch.testing.assert_close(linear.add_to(residual.clone(), q), wanted + residual, atol=allowed, rtol=0)
     for approximate in ("none", "tanh"):
         active = functional.gelu(wanted, approximate=approximate)
         results = Scales.of_results(seen(torch.cat([active, active])))
@@ -119,3 +127,30 @@ def test_failing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         assert why_no_kernels() in ("could not create a primitive", "this build of torch has no int8 kernels for it")
     finally:
         weight_limit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("", None), ("import os; os.kill(os.getpid(), 4)", "its int8 kernels end the process (signal 4)")],
+)
+def test_amx_kernels_are_tried_out_in_another_process(code: str, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some virtual machines their instructions are illegal, which no exception reports."""
+    crash_of_kernels.cache_clear()
+    real = subprocess.run
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: real([command[0], "-c", code], **options))
+    try:
+        assert crash_of_kernels() == reason
+        assert reason is None or why_no_kernels() == reason
+    finally:
+        crash_of_kernels.cache_clear()
+
+
+def test_other_kernels_need_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    crash_of_kernels.cache_clear()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda *given, **options: pytest.fail("a process was started"))
+    try:
+        assert crash_of_kernels() is None
+    finally:
+        crash_of_kernels.cache_clear()
