@@ -83,7 +83,9 @@ def settings_table(found: ComparedRuns) -> Table:
 
 def metric_table(title: str, conclusion: Conclusion) -> Table:
     """Return the results of all sides in one metric, with their differences from the first."""
-    table = plain_table(shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", "95 % interval", "p")
+    table = plain_table(
+        shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", difference_title(conclusion), "p"
+    )
     compared = {one.name: one.difference for one in conclusion.comparisons}
     for result in conclusion.results:
         difference = compared.get(result.name)
@@ -93,6 +95,11 @@ def metric_table(title: str, conclusion: Conclusion) -> Table:
         value = "-" if result.mean is None else f"{result.mean:.4f}"
         table.add_row(short_name(result.name), value, in_brackets(result.interval), *cells)
     return table
+
+
+def difference_title(conclusion: Conclusion) -> str:
+    """Return the title of the intervals of differences: several are corrected, so that all hold together with 95 %."""
+    return "corrected" if conclusion.correction else "95 % interval"
 
 
 def in_brackets(interval: Interval | None, sign: str = "") -> str:
@@ -109,9 +116,7 @@ def verdict_lines(conclusion: Conclusion) -> list[str]:
     """Return a sentence for each comparison, and one about how they were computed."""
     lines = [f"{one.name}: {one.verdict}" for one in conclusion.comparisons]
     methods = ", ".join(dict.fromkeys(one.difference.method for one in conclusion.comparisons))
-    number = len(conclusion.comparisons)
-    corrected = f", p-values corrected for {number} comparisons (Holm)" if number > 1 else ""
-    return [*lines, f"test: {methods}{corrected}"]
+    return [*lines, f"test: {methods}" + (f"; {conclusion.correction}" if conclusion.correction else "")]
 
 
 def show_rows(console: Console, found: ComparedRuns, rows: RowDifferences) -> None:

@@ -18,7 +18,7 @@ from glassloop.report.curves import metric_names
 from glassloop.report.data_section import data_section
 from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import Result, baseline_name, within_range
+from glassloop.report.results import Result, baseline_name
 from glassloop.report.rows import row_list
 from glassloop.report.source import RunSource, read_source
 from glassloop.run_folder.history import numbers_by_step
@@ -73,7 +73,8 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         if same and len(points) > 1:
             span = seeds_estimate(scored, key, measures.positive if measures else None).interval
         mean, baseline = record.mean[key], record.baseline.get(key)
-        low, high = within_range(key, span.low, span.high) if span else (None, None)
+        span = span.within_range(key) if span else None
+        low, high = (span.low, span.high) if span else (None, None)
         found.append(Result("validation", key, title, mean, low, high, baseline, points))
     return found
 

@@ -32,7 +32,7 @@ def test_two_runs_with_hostile_texts_and_long_names(tmp_path: Path) -> None:
         "accuracy",
         "f1 (equivalent)",
         "exact McNemar test",
-        "paired bootstrap",
+        "paired jackknife",
         ": better",
         "<0.001",
     ):
@@ -46,7 +46,9 @@ def test_several_seeds_state_their_correction(tmp_path: Path) -> None:
         for name, skill in (("a", 1), ("b", 1), ("c", 3))
     ]
     found = shown(*folders)
-    assert "test: seeds and rows, p-values corrected for 2 comparisons (Holm)" in found
+    words = " ".join(found.split())
+    assert "test: seeds and rows; intervals of differences and p-values corrected for 2 comparisons, 95 % for all" in words
+    assert "difference  corrected" in " ".join(found.split(" ")) or "corrected" in found.splitlines()[3]
     assert "of seeds right" in found
     assert "One seed each" not in found
     assert max(map(len, found.splitlines())) <= 80
