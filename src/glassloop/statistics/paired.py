@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from glassloop.errors import SettingsError
-from glassloop.metric_values import Array
 from glassloop.statistics.intervals import LEVEL, Interval, normal_quantile, row_metrics_of
 from glassloop.statistics.power import ALPHA
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows, has_rows_right
-from glassloop.statistics.several_seeds import Spread, spread_of, stacked, unpaired_spread
+from glassloop.statistics.several_seeds import Spread, one_row_variance, spread_of, stacked, unpaired_spread
 
 MCNEMAR, JACKKNIFE, CLUSTERED = "exact McNemar test", "paired jackknife", "seeds and rows"
 
@@ -69,19 +68,6 @@ def share_interval(only_first: int, only_second: int, number: int, level: float 
     return Interval(max(-1.0, won - lost - reach), min(1.0, won - lost + reach), level, "bonett-price")
 
 
-def few_rows_factor(changes: Array) -> float:
-    """Return how much larger the variance of a difference is taken because few rows cause it, as by one more row each way.
-
-    If two models differ on four rows only, all four favor the same model by chance once in eight times.
-
-    Args:
-        changes: What each row contributes to the difference.
-    """
-    squares = np.square(changes)
-    total = float(squares.sum())
-    return 1 + 2 * float(np.square(squares).sum()) / total**2 if total else 1.0
-
-
 def agreeing(interval: Interval, value: float, significant: bool) -> Interval:
     """Return an interval that contains 0 unless the difference is significant, as the test says. It is changed up to 0.
 
@@ -127,8 +113,9 @@ def compare(
         places = [cut + [*second].index(name) for name in first] if {*first} == {*second} else [1]
         paired = changes[places] - changes[:cut]
         spread = spread_of(points[places] - points[:cut], paired)
-        if spread.seeds is None:
-            spread = replace(spread, rows=replace(spread.rows, variance=spread.rows.variance * few_rows_factor(paired[0])))
+        if spread.seeds is None:  # as if one more row favored each side
+            variance = spread.rows.variance + 2 * one_row_variance(paired)
+            spread = replace(spread, rows=replace(spread.rows, variance=variance))
     else:
         spread = unpaired_spread((points[cut:], changes[cut:]), (points[:cut], changes[:cut]))
     if spread.seeds is None and key in SHARES:

@@ -77,14 +77,12 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
             chosen = 1 if positive is None else positive
             given, wanted = (part == chosen for part in (predictions, references))
             under = {"precision": given, "recall": wanted}.get(key, given.astype(np.int64) + wanted)
-            return mean_ratio((given & wanted) * (2 if key == "f1" else 1), under)
+            return ratio_of((given & wanted) * (2 if key == "f1" else 1), under)
         return (macro_f1 if key == "f1_macro" else matthews)(predictions, references)
-    hits, total = predictions * references, predictions + references
-    if key == "f1_samples":
-        return mean_of(_ratio(2 * hits.sum(axis=1), total.sum(axis=1)))
-    if key == "f1_micro":
-        hits, total = hits.sum(axis=1), total.sum(axis=1)
-    return mean_ratio(2 * hits, total)
+    if key == "f1_macro":
+        return label_f1(predictions, references)
+    hits, total = (predictions * references).sum(axis=1), (predictions + references).sum(axis=1)
+    return mean_of(_ratio(2 * hits, total)) if key == "f1_samples" else ratio_of(2 * hits, total)
 
 
 def covariance_of(changes: Array) -> Array:
@@ -110,19 +108,16 @@ def mean_of(values: Array) -> RowMetric:
     return RowMetric(mean, (values - mean) / max(len(values) - 1, 1), len(values))
 
 
-def mean_ratio(over: Array, under: Array) -> RowMetric:
-    """Return the quotient of two sums over rows; for several columns, the mean of their quotients.
+def ratio_of(over: Array, under: Array) -> RowMetric:
+    """Return the quotient of two sums over rows.
 
     Args:
-        over: One number per row, or rows x columns.
+        over: One number per row.
         under: The same for the divisor. A quotient without divisor is 0.
     """
-    over, under = (part.reshape(len(part), -1).astype(np.float64) for part in (over, under))
-    above, below = over.sum(axis=0), under.sum(axis=0)
-    quotient = _ratio(above, below)
-    changes = (quotient - _ratio(above - over, below - under)).mean(axis=1)
-    counts = np.count_nonzero(under, axis=0)
-    return RowMetric(float(quotient.mean()), changes, balanced_rows(counts), max(int(np.count_nonzero(counts)), 1))
+    above, below = over.sum(), under.sum()
+    quotient = float(_ratio(above, below))
+    return RowMetric(quotient, quotient - _ratio(above - over, below - under), max(float(np.count_nonzero(under)), 1.0))
 
 
 def balanced_rows(counts: Array) -> float:
@@ -139,15 +134,34 @@ def class_counts(predictions: Array, references: Array) -> tuple[Array, Array, A
     return hits, predicted, true
 
 
+def f1_changes(hits: Array, total: Array) -> tuple[Array, Array, Array]:
+    """Return F1 of each class, and its change by a row that is right, and by one that either has or is given the class.
+
+    Args:
+        hits: Number of right rows of each class.
+        total: Number of rows that have the class plus number of rows that are given it.
+    """
+    f1 = _ratio(2 * hits, total)
+    return f1, f1 - _ratio(2 * (hits - 1), total - 2), f1 - _ratio(2 * hits, total - 1)
+
+
 def macro_f1(predictions: Array, references: Array) -> RowMetric:
     """Return the mean F1 of the classes that occur, as scikit-learn does. Without its only row, a class counts as 0."""
     hits, predicted, true = class_counts(predictions, references)
-    total = predicted + true
-    f1, number = _ratio(2 * hits, total), int((total > 0).sum())
-    found, lost = f1 - _ratio(2 * (hits - 1), total - 2), f1 - _ratio(2 * hits, total - 1)
-    changes = np.where(predictions == references, found[references], lost[references] + lost[predictions])
+    number = int((predicted + true > 0).sum())
+    f1, right, wrong = f1_changes(hits, predicted + true)
+    changes = np.where(predictions == references, right[references], wrong[references] + wrong[predictions])
     counted = balanced_rows(np.where(true > 0, true, predicted))
     return RowMetric(float(f1.sum() / number), changes / number, counted, number)
+
+
+def label_f1(predictions: Array, references: Array) -> RowMetric:
+    """Return the mean F1 of all labels, of which a row may have several."""
+    both = predictions + references
+    f1, right, wrong = f1_changes((both == 2).sum(axis=0), both.sum(axis=0))
+    counts = np.count_nonzero(both, axis=0)
+    changes = ((both == 2) @ right + (both == 1) @ wrong) / len(f1)
+    return RowMetric(float(f1.mean()), changes, balanced_rows(counts), max(int(np.count_nonzero(counts)), 1))
 
 
 def matthews(predictions: Array, references: Array) -> RowMetric:
@@ -194,8 +208,8 @@ def pearson(first: Array, second: Array) -> RowMetric:
 
 def spearman(first: Array, second: Array) -> RowMetric:
     """Return Spearman's correlation. The changes are those of an infinitely small part of each row."""
-    number = len(first)
-    shares = [_mean_ranks(part) / number for part in (first, second)]
+    number, groups = len(first), [np.unique(part, return_inverse=True)[1] for part in (first, second)]
+    shares = [_mean_ranks(group) / number for group in groups]
     value = pearson(*shares).value
     centered = [part - part.mean() for part in shares]
     spread = [np.sqrt(part @ part / number) for part in centered]
@@ -205,20 +219,17 @@ def spearman(first: Array, second: Array) -> RowMetric:
     own = one * other - value * (one**2 + other**2) / 2
     # A row also moves the ranks of all rows above it, in both columns.
     pulls = (other - value * one) / spread[0], (one - value * other) / spread[1]
-    moved = sum(_mean_above(part, pull) for part, pull in zip((first, second), pulls, strict=True))
-    found = own + moved
+    found = own + sum(_pull_above(group, pull) for group, pull in zip(groups, pulls, strict=True)) / number
     return RowMetric(value, (found - found.mean()) / max(number - 1, 1), number)
 
 
-def _mean_ranks(values: Array) -> Array:
-    """Return the rank of each value; equal values have the mean of their ranks."""
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+def _mean_ranks(group: Array) -> Array:
+    """Return the rank of each row from the number of its value; equal values have the mean of their ranks."""
+    sizes = np.bincount(group)
     return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[group])
 
 
-def _mean_above(values: Array, weights: Array) -> Array:
-    """Return for each row the sum of the weights of rows with larger values, and half of those with equal ones, by row."""
-    _, group = np.unique(values, return_inverse=True)
-    sums = np.bincount(group, weights=weights)
-    above = np.cumsum(sums[::-1])[::-1] - sums / 2
-    return np.asarray(above[group] / len(values))
+def _pull_above(group: Array, pulls: Array) -> Array:
+    """Return for each row the sum of the pulls of rows with larger values, and half of those with equal ones."""
+    sums = np.bincount(group, weights=pulls)
+    return np.asarray((np.cumsum(sums[::-1])[::-1] - sums / 2)[group])

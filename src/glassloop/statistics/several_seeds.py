@@ -62,7 +62,7 @@ class Spread:
         if self.variance <= 0:
             return 1.0 if self.mean == 0 else 0.0
         low, high = -300.0, 0.0  # of the logarithm
-        for _ in range(60):
+        for _ in range(45):
             middle = (low + high) / 2
             inside = joint_reach(self.seeds, self.rows, math.exp(middle)) > abs(self.mean)
             low, high = (middle, high) if inside else (low, middle)
@@ -98,7 +98,7 @@ def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
 
 
 def spread_of(points: Array, changes: Array) -> Spread:
-    """Return the mean over seeds with both parts of its variance.
+    """Return the mean over seeds with both parts of its variance. Equal scores count as half a row apart.
 
     Args:
         points: The metric of each seed, or a difference that is paired by seed.
@@ -109,8 +109,22 @@ def spread_of(points: Array, changes: Array) -> Spread:
     if number == 1:
         return Spread(mean, None, Part(float(covariance[0, 0]), max(num_rows - 1, 1)), 1, num_rows)
     shared = (covariance.sum() - np.trace(covariance)) / (number * (number - 1))
-    seeds = Part(float(np.var(points, ddof=1)) / number, number - 1)
+    seeds = Part(max(float(np.var(points, ddof=1)) / number, one_row_variance(changes) / (2 * number) ** 2), number - 1)
     return Spread(mean, seeds, Part(max(float(shared), 0.0), max(num_rows - 1, 1)), number, num_rows)
+
+
+def one_row_variance(changes: Array) -> float:
+    """Return the mean square of what a row contributes, weighted by the squares themselves; 0 if no row contributes anything.
+
+    Scores are counts of rows. Seeds with equal scores, or models that differ on a handful of rows, therefore prove less than
+    their variance says, by about the contribution of a row.
+
+    Args:
+        changes: What each row contributes, in any shape.
+    """
+    squares = np.square(changes)
+    total = float(squares.sum())
+    return float(np.square(squares).sum()) / total if total else 0.0
 
 
 def unpaired_spread(first: tuple[Array, Array], second: tuple[Array, Array]) -> Spread:

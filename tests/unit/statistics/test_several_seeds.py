@@ -14,6 +14,7 @@ from glassloop.statistics.several_seeds import (
     Part,
     Spread,
     joint_reach,
+    one_row_variance,
     seeds_estimate,
     spread_of,
     stacked,
@@ -101,6 +102,17 @@ def test_the_interval_reaches_zero_where_the_p_value_says_so() -> None:
     for mean in (0.001, 0.02, 0.05, 0.3):
         spread = Spread(mean, Part(0.01**2, 4), Part(0.008**2, 300), 5, 301)
         assert spread.interval(1 - spread.p_value).low == pytest.approx(0.0, abs=1e-9)
+
+
+def test_equal_scores_of_two_seeds_count_as_half_a_row_apart() -> None:
+    """Otherwise two seeds that gain three rows each, by chance, would prove anything."""
+    changes = np.zeros((2, 100))
+    changes[0, :3] = changes[1, 50:53] = 0.01
+    spread = spread_of(np.array([0.03, 0.03]), changes)
+    assert one_row_variance(changes) == pytest.approx(0.01**2)
+    assert spread.seeds == Part(pytest.approx(0.0025**2), 1)  # type: ignore[arg-type]
+    assert spread.p_value == pytest.approx(scipy.stats.t.sf(0.03 / 0.0025, 1) * 2)
+    assert one_row_variance(np.zeros(9)) == 0.0
 
 
 def test_both_parts_alone_have_their_t_intervals() -> None:
