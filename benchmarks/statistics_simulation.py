@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,7 @@ ACCURACIES = (0.6, 0.8, 0.93)
 CLASSES, PER_CLASS = (2, 5, 20, 100), (3, 5, 10, 30)
 SPREADS = (0.0, 0.05, 0.15, 0.4, 1.0)
 SEEDS = (2, 3, 5, 10, 20)
+LEAST_SHOWN = 0.05  # of models, to state how often their intervals cover
 
 
 def percent(values: list[bool]) -> str:
@@ -31,43 +33,49 @@ def percent(values: list[bool]) -> str:
     return f"{np.mean(values):.1%}" if values else "–"
 
 
+def print_by_rows(keys: Sequence[str], cells: Mapping[tuple[object, ...], str]) -> None:
+    """Print one line per metric, number of classes and kind of frequencies, with a column per number of rows."""
+    print("\n| metric | classes | frequencies | " + " | ".join(f"{rows} rows per class" for rows in PER_CLASS) + " |")
+    print("|---" * (3 + len(PER_CLASS)) + "|")
+    for key, classes, skewed in product(keys, CLASSES, (False, True)):
+        found = " | ".join(cells[key, classes, skewed, rows] for rows in PER_CLASS)
+        print(f"| {key} | {classes} | {'skewed' if skewed else 'equal'} | {found} |", flush=True)
+
+
 def row_coverage() -> None:
     """Print how often the interval of one model's metric contains the truth, and for how many models there is one."""
-    print("| metric | classes | frequencies | " + " | ".join(f"{number} rows per class" for number in PER_CLASS) + " |")
-    print("|---" * (3 + len(PER_CLASS)) + "|")
-    for key, classes, skewed in product(("accuracy", "f1", "matthews_correlation", "f1_macro"), CLASSES, (False, True)):
-        cells = []
-        for rows in PER_CLASS:
-            generator, covered, hidden = np.random.default_rng([classes, rows, skewed]), [], 0
-            for study in range(STUDIES):
-                truth = population(generator, classes, ACCURACIES[study % 3], skewed=skewed)
-                drawn = truth.rows(generator, rows * classes)
-                found = metric_estimate(drawn, key, drawn.labels[-1]).interval
-                hidden += found is None
-                if found is not None:
-                    covered.append(truth.truth(key) in found)
-            shown = 1 - hidden / STUDIES
-            few = len(covered) < 100
-            cells.append("none" if few else percent(covered) + (f" ({shown:.0%} shown)" if hidden else ""))
-        print(f"| {key} | {classes} | {'skewed' if skewed else 'equal'} | {' | '.join(cells)} |", flush=True)
+    keys, cells = ("accuracy", "f1", "matthews_correlation", "f1_macro"), {}
+    for classes, skewed, rows in product(CLASSES, (False, True), PER_CLASS):
+        generator = np.random.default_rng([classes, rows, skewed])
+        covered: dict[str, list[bool]] = {key: [] for key in keys}
+        for study in range(STUDIES):
+            truth = population(generator, classes, ACCURACIES[study % 3], skewed=skewed)
+            drawn = truth.rows(generator, rows * classes)
+            for key in keys:
+                if found := metric_estimate(drawn, key, drawn.labels[-1]).interval:
+                    covered[key].append(truth.truth(key) in found)
+        for key, found in covered.items():
+            share = len(found) / STUDIES
+            shown = "" if share == 1 else f" ({share:.0%} shown)"
+            cells[key, classes, skewed, rows] = percent(found) + shown if share > LEAST_SHOWN else "none"
+    print_by_rows(keys, cells)
 
 
 def difference_coverage() -> None:
     """Print how often the interval of the difference of two models contains the truth."""
-    print("\n| metric | classes | frequencies | " + " | ".join(f"{number} rows per class" for number in PER_CLASS) + " |")
-    print("|---" * (3 + len(PER_CLASS)) + "|")
-    for key, classes, skewed in product(("accuracy", "matthews_correlation", "f1_macro"), CLASSES, (False, True)):
-        cells = []
-        for rows in PER_CLASS:
-            generator, covered = np.random.default_rng([classes, rows, skewed]), []
-            for study in range(STUDIES):
-                accuracy = ACCURACIES[study % 3]
-                sides = [population(generator, classes, accuracy, skewed=skewed) for _ in range(2)]
-                first, second, other = two_models(generator, *sides, rows * classes)
+    keys, cells = ("accuracy", "matthews_correlation", "f1_macro"), {}
+    for classes, skewed, rows in product(CLASSES, (False, True), PER_CLASS):
+        generator = np.random.default_rng([classes, rows, skewed])
+        covered: dict[str, list[bool]] = {key: [] for key in keys}
+        for study in range(STUDIES):
+            sides = [population(generator, classes, ACCURACIES[study % 3], skewed=skewed) for _ in range(2)]
+            first, second, other = two_models(generator, *sides, rows * classes)
+            for key in keys:
                 found = compare({0: first}, {0: second}, key).interval
-                covered.append(other.truth(key) - sides[0].truth(key) in found)
-            cells.append(percent(covered))
-        print(f"| {key} | {classes} | {'skewed' if skewed else 'equal'} | {' | '.join(cells)} |", flush=True)
+                covered[key].append(other.truth(key) - sides[0].truth(key) in found)
+        for key in keys:
+            cells[key, classes, skewed, rows] = percent(covered[key])
+    print_by_rows(keys, cells)
 
 
 def seed_coverage() -> None:

@@ -12,7 +12,7 @@ from glassloop.comparing.results import ComparedRuns, RowDifference, RowDifferen
 from glassloop.errors import counted, printable, shortened
 from glassloop.settings import SCORE
 from glassloop.statistics.conclusions import Conclusion
-from glassloop.statistics.intervals import Interval
+from glassloop.statistics.intervals import NO_INTERVAL, Interval
 
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3
@@ -93,7 +93,8 @@ def metric_table(title: str, conclusion: Conclusion) -> Table:
         if difference:
             cells = [f"{difference.value:+.4f}", in_brackets(difference.interval, sign="+"), p_text(difference.corrected)]
         value = "-" if result.mean is None else f"{result.mean:.4f}"
-        table.add_row(short_name(result.name), value, in_brackets(result.interval), *cells)
+        span = in_brackets(result.interval) or (NO_INTERVAL if result.points else "")
+        table.add_row(short_name(result.name), value, span, *cells)
     return table
 
 

@@ -11,7 +11,7 @@ from glassloop.measures import LOWER_IS_BETTER, short_metrics
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.intervals import metric_estimate
+from glassloop.statistics.intervals import NO_INTERVAL, metric_estimate
 from glassloop.statistics.paired import Difference, compare
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
@@ -31,6 +31,7 @@ class Result:
         high: The upper end of its 95 % interval.
         baseline: The value of always giving the same answer; None where it is not defined.
         points: The values of the single seeds.
+        note: Why there is no interval, if the predictions are known.
     """
 
     split: str
@@ -41,6 +42,7 @@ class Result:
     high: float | None = None
     baseline: float | None = None
     points: tuple[float, ...] = ()
+    note: str = ""
 
     @property
     def interval(self) -> str:
@@ -61,7 +63,8 @@ def results_of(source: RunSource) -> list[Result]:
             estimate = metric_estimate(result.rows, key, record.positive_label)
             value, level = stored.get(f"{prefix}{key}", estimate.value), baseline.get(f"{prefix}{key}")
             low, high = (estimate.interval.low, estimate.interval.high) if estimate.interval else (None, None)
-            found.append(Result(result.name, key, source.measures.title(key), value, low, high, level))
+            note = "" if estimate.interval else NO_INTERVAL
+            found.append(Result(result.name, key, source.measures.title(key), value, low, high, level, note=note))
     if not found:  # the predictions are missing or damaged
         names = {key: source.measures.title(key) for key in stored if source.measures.parted(key)[1] in record.metrics}
         found = [Result("validation", key, title, stored[key], baseline=baseline.get(key)) for key, title in names.items()]
@@ -151,7 +154,7 @@ def cells_of(results: Sequence[Result]) -> list[list[str]]:
     for result in results:
         seeds = ", ".join(f"{value:.4f}" for value in result.points)
         baseline = "" if result.baseline is None else f"{result.baseline:.4f}"
-        rows.append([result.split, result.title, f"{result.value:.4f}", result.interval, baseline, seeds])
+        rows.append([result.split, result.title, f"{result.value:.4f}", result.interval or result.note, baseline, seeds])
     used = [place for place in range(6) if place < 3 or any(row[place] for row in rows[1:])]
     return [[row[place] for place in used] for row in rows]
 

@@ -26,7 +26,7 @@ from glassloop.run_folder.layout import REPORT_NAME, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
 from glassloop.settings import SCORE
-from glassloop.statistics.intervals import mean_interval
+from glassloop.statistics.intervals import NO_INTERVAL, mean_interval
 from glassloop.statistics.several_seeds import seeds_estimate
 
 MOST_LINES = 8
@@ -75,7 +75,8 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         mean, baseline = record.mean[key], record.baseline.get(key)
         span = span.within_range(key) if span else None
         low, high = (span.low, span.high) if span else (None, None)
-        found.append(Result("validation", key, title, mean, low, high, baseline, points))
+        note = NO_INTERVAL if same and len(points) > 1 and span is None else ""
+        found.append(Result("validation", key, title, mean, low, high, baseline, points, note))
     return found
 
 

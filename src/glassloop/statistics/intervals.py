@@ -20,6 +20,7 @@ from glassloop.statistics.row_metrics import OF_SCORES, SHARES, RowMetric, row_m
 from glassloop.statistics.scored import ScoredRows
 
 LEVEL = 0.95
+NO_INTERVAL = "too few rows"  # shown instead of an interval
 LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
 MOST_BIAS = 0.5  # intervals covered less than 93 % in simulations (docs/log.md)
 ROUNDING = 1e-9

@@ -29,8 +29,9 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> No
     write_fake_run(tmp_path, num_rows=100, num_labels=20)
     accuracy, macro = results_of(read_source(tmp_path))
     assert accuracy.interval != ""
-    assert (macro.key, macro.interval) == ("f1_macro", "")
-    assert markdown([macro]).splitlines()[0] == "| split | metric | value |"
+    assert (macro.key, macro.interval, macro.note) == ("f1_macro", "", "too few rows")
+    assert markdown([macro]).splitlines()[2].endswith("| too few rows |")
+    assert "& too few rows" in latex([macro])
 
 
 def test_without_predictions_there_are_no_intervals(tmp_path: Path) -> None:
