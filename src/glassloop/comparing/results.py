@@ -107,6 +107,7 @@ class ComparedRuns:
                             "interval": one.difference.interval,
                             "p_value": one.difference.p_value,
                             "corrected_p_value": one.difference.corrected,
+                            "comparisons": one.difference.comparisons,
                             "test": one.difference.method,
                             "verdict": one.verdict,
                             "sentence": str(one.verdict),

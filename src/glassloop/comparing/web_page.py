@@ -85,7 +85,10 @@ def differences_chart(title: str, conclusion: Conclusion) -> DotChart:
         for place, one in enumerate(conclusion.comparisons)
     ]
     name = f"Difference in {title} from {conclusion.reference}"
-    return DotChart(name, "An interval across zero leaves open which is better.", rows, Axis("difference"), reference=0.0)
+    told = "An interval across zero leaves open which is better."
+    if conclusion.correction:
+        told += f" With {conclusion.correction}."
+    return DotChart(name, told, rows, Axis("difference"), reference=0.0)
 
 
 def metric_table(conclusion: Conclusion) -> str:
@@ -115,8 +118,7 @@ def metric_table(conclusion: Conclusion) -> str:
         "low",
         "high",
         "difference",
-        "low",
-        "high",
+        *(f"{end} (corrected)" if conclusion.correction else end for end in ("low", "high")),
         "p",
         "p (Holm)",
         "verdict",

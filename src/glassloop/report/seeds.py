@@ -18,7 +18,7 @@ from glassloop.report.curves import metric_names
 from glassloop.report.data_section import data_section
 from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import Result, baseline_name, within_range
+from glassloop.report.results import Result, baseline_name
 from glassloop.report.rows import row_list
 from glassloop.report.source import RunSource, read_source
 from glassloop.run_folder.history import numbers_by_step
@@ -26,7 +26,7 @@ from glassloop.run_folder.layout import REPORT_NAME, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
 from glassloop.settings import SCORE
-from glassloop.statistics.intervals import mean_interval
+from glassloop.statistics.intervals import NO_INTERVAL, mean_interval
 from glassloop.statistics.several_seeds import seeds_estimate
 
 MOST_LINES = 8
@@ -73,8 +73,10 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         if same and len(points) > 1:
             span = seeds_estimate(scored, key, measures.positive if measures else None).interval
         mean, baseline = record.mean[key], record.baseline.get(key)
-        low, high = within_range(key, span.low, span.high) if span else (None, None)
-        found.append(Result("validation", key, title, mean, low, high, baseline, points))
+        span = span.within_range(key) if span else None
+        low, high = (span.low, span.high) if span else (None, None)
+        note = NO_INTERVAL if same and len(points) > 1 and span is None else ""
+        found.append(Result("validation", key, title, mean, low, high, baseline, points, note))
     return found
 
 

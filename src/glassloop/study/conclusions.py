@@ -138,7 +138,9 @@ class Scores:
         values = [point for setting in usable for point in setting_result(setting, self.key, self.positive).points.values()]
         return {
             "sentence": sentence,
-            "design": str(designed(record.study.seeds, rows, usable, self.key, self.positive)) if rows else "",
+            "design": str(designed(record.study.seeds, rows, usable, self.key, self.positive, comparisons=len(comparisons)))
+            if rows
+            else "",
             "settings": shown,
             "baseline": self.baseline,
             "expected_best": [asdict(one) for one in expected_best(values, lower_is_better=lower)] if values else [],

@@ -84,7 +84,7 @@ def points(record: StudyRecord) -> str:
     for row in rows:
         found = row["validation"]
         if isinstance(found, Mapping):
-            mean, low, high = (number_of(found[name]) for name in ("mean", "low", "high"))
+            mean, low, high = (optional_number(found[name]) for name in ("mean", "low", "high"))
             baseline, note = record.results.get("baseline"), f"{row['failed']} of {row['runs']} runs failed"
             level = baseline if isinstance(baseline, float) else None
             color = 1 if row["number"] == record.chosen else 0
@@ -105,6 +105,11 @@ def points(record: StudyRecord) -> str:
     chart = DotChart(title, text, chosen_by, Axis(record.metric))
     parts.append(figure(chart, wide=True, note=f"{text} {named}"))
     return "".join(parts)
+
+
+def optional_number(value: object) -> float | None:
+    """Return a plain number, None for anything else, such as an interval that too few rows do not give."""
+    return float(value) if isinstance(value, int | float) else None
 
 
 def short_name(row: Row) -> str:
