@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.measures import LOWER_IS_BETTER, short_metrics
+from glassloop.measures import COMPUTED, LOWER_IS_BETTER, short_metrics
 from glassloop.metric_values import CORRELATIONS
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.run_folder.record import RunRecord
@@ -18,6 +19,7 @@ from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
 from glassloop.statistics.verdicts import BETTER, UNDECIDED, WORSE, decided
 
+SAME = 1e-6  # largest difference between a stored metric and the one that is computed from the predictions
 LEAST_ROWS_PER_CLASS = 10  # on average, for an interval of macro-averaged F1
 
 
@@ -74,12 +76,16 @@ def results_of(source: RunSource) -> list[Result]:
     for place, result in enumerate(source.results):
         prefix = "" if place == 0 else f"{result.name.removeprefix('validation_')}_"
         keys = [key for key in record.metrics if place > 0 or key in stored]
-        estimates = metric_estimates(result.rows, keys, record.positive_label)
+        known = [key for key in keys if key in COMPUTED[record.data.task]]
+        known = [key for key in known if f"{prefix}{key}" not in stored or not too_few_rows(key, result.rows)]
+        estimates = metric_estimates(result.rows, known, record.positive_label)
         for key in keys:
-            one = estimates[key].interval
-            value = stored.get(f"{prefix}{key}", estimates[key].value)
+            estimate = estimates.get(key)
+            value = stored.get(f"{prefix}{key}", estimate.value if estimate else math.nan)
             entry = Result(result.name, key, source.measures.title(key), value, baseline=baseline.get(f"{prefix}{key}"))
             found.append(entry)
+            same = estimate is not None and abs(estimate.value - value) < SAME  # a user's metric may only have the name
+            one = estimate.interval if estimate and same else None
             if one and not too_few_rows(key, result.rows):
                 low, high = within_range(key, one.low, one.high)
                 found[-1] = replace(entry, low=low, high=high)

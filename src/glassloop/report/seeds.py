@@ -10,6 +10,7 @@ import numpy as np
 from glassloop.charts.line import LineChart, Series
 from glassloop.charts.scales import Axis
 from glassloop.errors import GlassloopError, counted
+from glassloop.files import home_name
 from glassloop.markup import escaped
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, card, cards, fact_list, grid, heading, paragraph, score, table, tag
@@ -151,7 +152,7 @@ def seeds_about(record: SeedsRecord, runs: dict[int, RunSource]) -> str:
     ]
     first = next((run.record for run in runs.values() if run.record), None)
     facts: dict[str, Cell] = {
-        "folder": str(record.folder),
+        "folder": home_name(str(record.folder.absolute())),
         "reports": f"{seed_name(next(iter(record.seeds)))}/{REPORT_NAME} and so on",
         "one seed": command(first) if first else None,
     }
