@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -78,6 +79,15 @@ def read_side(name: str) -> Side:
         say(f"{folder}: omitted, because they are not finished: {listed(map(seed_name, found.unfinished))}")
     folders = {seed: folder / seed_name(seed) for seed in found.finished}
     return Side(near_name(str(folder)), folders, {seed: read_run(path) for seed, path in folders.items()})
+
+
+def with_short_names(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides with names below the folder that they share, if all have absolute paths as names."""
+    paths = [Path(side.name) for side in sides]
+    if not all(path.is_absolute() for path in paths):
+        return [*sides]
+    shared = os.path.commonpath([path.parent for path in paths])
+    return [replace(side, name=str(path.relative_to(shared))) for side, path in zip(sides, paths, strict=True)]
 
 
 def common_split(sides: Sequence[Side], wanted: str | None) -> str:

@@ -12,6 +12,7 @@ from glassloop.charts.scales import Axis
 from glassloop.errors import GlassloopError, counted
 from glassloop.files import home_name
 from glassloop.markup import escaped
+from glassloop.measures import LOSS
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, card, cards, fact_list, grid, heading, paragraph, score, table, tag
 from glassloop.report.about import command
@@ -66,7 +67,9 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
     scored = [runs[seed].results[0].rows for seed in finished if seed in runs and runs[seed].results]
     same = len(scored) == len(finished) and all(np.array_equal(rows.references, scored[0].references) for rows in scored[1:])
     found = []
-    for key in next(iter(finished.values())).measures.keys if finished else ():
+    first = next(iter(finished.values()), None)
+    measured = first.measures.keys or tuple(key for key in values if key != LOSS) if first else ()
+    for key in measured:
         points = tuple(values[key])
         measures = next(iter(runs.values())).measures if runs else None
         title = measures.title(key) if measures else key

@@ -45,7 +45,7 @@ class Recorder:
 
     def start(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
         """Write the record before the first step."""
-        if self.parts.backend.processes.is_main:
+        if self.parts.backend.processes.is_main and not self.parts.in_run:  # a run has a record of its own
             self.safely(self.note_start)
         self.then(optimizer, scheduler)
 
