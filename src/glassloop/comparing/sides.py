@@ -14,7 +14,7 @@ from glassloop.records import Json
 from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.run_json import read_run, record_of
 from glassloop.run_folder.seeds_json import read_seeds
 from glassloop.statistics.scored import ScoredRows, scored_rows
 
@@ -70,7 +70,7 @@ def read_side(name: str) -> Side:
     """
     folder = user_path(name)
     if is_run(folder) or not is_seeds_folder(folder):
-        record = read_run(folder)
+        record = record_of(folder)
         return Side(near_name(str(folder)), {record.settings.seed: folder}, {record.settings.seed: record})
     found = read_seeds(folder)
     if not found.finished:

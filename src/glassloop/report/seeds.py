@@ -12,7 +12,7 @@ from glassloop.charts.scales import Axis
 from glassloop.errors import GlassloopError, counted
 from glassloop.files import home_name
 from glassloop.markup import escaped
-from glassloop.measures import LOSS
+from glassloop.measures import COMPUTED, LOSS
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, card, cards, fact_list, grid, heading, paragraph, score, table, tag
 from glassloop.report.about import command
@@ -20,7 +20,7 @@ from glassloop.report.curves import metric_names
 from glassloop.report.data_section import data_section
 from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import Result, baseline_name, within_range
+from glassloop.report.results import SAME, Result, baseline_name, within_range
 from glassloop.report.rows import row_list
 from glassloop.report.source import RunSource, read_source
 from glassloop.run_folder.history import numbers_by_step
@@ -74,9 +74,10 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         measures = next(iter(runs.values())).measures if runs else None
         title = measures.title(key) if measures else key
         span = mean_interval(points).interval
-        if same and len(points) > 1:
-            span = seeds_estimate(scored, key, measures.positive if measures else None).interval
         mean, baseline = record.mean[key], record.baseline.get(key)
+        if same and len(points) > 1 and key in COMPUTED[scored[0].task]:
+            estimate = seeds_estimate(scored, key, measures.positive if measures else None)
+            span = estimate.interval if abs(estimate.mean - mean) < SAME else span
         low, high = within_range(key, span.low, span.high) if span else (None, None)
         found.append(Result("validation", key, title, mean, low, high, baseline, points))
     return found

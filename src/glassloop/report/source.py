@@ -12,10 +12,10 @@ from glassloop.measures import Measures
 from glassloop.records import Json
 from glassloop.report.answers import read_answers
 from glassloop.run_folder.history import Entry, read_history
-from glassloop.run_folder.layout import HISTORY_NAME, TRAINER_NAME, is_run
+from glassloop.run_folder.layout import HISTORY_NAME, is_run, is_trainer_folder
 from glassloop.run_folder.predictions import predicted_splits
 from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import read_record, read_run
+from glassloop.run_folder.run_json import record_of
 from glassloop.run_folder.sessions import read_moments, resumed_steps
 from glassloop.run_folder.status import status_of
 from glassloop.statistics.scored import ScoredRows
@@ -75,11 +75,11 @@ class RunSource:
 
 def read_source(folder: Path) -> RunSource:
     """Return what a run folder contains. Raises `ModelError` if it is not a run folder, or if its record is damaged."""
-    by_trainer = not is_run(folder) and (folder / TRAINER_NAME).is_file()
+    by_trainer = is_trainer_folder(folder)
     if not is_run(folder) and not by_trainer and (folder / HISTORY_NAME).is_file():
         return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(folder), by_trainer=True)
     held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
-    record = read_record(folder / TRAINER_NAME) if by_trainer else read_run(folder)
+    record = record_of(folder)
     found, problems = [], []
     for split in ordered_splits(folder):
         try:

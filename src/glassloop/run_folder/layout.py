@@ -55,6 +55,11 @@ def is_run(folder: Path) -> bool:
     return has_name(folder / RUN_NAME)
 
 
+def is_trainer_folder(folder: Path) -> bool:
+    """Return whether a Trainer, not the command, has recorded its training in a folder."""
+    return not is_run(folder) and has_name(folder / TRAINER_NAME)
+
+
 def is_seeds_folder(folder: Path) -> bool:
     """Return whether a folder holds the runs of several random seeds."""
     return has_name(folder / SEEDS_NAME)

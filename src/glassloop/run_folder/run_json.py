@@ -9,7 +9,7 @@ from pathlib import Path
 from glassloop.errors import ModelError, listed
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run, is_seeds_folder
+from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINER_NAME, is_run, is_seeds_folder, is_trainer_folder
 from glassloop.run_folder.record import FORMAT, RunRecord
 
 
@@ -19,6 +19,11 @@ def read_run(folder: Path) -> RunRecord:
     if not is_run(folder):
         raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
     return read_record(folder / RUN_NAME)
+
+
+def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run of the command or of a Trainer. Raises `ModelError` as `read_run` does."""
+    return read_record(folder / TRAINER_NAME) if is_trainer_folder(folder) else read_run(folder)
 
 
 def read_record(path: Path) -> RunRecord:

@@ -35,7 +35,7 @@ from glassloop.transformers_types import Tokenizer
 VALIDATION = "validation"  # what the report calls the evaluation rows of a Trainer
 MOST_LOGITS = 2_000_000  # that are stored; of more, only the metrics are
 MOST_STORED_TEXTS = 10_000  # rows; of more, only those that a report lists have their texts
-GIVEN = "rows given to the Trainer"  # instead of the name of the data
+GIVEN = "given in Python"  # instead of the name of the data
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Evaluations:
         return found[0] if found else None
 
 
-def first_record(parts: TrainingParts) -> RunRecord:
+def first_record(parts: TrainingParts, measures: Measures | None) -> RunRecord:
     """Return the record of a training before its first step, without what must be read from the rows."""
     model, backend, task = parts.model, parts.backend, parts.task
     splits = {"train": parts.train_rows, VALIDATION: parts.eval_rows}
@@ -109,6 +109,8 @@ def first_record(parts: TrainingParts) -> RunRecord:
         difference=known_difference(backend, model),
         processes=backend.processes.num_processes,
         versions=versions(),
+        metrics=measures.keys if measures else (),
+        positive_label=measures.positive if measures else None,
     )
 
 
@@ -193,9 +195,9 @@ def scored(kept: KeptEvaluation, record: RunRecord) -> ScoredRows:
     return ScoredRows(task, record.data.labels or (), decide(logits, task), np.asarray(kept.found.labels), logits)
 
 
-def write_start(parts: TrainingParts) -> RunRecord:
+def write_start(parts: TrainingParts, measures: Measures | None) -> RunRecord:
     """Write trainer.json before the first step, remove the predictions of an earlier training, and return the record."""
-    record = first_record(parts)
+    record = first_record(parts, measures)
     write_record(parts.folder / TRAINER_NAME, record)
     (parts.folder / predictions_name(VALIDATION)).unlink(missing_ok=True)
     return record

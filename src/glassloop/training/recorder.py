@@ -51,7 +51,7 @@ class Recorder:
 
     def note_start(self) -> None:
         """Write and keep the record."""
-        self.record = write_start(self.parts)
+        self.record = write_start(self.parts, self.measures)
 
     def evaluated(self, found: Evaluation, prefix: str) -> None:
         """Keep an evaluation. After the training, write the report again if it does not show this result yet."""
