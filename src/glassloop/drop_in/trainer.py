@@ -108,14 +108,16 @@ class Trainer(Searching):
         ignore_keys_for_eval: list[str] | None = None,
         *,
         restart: bool = False,
+        report: bool = True,
     ) -> TrainOutput:
-        """Train the model in place, to the end.
+        """Train the model in place, to the end, and write `report.html` to the output folder.
 
         Args:
             resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
             trial: Must be None.
             ignore_keys_for_eval: Accepted for compatibility: only the logits of a model are read.
             restart: Start again from step 0, and move existing checkpoints aside.
+            report: Whether to write the report.
 
         Returns:
             The number of steps, the mean loss and the metrics.
@@ -124,7 +126,8 @@ class Trainer(Searching):
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
         with self._within(_is_training=True):  # as with transformers, a folder may be trained into again
-            output = self._train_in_memory(resume_from_checkpoint, restart=restart or not resume_from_checkpoint)
+            again = restart or not resume_from_checkpoint
+            output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
         self.state.log_history.append({**output.metrics, "step": output.global_step})
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
@@ -133,15 +136,15 @@ class Trainer(Searching):
             self._say(pushed(self.push_to_hub))
         return output
 
-    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool) -> TrainOutput:
+    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool, report: bool) -> TrainOutput:
         """Train; with `auto_find_batch_size`, halve a batch that does not fit into memory, and start again."""
         args = self.args
         if not getattr(args, "auto_find_batch_size", False) or resume or tuple(self.optimizers) != (None, None):
-            return super().train(resume, restart=restart)
+            return super().train(resume, restart=restart, report=report)
         initial = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
         while True:
             try:
-                return super().train(restart=restart)
+                return super().train(restart=restart, report=report)
             except TooLargeError:
                 size = args.per_device_train_batch_size
                 if size == 1 or self.state.evaluation_due:

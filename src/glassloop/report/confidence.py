@@ -31,7 +31,7 @@ from glassloop.statistics.scored import ScoredRows
 
 BINS, MOST_POINTS = 20, 1_000
 FEW_ROWS = 20
-MOST_LOGITS = 1_000_000  # for the temperature, which is found in sixty passes
+MOST_ROWS, MOST_LOGITS = 20_000, 500_000  # for the temperature, which is found in many passes
 
 
 def confidence(source: RunSource, drawn: Drawn) -> str:
@@ -62,8 +62,9 @@ def positive_place(source: RunSource, rows: ScoredRows) -> int | None:
 def calibration_sentence(rows: ScoredRows) -> str:
     """Return the expected calibration error before and after dividing the logits by the best temperature."""
     every = len(rows)
-    if rows.logits.size > MOST_LOGITS:
-        kept = np.random.default_rng(0).choice(every, max(MOST_LOGITS // rows.logits.shape[1], 1), replace=False)
+    if rows.logits.size > MOST_LOGITS or every > MOST_ROWS:
+        number = min(MOST_ROWS, max(MOST_LOGITS // rows.logits.shape[1], 1))
+        kept = np.random.default_rng(0).choice(every, number, replace=False)
         rows = replace(rows, **{name: getattr(rows, name)[kept] for name in ("predictions", "references", "logits")})
     temperature = fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
@@ -140,7 +141,7 @@ def coverage_chart(confident: Array, right: Array) -> LineChart:
 
 def points_of(across: Array, upward: Array) -> Sequence[tuple[float, float]]:
     """Return two arrays as points, ordered from left to right, with few enough digits."""
-    return sorted({(round(float(x), 4), round(float(y), 4)) for x, y in zip(across, upward, strict=True)})
+    return sorted({*zip(np.round(across, 4).tolist(), np.round(upward, 4).tolist(), strict=True)})
 
 
 def score_parts(rows: ScoredRows, drawn: Drawn) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.measures import LOWER_IS_BETTER, short_metrics
+from glassloop.measures import COMPUTED, LOWER_IS_BETTER, short_metrics
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE, SEVERAL
@@ -16,6 +17,8 @@ from glassloop.statistics.paired import Difference, compare
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
 from glassloop.statistics.verdicts import BETTER, UNDECIDED, WORSE, decided
+
+SAME = 1e-6  # largest difference between a stored metric and the one that is computed from the predictions
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,14 @@ def results_of(source: RunSource) -> list[Result]:
         prefix = "" if place == 0 else f"{result.name.removeprefix('validation_')}_"
         keys = [key for key in record.metrics if place > 0 or key in stored]
         for key in keys:
-            estimate = metric_estimate(result.rows, key, record.positive_label)
-            value, level = stored.get(f"{prefix}{key}", estimate.value), baseline.get(f"{prefix}{key}")
-            low, high = (estimate.interval.low, estimate.interval.high) if estimate.interval else (None, None)
-            note = "" if estimate.interval else NO_INTERVAL
+            computed = key in COMPUTED[record.data.task]
+            estimate = metric_estimate(result.rows, key, record.positive_label) if computed else None
+            value = stored.get(f"{prefix}{key}", estimate.value if estimate else math.nan)
+            level = baseline.get(f"{prefix}{key}")
+            same = estimate is not None and abs(estimate.value - value) < SAME  # a user's metric may only have the name
+            one = estimate.interval if estimate and same else None
+            low, high = (one.low, one.high) if one else (None, None)
+            note = NO_INTERVAL if same and one is None else ""
             found.append(Result(result.name, key, source.measures.title(key), value, low, high, level, note=note))
     if not found:  # the predictions are missing or damaged
         names = {key: source.measures.title(key) for key in stored if source.measures.parted(key)[1] in record.metrics}

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.errors import counted, printable
-from glassloop.run_folder.study_json import StudyRecord
+from glassloop.errors import counted, listed, printable
+from glassloop.run_folder.study_json import RoundRecord, StudyRecord
 from glassloop.study_space import shown
 
 Row = Mapping[str, object]
@@ -192,3 +192,13 @@ def show_study(folder: Path, record: StudyRecord, console: Console | None = None
     for line in lines_of(record):
         console.print(Text(printable(f"• {line}")))
     console.print(Text(printable(f"→ {folder}/study.html")))
+
+
+def setting_name(values: Mapping[str, object]) -> str:
+    """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
+    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)  # type: ignore[arg-type]
+
+
+def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:
+    """Return the rounds of a search: `24 settings to 25 %, 12 to 50 %, 6 to 100 %`."""
+    return ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in rounds)
