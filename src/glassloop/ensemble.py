@@ -31,8 +31,9 @@ class SeedsPredictor(Predictor):
 
     def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64) -> None:
         first, *rest = finished_runs(folder).values()
-        super().__init__(first, device=device, batch_size=batch_size)
-        self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
+        # Calibrations are those of single models, so none is used: a temperature is given.
+        super().__init__(first, device=device, batch_size=batch_size, temperature=1.0)
+        self.others = [Predictor(run, device=device, batch_size=batch_size, temperature=1.0) for run in rest]
 
     @property
     def model_dirs(self) -> list[Path]:

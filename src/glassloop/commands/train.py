@@ -37,6 +37,7 @@ from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, write_settings
+from glassloop.sharing.card_file import update_card
 from glassloop.show.banner import banner
 from glassloop.show.contents import run_content
 from glassloop.show.results import show_outcome
@@ -131,8 +132,10 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
-    if backend.processes.is_main and (path := write_report(folder)):
-        show(f"  report: {path}", sys.stderr)
+    if backend.processes.is_main:
+        update_card(folder)
+        if path := write_report(folder):
+            show(f"  report: {path}", sys.stderr)
     return folder
 
 

@@ -11,6 +11,7 @@ REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME = "model"
+CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
