@@ -17,7 +17,7 @@ SIDES = ("false_positive", "false_negative")
 
 @dataclass(frozen=True)
 class Request:
-    """The options of the command, as they were given.
+    """The options of the command.
 
     Attributes:
         target: One of `TARGETS`; None for the default.

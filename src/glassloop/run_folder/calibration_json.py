@@ -24,7 +24,7 @@ class Target:
 
     Attributes:
         name: "f1", "precision", "recall" or "cost". With several labels, each label has its own threshold.
-        least: The recall that is kept while precision is maximised, or the precision that is kept while recall is.
+        least: The recall that is kept while precision is maximized, or the precision that is kept while recall is.
         false_positive: Cost of a label that is given but not true.
         false_negative: Cost of a label that is true but not given.
     """

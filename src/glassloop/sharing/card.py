@@ -106,7 +106,7 @@ def scores_table(scores: Sequence[Score]) -> str:
 
 
 def card_text(card: Card) -> str:
-    """Return the whole card: front matter, title, sections, and a line by which an edited card is recognised."""
+    """Return the whole card: front matter, title, sections, and a line by which an edited card is recognized."""
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in card.sections if text)
     text = f"---\n{front_matter(card)}\n---\n\n# {plain(card.title)}\n\n{body}\n\n"
     return f"{text}{seal(text)}"

@@ -173,4 +173,4 @@ def limits(record: RunRecord) -> Iterator[str]:
         )
     if record.settings.load_best_model_at_end:
         yield "The checkpoint was chosen on the validation rows, so their scores are slightly too high."
-    yield "No licence is stated: add `license` to the front matter before you publish it."
+    yield "No license is stated: add `license` to the front matter before you publish it."

@@ -79,7 +79,6 @@ def without_paths(path: Path) -> bytes | None:
         raise ModelError(f"{path}: cannot be read: {error}", "restore the file") from error
     if not changed:
         return None
-    say(f"{path.name}: {visible(changed[0])} is uploaded as {visible(Path(changed[0]).name)}")
     return (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -118,10 +117,12 @@ def upload(
     refuse_repository(name)
     remedy = f"the model is saved in {folder}; upload it later with hf upload {name} {folder}"
     files = published_files(folder, more)
+    for file in files:
+        if file.content is not None:
+            say(f"{file.name}: local paths are shortened to their last parts")
     if reason := hub_unreachable():
         raise ResourceError(f"the model hub cannot be reached: {reason}", remedy)
     from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
     if not (token or get_token()):
         raise ResourceError("there is no access token for the model hub", f"run hf auth login, or set HF_TOKEN; {remedy}")
@@ -132,11 +133,9 @@ def upload(
             api.create_branch(place, branch=revision, exist_ok=True)
         added = [CommitOperationAdd(file.name, file.content if file.content is not None else file.path) for file in files]
         api.create_commit(place, added, commit_message=message, revision=revision)
-    except (HfHubHTTPError, LocalTokenNotFoundError, HFValidationError, OSError) as error:
-        problem = shortened(" ".join(str(error).split()), 400)
-        raise ResourceError(
-            f"the upload of {name} was refused: {problem}", f"check the token and the name; {remedy}"
-        ) from error
+    except Exception as error:  # of huggingface_hub, of the library it sends requests with, or of hf_xet
+        problem = shortened(" ".join(str(error).split()) or type(error).__name__, 400)
+        raise ResourceError(f"the upload of {name} failed: {problem}", f"check the token and the name; {remedy}") from error
     return f"{constants.ENDPOINT}/{place}"
 
 

@@ -70,7 +70,7 @@ def best_limit(margin: Array, wanted: Array, target: Target) -> Limit:
     Args:
         margin: The margin of each row.
         wanted: Whether each row has the label.
-        target: What to optimise.
+        target: What to optimize.
     """
     order = np.argsort(-margin, kind="stable")
     ordered, hits = margin[order], np.cumsum(wanted[order])
@@ -79,7 +79,7 @@ def best_limit(margin: Array, wanted: Array, target: Target) -> Limit:
     given = np.append(0, last + 1)
     right = np.append(0, hits[last])
     middle = (values[:-1] + values[1:]) / 2
-    middle = np.where(middle <= values[1:], values[:-1], middle)  # neighbours in floating point
+    middle = np.where(middle <= values[1:], values[:-1], middle)  # neighbors in floating point
     cuts = np.concatenate([[values[0] + STEP], middle, [values[-1] - STEP]])
     scores, allowed = scores_of(target, right, given, int(wanted.sum()))
     reached = bool(allowed.any())
