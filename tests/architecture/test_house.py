@@ -32,10 +32,10 @@ LINE_BUDGETS = {
     "serving": 1_700,  # the queue, the routes and shapes of two interfaces, limits, a page, the OpenAPI document
     "show": 1_420,
     "speed": 3_550,  # and layers for forward passes on a CPU
-    "statistics": 1_700,
+    "statistics": 1_950,  # and thresholds, with their gain by cross-fitting
     "study": 1_400,  # strategies, runs, workers, conclusions and the page of a study
     "training": 1_200,  # with trainer_state.json, which other programs read
-    "verbs": 650,
+    "verbs": 720,
     "web": 1_200,  # the live page: watching, routes, security, pages
     "top level": 6_950,  # the command line, JSON, the default rule, the verdict on a result, the HTML views of notebooks
 }

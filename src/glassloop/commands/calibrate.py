@@ -26,7 +26,7 @@ from glassloop.errors import (
 )
 from glassloop.files import sha256_of, user_path
 from glassloop.report.build import write_report
-from glassloop.run_folder.calibration_json import Calibration, weights_of, write_calibration
+from glassloop.run_folder.calibration_json import Calibration, Gain, weights_of, write_calibration
 from glassloop.run_folder.layout import CALIBRATION_NAME, MODEL_NAME, REPORT_NAME, is_run, predictions_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
@@ -113,7 +113,7 @@ class Kept:
         elif fitted.temperature == 1.0:
             found.append("no temperature: these rows do not determine one")
         else:
-            found.append(f"no temperature: {fitted.temperature:.4g} does not lower the loss of rows it was not fitted on")
+            found.append(f"no temperature: the loss changes by {small(fitted.temperature_gains[0])}")
         if self.thresholds:
             found += [f"threshold {value:.4f} for {visible(name)}" for name, value in self.thresholds.items()][:20]
             found += [f"and {more:,} more thresholds"] if (more := len(self.thresholds) - 20) > 0 else []
@@ -121,10 +121,16 @@ class Kept:
                 found.append(f"the default 0.5 for labels that all rows or no rows have: {listed(missing)}")
             found += [line for line in (missed_line(fitted), doubt_line(fitted)) if line]
         elif fitted.target is not None:
-            found.append("no thresholds: they gain nothing on rows they were not fitted on")
+            gain = fitted.target_gains[0]
+            found.append(f"no thresholds: the {gain.name} changes by {small(gain)}")
         if not self.anything:
             found.append("nothing was stored; --force stores it anyway")
         return found
+
+
+def small(gain: Gain) -> str:
+    """Return a change that is not stored, and why."""
+    return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
 
 
 def doubt_line(fitted: Fitted) -> str:

@@ -61,6 +61,11 @@ class Gain:
         """The score after minus the score before."""
         return self.after - self.before
 
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the change, from its 95 % interval; 0 without one."""
+        return 0.0 if self.low is None or self.high is None else (self.high - self.low) / (2 * 1.96)
+
 
 @dataclass(frozen=True)
 class Calibration:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from glassloop.metric_values import Array
-from glassloop.run_folder.calibration_json import Gain, Target
+from glassloop.run_folder.calibration_json import COST, Gain, Target
 from glassloop.settings import SEVERAL
 from glassloop.statistics.calibration import confidences, determined_temperature, reliability, row_losses
 from glassloop.statistics.intervals import percentile, t_interval
@@ -47,12 +47,12 @@ class Fitted:
 
     @property
     def temperature_helps(self) -> bool:
-        """Whether the loss of rows that were not used for fitting is lower with the temperature."""
-        return self.temperature_gains[0].change < 0
+        """Whether the loss of rows that were not used for fitting is lower, by more than the standard error of the change."""
+        return exceeds(self.temperature_gains[0], lower=True)
 
     @property
     def thresholds_help(self) -> bool:
-        """Whether the target is met better on rows that were not used for fitting.
+        """Whether the target is met better on rows that were not used for fitting, by more than the standard error.
 
         A metric that the target limits counts first: a gain is being closer to the limit, if it was missed by more than a
         point. A limit is met on about half of all new rows, because it is just met on the rows of the fit.
@@ -61,15 +61,23 @@ class Fitted:
             return False
         first = self.target_gains[0]
         if len(self.target_gains) == 1:
-            return first.change < 0 if first.name == "cost" else first.change > 0
+            return exceeds(first, lower=first.name == COST)
         least, kept = self.target.least or 0.0, self.target_gains[1]
         missed = [max(0.0, least - MARGIN - value) for value in (kept.before, kept.after)]
-        return missed[1] < missed[0] if missed[0] != missed[1] else first.change > 0
+        return missed[1] < missed[0] if missed[0] != missed[1] else exceeds(first)
 
     def thresholds(self, temperature: float) -> dict[str, float]:
         """Return the threshold of each label as a probability at a temperature."""
         pairs = zip(self.names, self.limits, strict=True)
         return {name: probability_of(limit.margin, temperature) for name, limit in pairs if limit is not None}
+
+
+def exceeds(gain: Gain, *, lower: bool = False) -> bool:
+    """Return whether a score improves by more than the standard error of the change; `lower` if less is better.
+
+    Where nothing can be gained, half of all samples show a gain by chance, and what is then stored makes answers worse.
+    """
+    return (-gain.change if lower else gain.change) > gain.standard_error
 
 
 def fold_numbers(rows: ScoredRows, folds: int, seed: int = 0) -> Array:

@@ -46,7 +46,7 @@ def calibrate_command(
     remove: Annotated[bool, typer.Option("--remove", help="Remove the stored calibration.")] = False,
     as_json: Json = False,
 ) -> CommandResult:
-    """Fit a temperature and thresholds on the validation rows of a run, for predict and serve."""
+    """Fit a temperature and thresholds on the validation rows."""
     from glassloop.commands.calibrate import calibrate, remove_calibration
     from glassloop.commands.calibrate_target import Request
 

@@ -23,7 +23,7 @@ def push_command(
     dry_run: Annotated[bool, typer.Option("--dry_run", help="List the files, but upload nothing.")] = False,
     as_json: Json = False,
 ) -> CommandResult:
-    """Upload the model of a run to the Hugging Face hub, with its model card."""
+    """Upload the model of a run to the Hugging Face hub, with a card."""
     from glassloop.commands.push import push
 
     return push(run, repository, message, private=private, revision=revision, with_report=with_report, dry_run=dry_run)

@@ -83,9 +83,9 @@ def test_a_metric_that_is_limited_counts_first(gains: list[Gain], helps: bool) -
     assert found.thresholds_help is helps
 
 
-def test_a_lower_cost_is_a_gain() -> None:
-    for after, helps in ((0.5, True), (1.5, False)):
-        gains = [Gain("cost", 1.0, after)]
+def test_a_lower_cost_is_a_gain_if_it_exceeds_the_standard_error() -> None:
+    for after, helps in ((0.5, True), (1.5, False), (0.95, False)):
+        gains = [Gain("cost", 1.0, after, -0.2, 0.2)]
         assert Fitted(1.0, [], [], [Gain("loss", 1.0, 1.0)], gains, Target("cost")).thresholds_help is helps
 
 
