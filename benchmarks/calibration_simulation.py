@@ -2,8 +2,8 @@
 
     python benchmarks/calibration_simulation.py [--samples 1000] [--shift -1]
 
-Rows have two classes; the margin of a row is normal around a place that depends on its class. With `--shift -0.2` a threshold
-of 0.5 is nearly the best one, so that there is nothing to gain; with -1 it is not. The true gain of what is fitted on a sample is
+Rows have two classes; the margin of a row is normal around a place that depends on its class. With `--shift -0.2` a limit of
+0.5 is nearly the best, so that there is nothing to gain; with -1 it is not. The true gain of what is fitted on a sample is
 computed on 400,000 other rows. Covered: how often the 95 % interval of the cross-fitted gain includes the true gain.
 """
 

@@ -74,7 +74,7 @@ def calibrate(run: str, wanted: Request) -> CommandResult:
                 fingerprint=facts.fingerprint if facts else "",
                 predictions=sha256_of(folder / predictions_name(split)),
                 folds=wanted.folds,
-                gains=(*fitted.temperature_gains, *fitted.target_gains),
+                gains=kept.gains(fitted),
                 weights=weights_of(model, record.files),
                 written=datetime.now(UTC).isoformat(timespec="seconds"),
                 glassloop=package_version("glassloop") or "",
@@ -104,6 +104,11 @@ class Kept:
     def anything(self) -> bool:
         """Whether there is something to store."""
         return self.temperature != 1.0 or bool(self.thresholds)
+
+    def gains(self, fitted: Fitted) -> tuple[Gain, ...]:
+        """Return the gains of the parts that are stored."""
+        of_temperature = fitted.temperature_gains if self.temperature != 1.0 else ()
+        return (*of_temperature, *(fitted.target_gains if self.thresholds else ()))
 
     def lines(self, fitted: Fitted) -> list[str]:
         """Return what is stored and what is not, and why."""

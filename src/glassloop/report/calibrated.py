@@ -48,12 +48,11 @@ def calibrated_part(found: Calibration, rows: ScoredRows, split: str, drawn: Dra
         chart: The reliability of the calibrated rows.
     """
     errors = [reliability(*confidences(rows, value)).error for value in (1.0, found.temperature)]
-    words = f"predict and serve divide the logits by the temperature {found.temperature:.4g}"
+    words = f"Predictions divide the logits by the temperature {found.temperature:.4g}"
     if found.target is not None:
         words += f", and use thresholds for the {found.target}"
-    words += (
-        f". Fitted on {found.num_rows:,} rows of {found.split}. All other parts of this report describe the model without it."
-    )
+    words += f". Fitted on {found.num_rows:,} rows of {found.split}."
+    words += " The rest of this report, except for the chart of thresholds, describes the model without calibration."
     lead = f"On these rows, the expected calibration error changes from {errors[0]:.3f} to {errors[1]:.3f}."
     note = "" if split != found.split else "The chart shows the rows that the temperature was fitted on; the table does not."
     figure = drawn.figure(

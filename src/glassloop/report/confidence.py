@@ -87,7 +87,7 @@ def calibration_sentence(rows: ScoredRows) -> str:
     )
     if abs(np.log(temperature)) < 0.05:
         text = f"Expected calibration error (ECE): {before:.3f}. The best temperature is {temperature:.2f}, close to 1."
-    note = "The temperature is fitted on the rows it is judged on; use other rows for an unbiased value."
+    note = "The temperature is fitted on the rows it is judged on. For an unbiased value, use: glassloop calibrate."
     note += f" Computed from {len(rows):,} of {every:,} rows, drawn at random." if len(rows) < every else ""
     return paragraph(text, "lead") + paragraph(note, "note")
 

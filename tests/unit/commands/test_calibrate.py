@@ -72,6 +72,7 @@ def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
     assert found is not None
     assert found.positive_label is None
     assert len(found.thresholds) == (3 if task == SEVERAL else 0)
+    assert [gain.name for gain in found.gains] == ["loss", "calibration error", *(["f1"] if task == SEVERAL else [])]
     json.dumps(content["gains"])
 
 
