@@ -11,7 +11,7 @@ from pathlib import Path
 from glassloop.errors import ModelError
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
-from glassloop.run_folder.layout import CALIBRATION_NAME
+from glassloop.run_folder.layout import CALIBRATION_NAME, remove_leftovers
 
 FORMAT = 1
 F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
@@ -111,6 +111,7 @@ class Calibration:
 
 def write_calibration(model: Path, found: Calibration) -> Path:
     """Replace the calibration of a model folder, completely or not at all, and return its path."""
+    remove_leftovers(model)
     content = sealed(json.loads(json.dumps(asdict(found), allow_nan=False)))
     write_text(path := model / CALIBRATION_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path

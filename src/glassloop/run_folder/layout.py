@@ -20,7 +20,7 @@ STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each o
 
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
-NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
+NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME, CARD_NAME, CALIBRATION_NAME)
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 

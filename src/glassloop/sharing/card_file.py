@@ -6,7 +6,7 @@ from pathlib import Path
 
 from glassloop.errors import say
 from glassloop.files import write_text
-from glassloop.run_folder.layout import CARD_NAME, MODEL_NAME
+from glassloop.run_folder.layout import CARD_NAME, MODEL_NAME, remove_leftovers
 from glassloop.sharing.card import Card, card_text, is_untouched
 from glassloop.sharing.run_card import run_card
 
@@ -19,6 +19,7 @@ def write_card(folder: Path, card: Card) -> bool:
         card: The card.
     """
     path = folder / CARD_NAME
+    remove_leftovers(folder)
     try:
         known = path.read_text(encoding="utf-8") if path.exists() else None
     except (OSError, UnicodeDecodeError):

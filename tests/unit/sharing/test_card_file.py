@@ -12,7 +12,9 @@ from glassloop.sharing.card_file import update_card, write_card
 
 def test_an_edited_card_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "README.md"
+    (tmp_path / ".README.md.0123abcd").write_text("half a card")  # of a process that was killed
     assert write_card(tmp_path, Card("first", None))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["README.md"]
     assert write_card(tmp_path, Card("second", None))
     assert "# second" in path.read_text(encoding="utf-8")
     assert capsys.readouterr().err == ""
