@@ -62,7 +62,9 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     from glassloop.commands.predict import predict
     from glassloop.ensemble import SeedsPredictor
     from glassloop.evaluation import Wanted, evaluate_run
+    from glassloop.serving.batching import Answered
     from glassloop.serving.hosted import load_hosted
+    from glassloop.serving.questions import Question
 
     folder = tmp_path / "seeds"
     shutil.copytree(seeds_folder, folder)
@@ -89,6 +91,10 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     info = hosted.info()
     assert (info["temperature"], info["thresholds"]) == (4.0, thresholds)
     assert info["calibration"] == {"target": "highest F1", "split": "validation", "rows": 60, "written": FOUND.written}
+    encoded = found.encoded([texts])
+    described = hosted.described(Question([texts]), Answered(found.forward(encoded.rows), encoded))
+    assert (described["temperature"], described["thresholds"]) == (4.0, thresholds)
+    assert [answer["label"] for answer in described["predictions"]] == [second, second]
     ensemble = SeedsPredictor(folder, device="cpu")
     assert (ensemble.calibration, ensemble.answering.temperature, ensemble.answering.thresholds) == (None, 1.0, {})
     evaluated = evaluate_run(str(run), Wanted(device="cpu")).metrics
