@@ -64,6 +64,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "gpu_memory",
         "seeds",
         "study.",
+        "sharing.",
+        "calibrated",
     ),
     # One file per command.
     "FLOOR 4": ("commands.",),

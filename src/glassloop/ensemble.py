@@ -31,8 +31,10 @@ class SeedsPredictor(Predictor):
     def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64, precision: str = "auto") -> None:
         first, *rest = finished_runs(folder).values()
         self.others: list[Predictor] = []  # each model in int8 is compared alone
-        super().__init__(first, device=device, batch_size=batch_size, precision=precision)
-        self.others += [Predictor(run, device=device, batch_size=batch_size, precision=precision) for run in rest]
+        # Calibrations are those of single models, so none is used: a temperature is given.
+        super().__init__(first, device=device, batch_size=batch_size, temperature=1.0, precision=precision)
+        for run in rest:
+            self.others.append(Predictor(run, device=device, batch_size=batch_size, temperature=1.0, precision=precision))
 
     @property
     def model_dirs(self) -> list[Path]:

@@ -75,6 +75,8 @@ class Evaluated:
 def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     """Return the evaluation of the model in a run folder or model folder."""
     predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
+    if predictor.calibration is not None:
+        say("metrics are computed without the calibration of the run, which predict and serve use")
     described = predictor.run.data if predictor.run else None
     data = wanted.data
     source = data if data is not None else described.source if described else None

@@ -12,10 +12,11 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.answers import Answering, Given, Prediction, columns_of, finite, paired
+from glassloop.answers import Given, Prediction, columns_of, finite, paired
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import NO_STATE, state_of, supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
+from glassloop.calibrated import answering_of
 from glassloop.collection import collection_paused
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
@@ -54,9 +55,9 @@ class Predictor:
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
-        temperature: What logits are divided by before probabilities are computed.
-        thresholds: The probability from which a label is chosen, by its name. Default: 0.5 for each of several labels; the most
-            likely class.
+        temperature: What logits are divided by before probabilities are computed. Default: that of `glassloop calibrate`, or 1.
+        thresholds: The probability from which a label is chosen, by its name. Default: those of `glassloop calibrate`, unless
+            a temperature is given; else 0.5 for each of several labels, and the most likely class.
         precision: "auto", "fp32", "bf16" or "fp16"; or "int8" on a CPU, which is faster and is compared with the run's stored
             predictions first. Default: on a GPU that of the run, else fp32.
 
@@ -70,13 +71,14 @@ class Predictor:
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
         answering: How logits become labels and probabilities.
+        calibration: What `glassloop calibrate` stored, if it is used.
         limit: The length that texts are cut to, and on which side.
         typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
         agreement: How predictions in int8 agree with the stored ones; None in fp32.
 
     Raises:
-        ModelError: If there is no model, its files are damaged, or its predictions in int8 are worse.
+        ModelError: If there is no model, its files or its calibration are damaged, or its predictions in int8 are worse.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Predictor:
         device: str = "auto",
         batch_size: int = 64,
         light: bool = False,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         thresholds: Mapping[str, float] | None = None,
         precision: str = "auto",
     ) -> None:
@@ -104,7 +106,8 @@ class Predictor:
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
+        given = temperature, thresholds
+        self.answering, self.calibration = answering_of(self.model_dir, self.run, self.task, self.names, *given)
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._savings, self._opened = ExitStack(), NO_STATE
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
@@ -202,10 +205,7 @@ class Predictor:
             return encode_texts(self.tokenizer, columns, self.max_length)
 
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
-        """Return the logits of encoded texts, in their order.
-
-        Args:
-            rows: Rows that `encoded` returned."""
+        """Return the logits of `rows` that `encoded` returned, in their order."""
         return finite(self._forward([row.inputs for row in rows]).logits)
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.answers import Prediction
+from glassloop.calibrated import calibration_note
 from glassloop.command_result import CommandResult
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.file_source import bare_name
@@ -68,7 +69,7 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str,
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
-    say_notes(predictor.notes)
+    say_notes(predictor)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -110,7 +111,7 @@ def predict_file(
     number = predictor.predict_file(data, path, text, pair, **reading)
     if SHARE in os.environ:
         return number, path  # the process that started this one reports
-    say_notes(predictor.notes)
+    say_notes(predictor)
     if skipped := predictor.skipped.num_rows:
         listing = path.with_name(f"{path.stem}-skipped-rows.csv")
         predictor.skipped.write(listing)
@@ -126,7 +127,8 @@ def num_gpus(device: str) -> int:
     return torch.cuda.device_count() if device in ("auto", "cuda") else 0
 
 
-def say_notes(notes: Iterable[str]) -> None:
-    """Print what a person should know about the texts on standard error: truncated texts and special tokens."""
-    for note in notes:
+def say_notes(predictor: Predictor) -> None:
+    """Print on standard error what a person should know: truncated texts, special tokens, and a calibration that is used."""
+    used = [calibration_note(predictor.calibration, predictor.answering)] if predictor.calibration else []
+    for note in (*predictor.notes, *used):
         say(note)

@@ -15,13 +15,15 @@ from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.search import Searching
-from glassloop.drop_in.sharing import pushed, repository_of, token_of, upload, write_card
+from glassloop.drop_in.sharing import repository_of, token_of, trainer_card
 from glassloop.drop_in.state import show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.interfaces import Optimizer
 from glassloop.errors import TooLargeError
 from glassloop.files import user_path
+from glassloop.sharing.card_file import write_card
+from glassloop.sharing.upload import pushed, upload
 from glassloop.training.parts import Optimizers
 from glassloop.training.trainer_state import STATE_NAME
 from glassloop.transformers_types import Model, Tokenizer
@@ -267,13 +269,13 @@ class Trainer(Searching):
             super().save_model(output_dir)
 
     def create_model_card(self, **facts: str | list[str] | None) -> None:
-        """Write README.md to `output_dir`: a model card with the settings and the latest metrics.
+        """Write README.md to `output_dir`: a model card with the settings and the latest metrics. An edited card is kept.
 
         Args:
             **facts: Entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
         """
         if self.is_world_process_zero():
-            write_card(self._folder, self.args, self.state.history, facts)
+            write_card(self._folder, trainer_card(self._folder.name, self.args, self.state.history, facts))
 
     def push_to_hub(self, commit_message: str = "End of training", blocking: bool = True, **facts: str | None) -> str:
         """Save the model and upload `output_dir` to the model hub. Return the address.
@@ -284,7 +286,7 @@ class Trainer(Searching):
             **facts: Entries of the model card; `token` and `revision` are those of the hub.
 
         Raises:
-            ResourceError: If the hub cannot be reached.
+            ResourceError: If there is no access token, or the hub cannot be reached, or refuses.
         """
         token, revision = facts.pop("token", None), facts.pop("revision", None)
         self.save_model()

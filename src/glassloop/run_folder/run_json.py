@@ -9,7 +9,16 @@ from pathlib import Path
 from glassloop.errors import ModelError, listed
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, TRAINER_NAME, is_run, is_seeds_folder, is_trainer_folder
+from glassloop.run_folder.layout import (
+    CALIBRATION_NAME,
+    CARD_NAME,
+    MODEL_NAME,
+    RUN_NAME,
+    TRAINER_NAME,
+    is_run,
+    is_seeds_folder,
+    is_trainer_folder,
+)
 from glassloop.run_folder.record import FORMAT, RunRecord
 
 
@@ -56,10 +65,14 @@ def refuse_seeds(folder: Path) -> None:
 
 
 def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files."""
+    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files.
+
+    The model card and the calibration are not among them: they change later.
+    """
     if record.finished:
         model = folder / MODEL_NAME
-        found = sorted(path for path in model.rglob("*") if path.is_file())
+        later = (model / CARD_NAME, model / CALIBRATION_NAME)
+        found = sorted(path for path in model.rglob("*") if path.is_file() and path not in later)
         record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
     write_record(folder / RUN_NAME, record)
 

@@ -72,8 +72,18 @@ class Hosted:
             "backend": predictor.backend.name,
             "temperature": predictor.answering.temperature,
             "thresholds": {**predictor.answering.thresholds},
+            "calibration": self.calibration,
             "checked_rows": self.checked,
         }
+
+    @property
+    def calibration(self) -> dict[str, Json] | None:
+        """What the stored calibration was fitted for and on; None if none is used."""
+        found = self.predictor.calibration
+        if found is None:
+            return None
+        target = str(found.target) if found.target else None
+        return {"target": target, "split": found.split, "rows": found.num_rows, "written": found.written}
 
     def scored(self, question: Question, answered: Answered) -> Json:
         """Return the answer of /predict: labels with scores, the most likely first."""
@@ -126,7 +136,9 @@ class Hosted:
             if question.tokens:
                 entry["tokens"] = [*self.tokens(row.inputs["input_ids"])]
             found.append(entry)
-        return {"model": self.name, "predictions": found}
+        answering = self.predictor.answering
+        used: dict[str, Json] = {"temperature": answering.temperature, "thresholds": {**answering.thresholds}}
+        return {"model": self.name, "predictions": found, **used}
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of some ids."""
