@@ -13,11 +13,7 @@ from typing import overload
 import numpy as np
 
 from glassloop.answers import Answering, Given, Prediction, columns_of
-from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import supported_backend, verified_backend
-from glassloop.backends.choose import choose_backend
-from glassloop.backends.packed import PackedBackend
-from glassloop.collection import collection_paused
+from glassloop.backends.admission import verified_backend
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
@@ -35,15 +31,11 @@ from glassloop.file_parts import Counts
 from glassloop.file_predictions import FileJob, model_key, predict_rows
 from glassloop.files import user_path
 from glassloop.measures import Measures
-from glassloop.models.inputs import longest_input, refuse_unknown_tokens
-from glassloop.models.light import load_light
-from glassloop.models.loading import load_model, load_tokenizer
+from glassloop.model_folders import open_model
+from glassloop.models.inputs import longest_input
 from glassloop.models.outputs import carried_labels, label_names, task_of
-from glassloop.run_folder.layout import is_run
-from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import model_of_run
 from glassloop.settings import SCORE, data_settings
-from glassloop.stages import EVALUATING, LOADING, PREDICTING, stage
+from glassloop.stages import EVALUATING, PREDICTING, stage
 
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
 
@@ -52,7 +44,7 @@ class Predictor:
     """Loads the model of a run folder, or of any model folder, and predicts with it. Several threads may share a predictor.
 
     Args:
-        folder: A run folder, or a folder with a model and its tokenizer.
+        folder: A run folder, a folder with a model and its tokenizer, or an exported folder.
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
@@ -64,7 +56,7 @@ class Predictor:
         model: The model.
         tokenizer: Its tokenizer.
         model_dir: The folder the model was loaded from.
-        run: The record of the run, if `folder` is a run folder.
+        run: The record of the run that the model comes from, if it is known.
         task: The task of the model.
         names: The names of the model's outputs.
         max_length: The number of tokens that longer texts are truncated to.
@@ -88,22 +80,14 @@ class Predictor:
         temperature: float = 1.0,
         thresholds: Mapping[str, float] | None = None,
     ) -> None:
-        self.model_dir, self.run = model_in(user_path(folder))
-        self.backend = choose_backend(TrainingArguments(device=device, precision="fp32"))
-        with stage(LOADING), collection_paused():
-            found = load_light(self.model_dir, self.run, self.backend.device) if light and self.run else None
-            self.tokenizer = found[0] if found else load_tokenizer(self.model_dir)
-            self.model = found[1] if found else load_model(self.model_dir).to(self.backend.device).eval()
-            refuse_unknown_tokens(self.tokenizer, self.model)
-        self.backend = supported_backend(self.backend, self.model)
-        if isinstance(self.backend, PackedBackend):
-            self.backend.keeps_prepared = True
-        config = self.model.config
+        opened = open_model(user_path(folder), device, light=light)
+        self.model_dir, self.run, self.backend = opened.folder, opened.run, opened.backend
+        self.tokenizer, self.model, config = opened.tokenizer, opened.model, opened.model.config
         most = longest_input(self.tokenizer, config)
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
-        self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+        self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
@@ -236,7 +220,7 @@ class Predictor:
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
-        batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
+        batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
             self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
             with self.backend.evaluation_context(self.model):
@@ -291,10 +275,3 @@ class Predictor:
             counts = Counts(len(answers), self._cut, self.typed)
         scores = ({f"score_{name}": round(value, 6) for name, value in answer.scores.items()} for answer in answers)
         return [{"prediction": answer.label, **cells} for answer, cells in zip(answers, scores, strict=True)], counts
-
-
-def model_in(folder: Path) -> tuple[Path, RunRecord | None]:
-    """Return the folder of a model and the record of its run; None without a run. Raises `ModelError` if there is no model."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
-    return model_of_run(folder) if is_run(folder) else (folder, None)

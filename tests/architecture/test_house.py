@@ -22,6 +22,7 @@ LINE_BUDGETS = {
     "comparing": 900,
     "data": 4_850,  # and folds to choose settings on
     "drop_in": 2_700,  # every setting, method and callback of transformers' Trainer
+    "exporting": 560,  # conversion, ONNX files, the comparison with the run, the README and the folder
     "engine": 2_450,  # the Protocols of a backend and the documented parameters of public functions
     "models": 1_360,  # and a light classifier, which predicts without transformers
     "pages": 300,

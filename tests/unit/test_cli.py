@@ -71,6 +71,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ],
         (),
     ),
+    "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),
     "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
     "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
     "list": (["folder"], ["--json"], ()),
