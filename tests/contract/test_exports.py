@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from made_runs import make_run, sentence
 
 from glassloop import Predictor
 from glassloop.errors import ModelError
+from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.exporting.folder import Exported, export_run
-from glassloop.run_folder.export_json import MODEL_FILES, read_record
+from glassloop.run_folder.export_json import MODEL_FILES, checksums, read_record, write_export
 from glassloop.serving.hosted import load_hosted
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
@@ -42,7 +45,7 @@ def logits_agree(run: Path, found: Exported, pairs: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", family, pairs=True, rows=8)
     found = exported(run, kind)
@@ -93,47 +96,51 @@ def rounded(value: object) -> object:
     )
 
 
-@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
-def test_the_readme_uses_the_calibration(task: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "bert", task, 3)
-    (text,) = Predictor(run, device="cpu").predict("a text")
-    likely = max(text.scores, key=lambda name: text.scores[name])
-    calibration = {"temperature": 2.0, "thresholds": {likely: 0.99}}
-    record = json.loads((run / "run.json").read_text())
-    (run / "model" / "calibration.json").write_text(json.dumps(calibration))
-    assert record["files"], "a finished run lists its files, and may have others beside them"
-    found = exported(run, "torch")
-    assert json.loads((found.folder / "calibration.json").read_text()) == calibration
-    answers = readme_answers(found.folder)
-    careful = Predictor(found.folder, device="cpu", temperature=2.0, thresholds={likely: 0.99}).predict("a text")[0]
-    assert answers == rounded({"label": careful.label, "scores": careful.scores})
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Path:
+    """An export whose run was calibrated so that the most likely class of "a text" is not chosen."""
+    run = make_run(tmp_path_factory.mktemp("calibrated") / "run", "bert", CLASSES, 3)
+    scores = Predictor(run, device="cpu").predict("a text")[0].scores
+    likely = max(scores, key=lambda name: scores[name])
+    (run / "model" / "calibration.json").write_text(json.dumps({"temperature": 2.0, "thresholds": {likely: 0.99}}))
+    return exported(run, "torch").folder
+
+
+def test_the_readme_uses_the_calibration(calibrated: Path) -> None:
+    given = json.loads((calibrated / "calibration.json").read_text())
+    (likely,) = given["thresholds"]
+    careful = Predictor(calibrated, device="cpu", **given).predict("a text")[0]
+    assert readme_answers(calibrated) == rounded({"label": careful.label, "scores": careful.scores})
     assert careful.label != likely
-    assert likely not in careful.label
+
+
+def test_a_server_refuses_an_export_that_answers_otherwise(calibrated: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(calibrated, tmp_path / "changed")
+    lines = [json.loads(line) for line in (folder / "reference.jsonl").read_text().splitlines()]
+    lines[3]["logits"][0] += 0.1
+    (folder / "reference.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_export(folder, replace(read_record(folder), files=checksums(folder)))
+    with pytest.raises(ModelError) as caught:
+        load_hosted([str(folder)], "cpu")
+    assert "does not repeat its own predictions for reference rows (rows " in caught.value.problem
+
+
+def test_evaluate_predict_and_files_take_an_export(calibrated: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "".join(f"{sentence(row)},label {row % 3}\n" for row in range(9)))
+    found = evaluate_run(str(calibrated), Wanted(str(rows), device="cpu"))
+    assert {"eval_accuracy", "eval_f1_macro"} <= {*found.metrics}
+    assert Predictor(calibrated, device="cpu").predict_file(rows, tmp_path / "out.csv") == 9
 
 
 def test_texts_may_be_left_out(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    found = exported(run, "torch", stores_texts=False)
+    found = exported(make_run(tmp_path / "run", rows=8), "torch", stores_texts=False)
     written = "".join(path.read_text() for path in found.folder.iterdir() if path.suffix in (".json", ".jsonl", ".md"))
     assert sentence(5) not in written
     (hosted,) = load_hosted([str(found.folder)], "cpu")
     assert hosted.checked == 0
 
 
-def test_a_server_refuses_an_export_that_answers_otherwise(tmp_path: Path) -> None:
-    found = exported(make_run(tmp_path / "run"), "torch")
-    other = exported(make_run(tmp_path / "other", "roberta"), "torch")
-    mixed = tmp_path / "mixed"
-    shutil.copytree(found.folder, mixed)
-    from dataclasses import replace
-
-    from glassloop.run_folder.export_json import checksums, write_export
-
-    lines = [json.loads(line) for line in (mixed / "reference.jsonl").read_text().splitlines()]
-    lines[3]["logits"][0] += 0.1
-    (mixed / "reference.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_export(mixed, replace(read_record(mixed), files=checksums(mixed)))
-    with pytest.raises(ModelError) as caught:
-        load_hosted([str(mixed)], "cpu")
-    assert "does not repeat its own predictions for reference rows (rows " in caught.value.problem
-    assert other.record.name == "other"
+def test_nothing_of_this_machine_is_in_the_model(calibrated: Path) -> None:
+    with zipfile.ZipFile(calibrated / "model.pt2") as archive:
+        assert not [name for name in archive.namelist() if b"site-packages" in archive.read(name)]

@@ -24,6 +24,7 @@ from glassloop.exporting.conversion import (
 )
 from glassloop.exporting.readme import readme_text
 from glassloop.files import replacing_dir, write_text
+from glassloop.models.files import CONFIG_NAME
 from glassloop.predictor import Predictor
 from glassloop.run_folder.export_json import (
     CALIBRATION_NAME,
@@ -38,6 +39,7 @@ from glassloop.run_folder.export_json import (
     write_export,
 )
 from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.run_json import read_run
 from glassloop.serving.hosted import CHECKED_ROWS, check_predictions
 from glassloop.settings import SCORE
 from glassloop.stages import stage
@@ -156,12 +158,14 @@ def write_reference(folder: Path, rows: StoredRows, exported: Predictor) -> None
 
 
 def refuse_other_folders(folder: Path) -> None:
-    """Raise if there is nothing to export: no folder, an export, or a model without a run."""
+    """Raise if there is nothing to export: no folder, an export, or no run."""
     if folder.is_dir() and is_export(folder):
         raise SettingsError(f"{folder} is an export already", "name the folder of the run it was made from")
-    if folder.is_dir() and not is_run(folder) and (folder / "config.json").exists():
+    if (folder / CONFIG_NAME).exists() and not is_run(folder):
         problem = f"{folder} is a model without a run: an export is compared with the run on its validation rows"
         raise SettingsError(problem, "name the folder of a run, which glassloop train writes")
+    if folder.is_dir():
+        read_run(folder)
 
 
 def versions_of(kind: str) -> dict[str, str]:
