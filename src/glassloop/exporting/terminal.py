@@ -12,7 +12,7 @@ from glassloop.exporting.folder import Exported, FlippedRow
 from glassloop.settings import SCORE
 
 MOST_ROWS = 10
-SPEED_TITLES = {"exported": "exported", "glassloop": "Glassloop", "transformers": "transformers"}
+TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
 
 
 def show_export(console: Console, found: Exported) -> None:
@@ -35,18 +35,14 @@ def show_export(console: Console, found: Exported) -> None:
             line(console, f"  and {more:,} more; --json lists all")
     size, before = check.num_bytes["exported"], check.num_bytes["run"]
     line(console, f"size: {size / 1e6:,.1f} MB ({size / max(before, 1):.0%} of the run's {before / 1e6:,.1f} MB)")
-    own = check.rows_per_second["exported"]
-    others = [
-        f"{SPEED_TITLES[name]} {value:,.0f} ({own / value:.2f}x)"
-        for name, value in check.rows_per_second.items()
-        if name != "exported"
-    ]
+    own, others = check.rows_per_second["exported"], [name for name in check.rows_per_second if name != "exported"]
     threads = counted(check.threads, "thread", "threads")
-    line(console, f"rows per second with {threads}: {own:,.0f}; {', '.join(others)}")
+    compared = [f"{own / (speed := check.rows_per_second[name]):.2f}x {TITLES[name]} ({speed:,.0f})" for name in others]
+    line(console, f"rows per second with {threads}: {own:,.0f}, which is {' and '.join(compared)}")
     line(console, f"{found.record.kind} → {found.folder}")
 
 
 def flipped_text(row: FlippedRow) -> str:
     """Return a row on one line: number, label, both answers, and its texts."""
-    answers = f"{shortened(answer_text(row.before), 20)} → {shortened(answer_text(row.after), 20)}"
-    return shortened(f"row {row.row} [{shortened(answer_text(row.label), 20)}] {answers}: {' | '.join(row.texts)}", 110)
+    label, before, after = (shortened(answer_text(value), 14) for value in (row.label, row.before, row.after))
+    return shortened(f"row {row.row} [{label}] {before} → {after}: {' | '.join(row.texts)}", 76)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import count
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,9 +92,20 @@ def test_rows_are_spread_evenly() -> None:
     assert StoredRows("validation", [{"text": "a"}] * 3, ("text",)).spread(5) == [0, 1, 2]
 
 
+def measured(seconds: float, rounds: int) -> tuple[dict[str, float], list[str]]:
+    now, calls = [0.0], []
+
+    def forward(rows: object, name: str) -> None:
+        calls.append(name)
+        now[0] += seconds
+
+    predictors = {name: SimpleNamespace(forward=partial(forward, name=name)) for name in ("one", "other")}
+    return speeds(predictors, [None] * 6, rounds=rounds, clock=lambda: now[0]), calls
+
+
 def test_predictors_are_measured_in_turns_after_a_warm_up() -> None:
-    ticks, calls = count(), []
-    predictors = {name: SimpleNamespace(forward=lambda rows, name=name: calls.append(name)) for name in ("one", "other")}
-    found = speeds(predictors, [None] * 6, rounds=2, clock=lambda: float(next(ticks)))
-    assert calls == ["one", "other"] * 3
-    assert found == {"one": 6.0, "other": 6.0}
+    assert measured(2.0, 2) == ({"one": 3.0, "other": 3.0}, ["one", "other"] * 3)
+
+
+def test_a_slow_model_is_measured_once() -> None:
+    assert measured(100.0, 9) == ({"one": 0.06, "other": 0.06}, ["one", "other"] * 2)
