@@ -87,7 +87,7 @@ class Predictor:
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
-        self.collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
+        self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
@@ -220,7 +220,7 @@ class Predictor:
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
-        batches = Batches(rows, self.collate, self.batch_size, group_by_length=True)
+        batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
             self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
             with self.backend.evaluation_context(self.model):

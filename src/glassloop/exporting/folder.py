@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from glassloop.backends.plain import PlainBackend
+from glassloop.data.collator import PaddingCollator
 from glassloop.errors import ModelError, SettingsError
 from glassloop.exporting.check import SPEED_ROWS, StoredRows, changes, speeds, validation_rows
 from glassloop.exporting.conversion import (
@@ -88,7 +89,8 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
         raise ModelError(f"{folder}: the record of the run is missing", "name the folder of a run")
     rows = validation_rows(folder, plain.run)
     plain.backend = PlainBackend("cpu")
-    inputs = tuple(plain.collate([row.inputs for row in plain.encoded([column[:1] for column in rows.columns]).rows]))
+    first = plain.encoded([column[:1] for column in rows.columns]).rows
+    inputs = tuple(PaddingCollator(plain.tokenizer)([row.inputs for row in first]))
     refuse_unknown_family(plain.model.config, inputs)
     ours = Predictor(folder, device="cpu")
     check_predictions(folder, ours)

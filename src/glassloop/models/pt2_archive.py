@@ -27,6 +27,7 @@ NAMES = {
     *("L", "Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Pow", "Max", "Min", "Mod", "Eq", "Ne", "Not", "And", "Or"),
     *("LessThan", "GreaterThan", "StrictLessThan", "StrictGreaterThan", "Equality", "Unequality", "Piecewise", "Where"),
     *("FloorDiv", "PythonMod", "CeilDiv", "IntTrueDiv", "FloatTrueDiv", "CeilToInt", "FloorToInt", "ToFloat", "true", "false"),
+    *("min", "max"),
 }
 SYNTAX = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Call, ast.keyword, ast.Attribute, ast.Subscript),

@@ -111,6 +111,7 @@ def test_a_damaged_file(tmp_path: Path, path: Path) -> None:
         "Mul(Integer(2), Pow(Symbol('s0', positive=True, integer=True), Integer(2)))",
         "L['tensors'][2].size()[1] == L['tensors'][0].size()[1]",
         "L['tensors'][0].size()[1] <= 80",
+        "min(16*L['t'][0].size()[1], 32*L['t'][0].size()[1]) == (16*L['t'][0].size()[1])",
     ],
 )
 def test_sizes(text: str) -> None:
