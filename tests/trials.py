@@ -62,7 +62,7 @@ class Hook:
 
 STAGES = re.compile(
     r"^(starting|loading the (model|tokenizer)|checking the model|saving the model|(reading|tokenizing) .*"
-    r"|(evaluating|predicting)( \(|: ).*)\n",
+    r"|exporting to .*|(evaluating|predicting|measuring the speed)( \(|: ).*)\n",
     re.MULTILINE,
 )
 

@@ -48,6 +48,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "training.",
         "drop_in.",
         "porting.",
+        "exporting.",
+        "model_folders",
         "compatibility",
         "trainer",
         "answers",

@@ -23,6 +23,7 @@ from glassloop.verbs.data import data_command
 from glassloop.verbs.doctor import doctor_command
 from glassloop.verbs.eject import eject_command
 from glassloop.verbs.evaluate import evaluate_command
+from glassloop.verbs.export import export_command
 from glassloop.verbs.init import init_command
 from glassloop.verbs.list import list_command
 from glassloop.verbs.port import port_command
@@ -55,6 +56,7 @@ COMMANDS = {  # in the order of the help page
     "predict": predict_command,
     "serve": serve_command,
     "push": push_command,
+    "export": export_command,
     "report": report_command,
     "compare": compare_command,
     "list": list_command,

@@ -13,11 +13,8 @@ from typing import overload
 import numpy as np
 
 from glassloop.answers import Given, Prediction, columns_of, finite, paired
-from glassloop.arguments import TrainingArguments
-from glassloop.backends.admission import NO_STATE, state_of, supported_backend, verified_backend
-from glassloop.backends.choose import choose_backend
+from glassloop.backends.admission import NO_STATE, state_of, verified_backend
 from glassloop.calibrated import answering_of
-from glassloop.collection import collection_paused
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
@@ -34,15 +31,13 @@ from glassloop.errors import say
 from glassloop.file_parts import Counts
 from glassloop.file_predictions import FileJob, model_key, predict_rows
 from glassloop.files import user_path
-from glassloop.int8 import is_int8, precision_of, quantize
+from glassloop.int8 import is_int8, quantize
 from glassloop.measures import Measures
-from glassloop.models.inputs import longest_input, refuse_unknown_tokens
-from glassloop.models.light import load_light
-from glassloop.models.loading import load_model, load_tokenizer
+from glassloop.model_folders import open_model
+from glassloop.models.inputs import longest_input
 from glassloop.models.outputs import carried_labels, label_names, task_of
-from glassloop.run_folder.run_json import model_in
 from glassloop.settings import SCORE, data_settings
-from glassloop.stages import EVALUATING, LOADING, PREDICTING, stage
+from glassloop.stages import EVALUATING, PREDICTING, stage
 
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
 
@@ -51,7 +46,7 @@ class Predictor:
     """Loads the model of a run folder, or of any model folder, and predicts with it. Several threads may share a predictor.
 
     Args:
-        folder: A run folder, or a folder with a model and its tokenizer.
+        folder: A run folder, a folder with a model and its tokenizer, or an exported folder.
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
@@ -65,7 +60,7 @@ class Predictor:
         model: The model.
         tokenizer: Its tokenizer.
         model_dir: The folder the model was loaded from.
-        run: The record of the run, if `folder` is a run folder.
+        run: The record of the run that the model comes from, if it is known.
         task: The task of the model.
         names: The names of the model's outputs.
         max_length: The number of tokens that longer texts are truncated to.
@@ -92,16 +87,10 @@ class Predictor:
         thresholds: Mapping[str, float] | None = None,
         precision: str = "auto",
     ) -> None:
-        light = not is_int8(precision) and light  # a light model has no int8 form
-        self.model_dir, self.run = model_in(user_path(folder))
-        self.backend = choose_backend(TrainingArguments(device=device, precision=precision_of(self.run, device, precision)))
-        with stage(LOADING), collection_paused():
-            found = load_light(self.model_dir, self.run, self.backend.device) if light and self.run else None
-            self.tokenizer = found[0] if found else load_tokenizer(self.model_dir)
-            self.model = found[1] if found else load_model(self.model_dir).to(self.backend.device).eval()
-            refuse_unknown_tokens(self.tokenizer, self.model)
-        self.backend = supported_backend(self.backend, self.model)
-        config, most = self.model.config, longest_input(self.tokenizer, self.model.config)
+        opened = open_model(user_path(folder), device, precision, light=light)
+        self.model_dir, self.run, self.backend = opened.folder, opened.run, opened.backend
+        self.tokenizer, self.model, config = opened.tokenizer, opened.model, opened.model.config
+        most = longest_input(self.tokenizer, config)
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]

@@ -22,12 +22,13 @@ LINE_BUDGETS = {
     "comparing": 900,
     "data": 4_850,  # and folds to choose settings on
     "drop_in": 2_700,  # every setting, method and callback of transformers' Trainer
+    "exporting": 700,  # conversion, ONNX files, the comparison with the run, the README and the folder
     "engine": 2_450,  # the Protocols of a backend and the documented parameters of public functions
-    "models": 1_360,  # and a light classifier, which predicts without transformers
+    "models": 1_560,  # and a light classifier, which predicts without transformers; exported models and their safe loading
     "pages": 300,
     "porting": 790,
     "report": 1_850,  # six sections for every task, several seeds, tables and chart files
-    "run_folder": 1_560,  # and calibration.json, following a run while it trains, and the record of a study
+    "run_folder": 1_700,  # and calibration.json, following a run while it trains, and the records of a study and of an export
     "sharing": 620,  # the model card, the lines that load a model, the upload
     "serving": 1_700,  # the queue, the routes and shapes of two interfaces, limits, a page, the OpenAPI document
     "show": 1_420,

@@ -12,6 +12,7 @@ from glassloop.comparing.sides import Entry, SideRows, common_split, read_rows, 
 from glassloop.errors import SettingsError, listed
 from glassloop.measures import Measures, default_measures
 from glassloop.metric_values import Array
+from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE
 from glassloop.statistics.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.statistics.row_metrics import OF_CLASSES, OF_LABELS, OF_SCORES
@@ -153,7 +154,7 @@ def compare_runs(
         raise SettingsError(f"{listed(twice, 2)} is compared with itself", "name each run once")
     chosen = common_split(sides, split)
     found = read_rows(sides, chosen)
-    measures = measures_of(found[0])
+    measures = measures_of(found[0].side.record)
     runs = [SettingRuns(side.name, side.seeds) for side in found]
     baseline = (found[0].side.record.baseline or {}) if chosen == "validation" else {}
     conclusions = {key: concluded(runs, key, measures.positive, baseline.get(key), margin=margin) for key in measures.keys}
@@ -162,9 +163,8 @@ def compare_runs(
     return ComparedRuns(chosen, size, tuple(found), measures, different_settings(sides), conclusions, rows)
 
 
-def measures_of(side: SideRows) -> Measures:
-    """Return the metrics of a side that can be computed from stored predictions, else the default ones of its task."""
-    record = side.side.record
+def measures_of(record: RunRecord) -> Measures:
+    """Return the metrics of a run that can be computed from stored predictions, else the default ones of its task."""
     task, labels = record.data.task, record.data.labels or ("score",)
     known = OF_CLASSES if task == CLASSES else OF_SCORES if task == SCORE else OF_LABELS
     keys = tuple(key for key in record.metrics if key in known)

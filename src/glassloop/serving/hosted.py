@@ -14,6 +14,7 @@ from glassloop.files import user_path
 from glassloop.metrics import probabilities
 from glassloop.predictor import Predictor
 from glassloop.records import Json
+from glassloop.run_folder.export_json import is_export, read_record, read_reference
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.serving.batching import Answered
@@ -22,7 +23,7 @@ from glassloop.serving.questions import Question
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
 CHECKED_ROWS = 16
-ALLOWED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}  # difference of logits, relative to the largest
+ALLOWED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2, "int8": 5e-2}  # difference of logits, relative to the largest
 
 
 @dataclass(frozen=True)
@@ -166,17 +167,18 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
     """
     if predictor.agreement is not None:
         return predictor.agreement.rows
-    splits = predicted_splits(folder) if is_run(folder) and predictor.run is not None else []
-    split = next((name for name in splits if name.startswith("validation")), splits[0] if splits else None)
-    if split is None or predictor.run is None:
+    if predictor.run is None:
         return 0
-    stored = read_predictions(folder, split)
+    split, stored = stored_predictions(folder)
+    if not stored:
+        return 0
+    precision = read_record(folder).precision if is_export(folder) else predictor.run.precision
     rows = [stored[int(place)] for place in np.unique(np.linspace(0, len(stored) - 1, CHECKED_ROWS).astype(int))]
     columns = [[str(row.get(name, "")) for row in rows] for name in predictor.run.data.columns.texts]
     wanted = np.array([row["logits"] for row in rows], dtype=np.float64)
     found = predictor.logits(*columns)
     differences = np.abs(found - wanted).max(1) / max(float(np.abs(wanted).max()), 1e-6)
-    allowed = ALLOWED.get(predictor.run.precision, ALLOWED["bf16"])
+    allowed = ALLOWED.get(precision, ALLOWED["bf16"])
     if not (differences <= allowed).all():
         wrong = listed([row.get("row", "?") for row, apart in zip(rows, differences, strict=True) if not apart <= allowed], 5)
         problem = f"{folder}: the model does not repeat its own predictions for {split} (rows {wrong})"
@@ -185,3 +187,12 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
             "do not serve it: evaluate it again with glassloop evaluate, or train it again",
         )
     return len(rows)
+
+
+def stored_predictions(folder: Path) -> tuple[str, list[dict[str, Json]]]:
+    """Return the name and the rows of a split that a run or an export has stored with logits; no rows if there are none."""
+    if is_export(folder):
+        return "reference rows", read_reference(folder)
+    splits = predicted_splits(folder) if is_run(folder) else []
+    split = next((name for name in splits if name.startswith("validation")), splits[0] if splits else None)
+    return (split, read_predictions(folder, split)) if split is not None else ("", [])

@@ -1,0 +1,146 @@
+"""Exports: every family and task in each format has the answers of its run, through Glassloop and through its own README."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families import FAMILIES
+from made_runs import make_run, sentence
+
+from glassloop import Predictor
+from glassloop.errors import ModelError
+from glassloop.evaluation import Wanted, evaluate_run
+from glassloop.exporting.folder import Exported, export_run
+from glassloop.run_folder.export_json import MODEL_FILES, checksums, read_record, write_export
+from glassloop.serving.hosted import load_hosted
+from glassloop.settings import CLASSES, SCORE, SEVERAL
+
+TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}
+ALLOWED = {"onnx": 1e-4, "torch": 1e-4, "onnx-int8": 0.5}  # of logits that are about 1 in random models of 32 numbers
+has_onnx = find_spec("onnx") is not None and find_spec("onnxruntime") is not None
+KINDS = [pytest.param(kind, marks=[] if has_onnx or kind == "torch" else pytest.mark.skip("onnx")) for kind in MODEL_FILES]
+
+
+def exported(folder: Path, kind: str, **options: bool) -> Exported:
+    return export_run(folder, kind, folder.with_name(f"{folder.name}-{kind}"), **options)
+
+
+def logits_agree(run: Path, found: Exported, pairs: bool) -> None:
+    """Batches of other sizes than the example, with padding, one row, and the longest row."""
+    ours, theirs = Predictor(run, device="cpu"), Predictor(found.folder, device="cpu", batch_size=5)
+    for texts in ([sentence(row) for row in range(13)], ["good"], ["very " * 60]):
+        columns = [texts, [*reversed(texts)]] if pairs else [texts]
+        np.testing.assert_allclose(theirs.logits(*columns), ours.logits(*columns), atol=ALLOWED[found.record.kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.sample(3)
+def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", family, pairs=True, rows=8)
+    found = exported(run, kind)
+    logits_agree(run, found, pairs=True)
+    assert found.check.largest_difference <= ALLOWED[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.sample(4)
+def test_every_task(kind: str, name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "bert", *TASKS[name])
+    found = exported(run, kind)
+    check, record = found.check, read_record(found.folder)
+    assert (check.rows, check.split, record.check) == (24, "validation", check)
+    assert {*check.rows_per_second} == {"exported", "glassloop", "transformers"}
+    assert [row.row for row in found.flipped] == [*check.flipped]
+    if kind != "onnx-int8":
+        assert check.flipped == ()
+        assert all(abs(one.difference) < 1e-4 and one.low <= one.difference <= one.high for one in check.metrics.values())
+    logits_agree(run, found, pairs=False)
+    (hosted,) = load_hosted([str(found.folder)], "cpu")
+    assert hosted.checked == 16
+    assert readme_answers(found.folder) == answers_of(found.folder)
+
+
+def readme_answers(folder: Path) -> object:
+    """What the lines in the README print, in a process that cannot import Glassloop."""
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    guard = "import sys; sys.modules['glassloop'] = None\n"
+    done = subprocess.run([sys.executable, "-c", guard + code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return rounded(json.loads(done.stdout))
+
+
+def answers_of(folder: Path) -> object:
+    predictor = Predictor(folder, device="cpu")
+    pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
+    (found,) = predictor.predict(["a text"], ["a second text"] if pairs else None)
+    return rounded({"scores": [found.label]} if predictor.task == SCORE else {"label": found.label, "scores": found.scores})
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    return (
+        [rounded(part) for part in value] if isinstance(value, list) else round(value, 4) if isinstance(value, float) else value
+    )
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Path:
+    """An export whose run was calibrated so that the most likely class of "a text" is not chosen."""
+    run = make_run(tmp_path_factory.mktemp("calibrated") / "run", "bert", CLASSES, 3)
+    scores = Predictor(run, device="cpu").predict("a text")[0].scores
+    likely = max(scores, key=lambda name: scores[name])
+    (run / "model" / "calibration.json").write_text(json.dumps({"temperature": 2.0, "thresholds": {likely: 0.99}}))
+    return exported(run, "torch").folder
+
+
+def test_the_readme_uses_the_calibration(calibrated: Path) -> None:
+    given = json.loads((calibrated / "calibration.json").read_text())
+    (likely,) = given["thresholds"]
+    careful = Predictor(calibrated, device="cpu", **given).predict("a text")[0]
+    assert readme_answers(calibrated) == rounded({"label": careful.label, "scores": careful.scores})
+    assert careful.label != likely
+
+
+def test_a_server_refuses_an_export_that_answers_otherwise(calibrated: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(calibrated, tmp_path / "changed")
+    lines = [json.loads(line) for line in (folder / "reference.jsonl").read_text().splitlines()]
+    lines[3]["logits"][0] += 0.1
+    (folder / "reference.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_export(folder, replace(read_record(folder), files=checksums(folder)))
+    with pytest.raises(ModelError) as caught:
+        load_hosted([str(folder)], "cpu")
+    assert "does not repeat its own predictions for reference rows (rows " in caught.value.problem
+
+
+def test_evaluate_predict_and_files_take_an_export(calibrated: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "".join(f"{sentence(row)},label {row % 3}\n" for row in range(9)))
+    found = evaluate_run(str(calibrated), Wanted(str(rows), device="cpu"))
+    assert {"eval_accuracy", "eval_f1_macro"} <= {*found.metrics}
+    assert Predictor(calibrated, device="cpu").predict_file(rows, tmp_path / "out.csv") == 9
+
+
+def test_texts_may_be_left_out(tmp_path: Path) -> None:
+    found = exported(make_run(tmp_path / "run", rows=8), "torch", stores_texts=False)
+    written = "".join(path.read_text() for path in found.folder.iterdir() if path.suffix in (".json", ".jsonl", ".md"))
+    assert sentence(5) not in written
+    (hosted,) = load_hosted([str(found.folder)], "cpu")
+    assert hosted.checked == 0
+
+
+def test_nothing_of_this_machine_is_in_the_model(calibrated: Path) -> None:
+    with zipfile.ZipFile(calibrated / "model.pt2") as archive:
+        assert not [name for name in archive.namelist() if b"site-packages" in archive.read(name)]

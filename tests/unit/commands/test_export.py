@@ -1,0 +1,94 @@
+"""`glassloop export`: what is refused before any work, and where the folder is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from glassloop.commands.export import export
+from glassloop.errors import ModelError
+from glassloop.exporting import conversion
+
+pytestmark = pytest.mark.slow  # builds a model
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def nothing_written(run: Path):
+    yield
+    assert [path.name for path in run.parent.iterdir()] == ["run"]
+
+
+@pytest.mark.usefixtures("nothing_written")
+class TestRefused:
+    def test_an_unknown_format(self, says, run: Path) -> None:
+        problem = '--to is "onnx_int8", not onnx, onnx-int8 or torch; did you mean "onnx-int8"?'
+        with says(problem, "use --to onnx|onnx-int8|torch"):
+            export(str(run), "onnx_int8", None)
+
+    def test_no_folder(self, says, run: Path) -> None:
+        gone = run.parent / "gone"
+        with says(f"{gone}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):
+            export(str(gone), "torch", None)
+
+    def test_not_a_run(self, says, run: Path) -> None:
+        folder = run / "model"
+        problem = f"{folder} is a model without a run: an export is compared with the run on its validation rows"
+        with says(problem, "name the folder of a run, which glassloop train writes"):
+            export(str(folder), "torch", None)
+
+    def test_an_empty_folder(self, run: Path, tmp_path: Path) -> None:
+        with pytest.raises(ModelError) as caught:
+            export(str(tmp_path), "torch", str(tmp_path / "out"))
+        assert caught.value.problem == f"{tmp_path} is not a run folder: run.json is missing"
+
+    def test_a_folder_that_is_not_empty(self, says, run: Path, tmp_path: Path) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "file").touch()
+        with says(f"{tmp_path / 'out'} is not empty", "choose a new folder with --out"):
+            export(str(run), "torch", str(tmp_path / "out"))
+
+    def test_a_missing_package(self, says, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(conversion, "find_spec", lambda name: None if name == "onnxscript" else name)
+        with says("an export to onnx needs the package onnxscript", 'pip install "glassloop[onnx]"'):
+            export(str(run), "onnx", None)
+
+    def test_a_changed_model(self, run: Path, tmp_path: Path) -> None:
+        import shutil
+
+        shutil.copytree(run, tmp_path / "run")
+        (tmp_path / "run" / "model" / "config.json").write_text("{}")
+        with pytest.raises(ModelError) as caught:
+            export(str(tmp_path / "run"), "torch", None)
+        assert "changed since the run wrote it" in caught.value.problem
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_result_and_its_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    copied = shutil.copytree(run, tmp_path / "mrpc")
+    found = json.loads(str(export(str(copied), "torch", None)))
+    out = tmp_path / "mrpc-torch"
+    assert (found["out"], found["format"], found["rows"], found["flipped"]) == (str(out), "torch", 24, [])
+    assert {"metrics", "num_bytes", "rows_per_second", "threads", "largest_difference"} <= {*found}
+    assert f"torch → {out}" in capsys.readouterr().out.replace("\n", "")
+    names = {
+        "README.md",
+        "config.json",
+        "export.json",
+        "model.pt2",
+        "reference.jsonl",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert {path.name for path in out.iterdir()} == names
+    with pytest.raises(Exception, match="is an export already"):
+        export(str(out), "torch", None)

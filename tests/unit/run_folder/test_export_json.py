@@ -1,0 +1,97 @@
+"""export.json: read back as it was written, and refused if it or a file beside it is not as the export left it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sample_record import RECORD
+
+from glassloop.errors import ModelError
+from glassloop.run_folder.export_json import (
+    RESTORE,
+    ExportCheck,
+    ExportRecord,
+    MetricChange,
+    checksums,
+    is_export,
+    read_export,
+    read_reference,
+    write_export,
+)
+
+CHECK = ExportCheck("validation", 2, 0.1, 0, (1,), {"f1": MetricChange(0.5, 0.6, 0.1, 0.0, 0.2, 0.3, "t")}, {}, {}, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    (tmp_path / "README.md").write_text("may change")
+    record = ExportRecord("onnx", RECORD.data.task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD, check=CHECK)
+    write_export(tmp_path, replace(record, files=checksums(tmp_path)))
+    return tmp_path
+
+
+def test_it_is_read_as_it_was_written(folder: Path) -> None:
+    found = read_export(folder)
+    assert (found.check, found.run, found.labels, [*found.files]) == (CHECK, RECORD, ("a", "b, c"), ["model.onnx"])
+    assert (is_export(folder), is_export(folder / "model.onnx"), found.precision) == (True, False, "fp32")
+    assert replace(found, kind="onnx-int8").precision == "int8"
+
+
+def test_the_readme_may_be_edited(folder: Path) -> None:
+    (folder / "README.md").write_text("other words")
+    assert read_export(folder).kind == "onnx"
+
+
+def test_a_changed_file(says, folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"others")
+    with says(f"{folder / 'model.onnx'}: changed since the export (its checksum differs)", RESTORE, ModelError):
+        read_export(folder)
+
+
+def test_a_missing_file(says, folder: Path) -> None:
+    (folder / "model.onnx").unlink()
+    with says(f"{folder / 'model.onnx'}: missing", RESTORE, ModelError):
+        read_export(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"max_length": 65}, "its checksum differs, so it was edited or damaged"),
+        ({"max_length": "long"}, 'max_length is "long", not a whole number'),
+        ({"kind": "openvino"}, ": the kind is not onnx, onnx-int8 or torch"),
+    ],
+)
+def test_an_edited_record(folder: Path, change: dict[str, object], problem: str) -> None:
+    path = folder / "export.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelError) as caught:
+        read_export(folder)
+    assert caught.value.problem == f"{path}: the record of the export cannot be read: {problem}"
+
+
+def test_a_newer_version(folder: Path) -> None:
+    path = folder / "export.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with pytest.raises(ModelError) as caught:
+        read_export(folder)
+    assert caught.value.remedy == "update Glassloop"
+
+
+def test_an_interrupted_export_that_was_renamed(says, folder: Path) -> None:
+    write_export(folder, replace(read_export(folder), check=None))
+    with says(f"{folder}: the export was interrupted", "export the run again", ModelError):
+        read_export(folder)
+
+
+def test_reference_rows(folder: Path) -> None:
+    assert read_reference(folder) == []
+    (folder / "reference.jsonl").write_text('{"row": 3}\n')
+    assert read_reference(folder) == [{"row": 3}]
+    (folder / "reference.jsonl").write_text("{")
+    with pytest.raises(ModelError):
+        read_reference(folder)

@@ -1,0 +1,34 @@
+"""Opening folders: runs, models and exports; what is none of them is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glassloop.errors import ModelError
+from glassloop.model_folders import open_model
+
+pytestmark = pytest.mark.slow  # trains
+
+
+def test_a_run_and_its_model(text_run: Path) -> None:
+    found = open_model(text_run, "cpu")
+    assert (found.folder, found.backend.name) == (text_run / "model", "packed")
+    assert found.run is not None
+    assert open_model(text_run / "model", "cpu").run is None
+    light = open_model(text_run, "cpu", light=True)
+    assert type(light.model).__name__ == "LightClassifier"
+
+
+def test_no_folder(says, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with says(f"{gone}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):
+        open_model(gone, "cpu")
+
+
+def test_a_damaged_export(tmp_path: Path) -> None:
+    (tmp_path / "export.json").write_text("{")
+    with pytest.raises(ModelError) as caught:
+        open_model(tmp_path, "cpu")
+    assert "export.json: the record of the export cannot be read: not JSON" in caught.value.problem
