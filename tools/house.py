@@ -62,6 +62,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "processes",
         "gpu_memory",
         "seeds",
+        "shared_parts",
         "study.",
     ),
     # One file per command.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_ru
 from glassloop.study_settings import OPTUNA
 from glassloop.study_space import shown
 
+MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
 WORST_LOSS = 1e9  # of a failed run, where less is better
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
 
@@ -124,6 +126,7 @@ class StudyRunner:
     def train(self, runs: Runs, fraction: float) -> None:
         """Train runs up to a fraction, as many at a time as the executor takes."""
         waiting = self.unreached(runs, fraction)
+        tasks, losses = {task.name: task for task in waiting}, Counter[str]()
         running, total = 0, len(waiting)
         is_search = any(run.fold for run, _ in runs.values())
         told = time.monotonic()
@@ -137,7 +140,12 @@ class StudyRunner:
                 return  # out of time
             for done in self.executor.wait():
                 running -= 1
-                self.note(done, fraction)
+                losses[done.name] += done.is_lost
+                if done.is_lost and losses[done.name] <= MOST_REPEATS and not self.signals:
+                    self.say(f"the process of {done.name} was killed (exit status {done.exit_code}): it is trained again")
+                    waiting.append(tasks[done.name])
+                else:
+                    self.note(done, fraction)
             if time.monotonic() - told > 10:
                 told = time.monotonic()
                 self.say(f"{total - len(waiting) - running:,} of {total:,} runs done, {running} running")
@@ -209,11 +217,11 @@ class StudyRunner:
 
 def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
     """Return the record of a run with what a worker answered."""
-    seconds = done.seconds if done.status == FINISHED else run.seconds + done.seconds
+    run = replace(run, seconds=run.seconds + done.seconds, preparing=run.preparing + done.preparing)
     if done.status in (FAILED, STOPPED):
         status = FAILED if done.status == FAILED else WAITING
-        return replace(run, status=status, seconds=seconds, exit_code=done.exit_code, error=done.error)
-    run = replace(run, rungs={**run.rungs, **done.rungs}, seconds=seconds, exit_code=None, error=(), fraction=fraction)
+        return replace(run, status=status, exit_code=done.exit_code, error=done.error)
+    run = replace(run, rungs={**run.rungs, **done.rungs}, exit_code=None, error=(), fraction=fraction)
     if done.status == PAUSED:
         return replace(run, status=PAUSED)
     return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]

@@ -11,14 +11,17 @@ from pathlib import Path
 from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
 from glassloop.data.examples import Examples
+from glassloop.errors import ResourceError
 from glassloop.files import absolute_name, find_path, sha256_of
 from glassloop.models.loading import load_config
+from glassloop.run_folder.seeds_json import FAILED
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
 from glassloop.study_space import MODEL, Values
 
 RUNS_NAME = "runs"
+LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 
 
@@ -58,6 +61,7 @@ class Done:
         evaluation: The scores of the final evaluation, without timings.
         baseline: The scores of always giving the most frequent answer.
         seconds: How long this part took.
+        preparing: How long of that data and model took, before training started.
         exit_code: The exit status a failed run alone would have.
         error: What was wrong.
     """
@@ -68,8 +72,19 @@ class Done:
     evaluation: dict[str, float] = field(default_factory=dict)
     baseline: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    preparing: float = 0.0
     exit_code: int | None = None
     error: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process of the run was killed, which says nothing about the run."""
+        return self.status == FAILED and (self.exit_code or 0) >= LEAST_SIGNAL
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether the process of a failed run may be damaged: a bug, an error of the GPU, or no memory."""
+        return self.status == FAILED and self.exit_code in (1, ResourceError.exit_code)
 
 
 class RunSettler:
