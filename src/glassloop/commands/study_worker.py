@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from glassloop.backends.choose import choose_backend
 from glassloop.commands.train import run_to_end
 from glassloop.engine.pause import PauseAt
 from glassloop.engine.signals import Paused
-from glassloop.errors import GlassloopError, LockedError, resource_error
+from glassloop.errors import GlassloopError, LockedError, ModelError, resource_error
+from glassloop.files import unsynced
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.run_folder.layout import RUNGS_NAME, has_checkpoint
@@ -34,7 +36,15 @@ from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.study_json import PAUSED, read_rungs
 from glassloop.shared_parts import SharedParts
 from glassloop.show.stages import show_lines
-from glassloop.study.reached import add_rung, drop_checkpoints, drop_later_checkpoints, finished_done, found_done, record_of
+from glassloop.study.reached import (
+    add_rung,
+    drop_checkpoints,
+    drop_damaged_checkpoints,
+    drop_later_checkpoints,
+    finished_done,
+    found_done,
+    record_of,
+)
 from glassloop.study.trials import Done, Task
 from glassloop.training.resuming import refuse_other_run
 
@@ -64,14 +74,19 @@ def attempted_part(task: Task, folder: Path, shared: SharedParts | None) -> Done
     """
     began = time.perf_counter()
     try:
+        try:
+            return trained_part(task, folder, began, shared)
+        except ModelError:
+            if not drop_damaged_checkpoints(folder):
+                raise
         return trained_part(task, folder, began, shared)
     except GlassloopError as error:
-        code, lines = error.exit_code, (error.problem, error.remedy)
+        code, lines = error.exit_code, [error.problem, error.remedy]
     except Exception as error:
         known = resource_error(error)
-        code, lines = (known.exit_code, (known.problem, known.remedy)) if known else (1, (f"{type(error).__name__}: {error}",))
+        code, lines = (known.exit_code, [known.problem, known.remedy]) if known else (1, [f"{type(error).__name__}: {error}"])
         traceback.print_exc()
-    return Done(task.name, FAILED, seconds=time.perf_counter() - began, exit_code=code, error=lines)
+    return Done(task.name, FAILED, seconds=time.perf_counter() - began, exit_code=code, error=tuple(lines))
 
 
 def trained_part(task: Task, folder: Path, began: float, shared: SharedParts | None) -> Done:
@@ -93,7 +108,8 @@ def trained_part(task: Task, folder: Path, began: float, shared: SharedParts | N
             refuse_other_run(stored, run.record, from_start=not has_checkpoint(folder))
             run = replace(run, record=replace(run.record, chosen=stored.chosen))
         try:
-            run_to_end(run, True if stored else None, False, began)
+            with unsynced() if until < steps else nullcontext():
+                run_to_end(run, True if stored else None, False, began)
         except Paused:
             add_rung(folder, task.fraction, selection_scores(run))
             rungs = dict(read_rungs(folder, RUNGS_NAME))

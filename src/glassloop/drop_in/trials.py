@@ -115,8 +115,8 @@ class Trials:
         search = started_search(seed, known, self.directions, own)
         if self.record.waiting and "storage" not in own:
             search.enqueue_trial(self.record.waiting)
-        self.caught = tuple(options.get("catch", self.caught))  # type: ignore[call-overload]  # optuna takes any iterable
-        callbacks = [*options.get("callbacks", ())]  # type: ignore[call-overload]  # a list of functions
+        self.caught = tuple(options.get("catch", self.caught))  # type: ignore[arg-type]  # optuna takes any iterable
+        callbacks = [*options.get("callbacks", ())]  # type: ignore[misc]  # a list of functions
         if "sampler" not in own:
             callbacks.insert(0, lambda found, trial: setattr(found, "sampler", sampler_for(seed, trial.number + 1)))
         of_optimize = {name: options[name] for name in OF_OPTIMIZE if name in options} | {

@@ -73,7 +73,7 @@ def started_search(
 
     earlier = [*known]
     given = {"sampler": sampler_for(seed, len(earlier)), **(options or {})}
-    search = optuna.create_study(directions=[*directions], **given)  # type: ignore[arg-type]  # arguments of the user
+    search = optuna.create_study(directions=[*directions], **given)
     states = optuna.trial.TrialState
     for one in earlier:
         state = states.PRUNED if one.pruned else states.FAIL if one.values is None else states.COMPLETE

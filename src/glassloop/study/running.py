@@ -161,7 +161,8 @@ class StudyRunner:
                     noted[name] = reached(run, done, fraction)
                 else:
                     tasks.append(task_of(self.folder, name, given, fraction))
-                    write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
+                    if not path.with_suffix(".toml").exists():
+                        write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
         self.update(runs=noted)
         return tasks
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
-from glassloop.data.examples import Examples
 from glassloop.errors import ResourceError
 from glassloop.files import absolute_name, find_path, sha256_of
-from glassloop.models.loading import load_config
 from glassloop.run_folder.seeds_json import FAILED
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
+from glassloop.shared_parts import SharedParts
 from glassloop.study_space import MODEL, Values
 
 RUNS_NAME = "runs"
@@ -96,7 +95,7 @@ class RunSettler:
 
     def __init__(self, record: StudyRecord) -> None:
         self.record = record
-        self.examples: dict[str, Examples] = {}
+        self.shared = SharedParts(keeps=True)  # read once for all runs
         self.models: dict[str, str] = {}
 
     def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
@@ -113,18 +112,14 @@ class RunSettler:
         searching = replace(
             base, model=model, training=training, data={**base.data, "selection_fold": self.record.study.folds[0]}
         )
-        chosen = chosen_settings(searching, training_arguments(training), self.examples_of(searching), load_config(model))
+        config = self.shared.config(model)
+        examples = examples_for(searching, config, self.shared)  # a trained model may bring its labels
+        chosen = chosen_settings(searching, training_arguments(training), examples, config)
         settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
         if fold is None and needs_selection(settled):
             fold = self.record.study.folds[0]  # otherwise validation rows would decide when to stop
         data = {**base.data, **({"selection_fold": fold} if fold else {})}
         return replace(base, model=model, training=settled, data=data)
-
-    def examples_of(self, given: GivenSettings) -> Examples:
-        """Return the data of the search, read once for each model: a trained one may bring its labels."""
-        if given.model not in self.examples:
-            self.examples[str(given.model)] = examples_for(given, load_config(given.model or "quickstart"))
-        return self.examples[str(given.model)]
 
     def name_of(self, given: GivenSettings) -> str:
         """Return the name of a run: its seed, and a hash of all that its numbers depend on."""

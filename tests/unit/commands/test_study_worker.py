@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from trials import write_data
 
+from glassloop import files
 from glassloop.commands import study_worker
 from glassloop.commands.study_worker import lock_awaited, read_tasks, train_part
 from glassloop.lock import locked
@@ -105,6 +106,30 @@ def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, da
         assert {*found} == {*wanted}
         assert [path for path, content in wanted.items() if found[path] != content] == []
     assert trained("diverged-alone", None, **wild).error == trained("diverged-again", shared, **wild).error
+
+
+def test_a_run_whose_checkpoint_did_not_reach_the_disk_starts_again(tmp_path: Path, data: Path, lively_dir: Path) -> None:
+    run = tmp_path / "run"
+    assert train_part(task_in(run, data, lively_dir, 0.5)).status == "paused"
+    (weights,) = run.glob("checkpoint-*/optimizer.safetensors")
+    weights.write_bytes(b"")
+    assert train_part(task_in(run, data, lively_dir, 1.0)).status == "finished"
+    assert train_part(task_in(tmp_path / "whole", data, lively_dir, 1.0)).status == "finished"
+    found, wanted = files_of(run), files_of(tmp_path / "whole")
+    assert [name for name, content in wanted.items() if found[name] != content] == []
+
+
+def test_only_parts_that_end_with_a_pause_are_not_synced(
+    tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(files, "fault_point", lambda what, path: synced.append(path.name) if files.SYNCING.wanted else None)
+    train_part(task_in(tmp_path / "run", data, lively_dir, 0.5))
+    assert "checkpoint-4" not in synced
+    assert {"run.json", "rungs.json"} <= {name.lstrip(".").partition(".tmp")[0] for name in synced} | {*synced}
+    train_part(task_in(tmp_path / "run", data, lively_dir, 1.0))
+    assert "model" in synced
+    assert files.SYNCING.wanted
 
 
 def test_the_memory_of_a_run_is_freed(tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
