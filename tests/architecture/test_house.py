@@ -32,7 +32,7 @@ LINE_BUDGETS = {
     "show": 1_420,
     "speed": 3_550,  # and layers for forward passes on a CPU
     "statistics": 1_700,
-    "study": 1_500,  # strategies, runs, workers, the search of a script, conclusions and the page of a study
+    "study": 1_650,  # strategies, runs, workers, the search of a script, the address of a cluster, conclusions, the page
     "training": 1_200,  # with trainer_state.json, which other programs read
     "verbs": 650,
     "web": 1_200,  # the live page: watching, routes, security, pages

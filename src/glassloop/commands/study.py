@@ -34,6 +34,7 @@ from glassloop.settings_file import GivenSettings
 from glassloop.show.study import show_study, study_content
 from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
+from glassloop.study.ray_address import refuse_unreachable
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
 from glassloop.study_settings import SCRIPT, STRATEGIES, StudySettings, study_settings
@@ -167,6 +168,9 @@ def run_study(
     known = found is not None and is_study(found)
     examples = search_examples(given, settings)
     record = new_record(given, settings, examples)
+    need = checked_need(record)
+    if on is not None:
+        refuse_unreachable(on)
     folder = found if known and found else free_folder(output_dir)
     with locked(folder, say), noted_signals() as signals:
         if known:
@@ -177,7 +181,7 @@ def run_study(
             refuse_taken(folder)
         (folder / "runs").mkdir(exist_ok=True)
         say(described(settings, examples, folder))
-        with executor_for(record, folder, at_once, on) as (executor, threads):
+        with executor_for(record, folder, need, at_once, on) as (executor, threads):
             record = replace(record, threads=record.threads or threads)
             write_study(folder, record)
             record = StudyRunner(folder, record, executor, signals, say).run()
@@ -247,10 +251,9 @@ def described(settings: StudySettings, examples: Examples, folder: Path) -> str:
 
 @contextmanager
 def executor_for(
-    record: StudyRecord, folder: Path, at_once: int | None, on: str | None
+    record: StudyRecord, folder: Path, need: float, at_once: int | None, on: str | None
 ) -> Iterator[tuple[Executor, int | None]]:
     """Yield what trains the runs, and the number of CPU threads of each run, if it is limited."""
-    need = checked_need(record)
     if on is not None:
         from glassloop.commands.study_ray import RayTrials
 

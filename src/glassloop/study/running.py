@@ -141,7 +141,9 @@ class StudyRunner:
             for done in self.executor.wait():
                 running -= 1
                 losses[done.name] += done.is_lost
-                if done.is_lost and losses[done.name] <= MOST_REPEATS and not self.signals:
+                if done.is_lost and self.signals:  # a scheduler sends its signal to the workers, too
+                    self.note(Done(done.name, STOPPED), fraction)
+                elif done.is_lost and losses[done.name] <= MOST_REPEATS:
                     self.say(f"the process of {done.name} was killed (exit status {done.exit_code}): it is trained again")
                     waiting.append(tasks[done.name])
                 else:

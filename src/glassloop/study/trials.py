@@ -12,7 +12,7 @@ from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
 from glassloop.errors import ResourceError
 from glassloop.files import absolute_name, find_path, sha256_of
-from glassloop.run_folder.seeds_json import FAILED
+from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
@@ -78,7 +78,7 @@ class Done:
     @property
     def is_lost(self) -> bool:
         """Whether the process of the run was killed, which says nothing about the run."""
-        return self.status == FAILED and (self.exit_code or 0) >= LEAST_SIGNAL
+        return self.status in (FAILED, STOPPED) and (self.exit_code or 0) >= LEAST_SIGNAL
 
     @property
     def leaves_doubt(self) -> bool:

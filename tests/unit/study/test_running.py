@@ -54,6 +54,41 @@ def test_every_fold_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert [run.fold for run in record.runs_of(0).values()] == ["1/3", "2/3", "3/3"]
 
 
+def test_a_worker_that_a_scheduler_stops_with_the_study_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals: list[int] = []
+
+    def stopped(training, fraction: float) -> int:
+        signals.append(15)
+        return 143
+
+    study = StudySettings({"max_steps": "1,2"}, seeds=1)
+    record, lines = run_fake(tmp_path, record_for(study), FakeExecutor(stopped), monkeypatch, signals)
+    assert (record.status, {run.status for run in record.runs.values()}) == ("stopped", {"waiting"})
+    assert not [line for line in lines if "failed" in line]
+
+
+@pytest.mark.parametrize(("times", "status"), [(2, "finished"), (3, "failed")])
+def test_a_run_whose_process_was_killed_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, status: str
+) -> None:
+    killed: list[int] = []
+
+    def lost(training, fraction: float) -> float | int:
+        if training["max_steps"] == 2 and training["seed"] == 1 and len(killed) < times:
+            killed.append(1)
+            return 137
+        return by_steps(training, fraction)
+
+    executor = FakeExecutor(lost)
+    record, lines = run_fake(tmp_path, record_for(StudySettings({"max_steps": "1,2"}, seeds=2)), executor, monkeypatch)
+    assert record.runs["2-1-1of10"].status == status
+    assert record.runs["2-2-1of10"].status == "finished"
+    assert sum("was killed (exit status 137): it is trained again" in line for line in lines) == 2
+    if status == "finished":
+        undisturbed, _ = run_fake(tmp_path / "other", record_for(record.study), FakeExecutor(by_steps), monkeypatch)
+        assert (record.runs, record.chosen) == (undisturbed.runs, undisturbed.chosen)
+
+
 def test_a_failed_run_counts_as_the_baseline_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def one_diverges(training, fraction: float) -> float | int:
         return 5 if training["max_steps"] == 2 and training["seed"] == 1 else 0.6 + training["max_steps"] / 100
