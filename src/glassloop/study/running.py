@@ -103,21 +103,32 @@ class StudyRunner:
         return planned_runs(self.settler, {**self.stored, **self.record.runs}, settings, final=final)
 
     def search(self) -> None:
-        """Train round after round until the strategy, the budget or a signal ends the search."""
+        """Train round after round until the strategy, the budget or a signal ends the search.
+
+        Rounds that an earlier start has trained are repeated from their scores, even if the time is over.
+        """
         played: list[Played] = []
-        while not self.signals and not self.out_of_time:
+        while not self.signals:
             propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
             found = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
             if found is None:
                 break
+            before = self.record
             tried, rounds = (*self.record.tried, *found.added), (*self.record.rounds, found.round)
             self.update(tried=tried, rounds=rounds)
             runs = self.planned(found.round.settings)
+            if self.out_of_time and (left := self.unreached(runs, found.round.fraction)):
+                if len(left) == len(runs):  # the round was never begun
+                    self.update(tried=before.tried, rounds=before.rounds, runs=before.runs)
+                break
             part = "" if found.round.fraction == 1 else f", up to {found.round.fraction:.0%} of their steps"
             settings = counted(len(found.round.settings), "setting", "settings")
             self.say(f"round {len(rounds)}: {settings}, {counted(len(runs), 'run', 'runs')}{part}")
             self.train(runs, found.round.fraction)
-            if self.signals or self.out_of_time:
+            done = sum(self.is_complete(number, found.round.fraction) for number in found.round.settings)
+            if self.out_of_time:
+                self.say(f"the budget of {self.record.study.budget} ended: {done} of {settings} of this round were trained")
+            if self.signals or not all(self.has_ended(number, found.round.fraction) for number in found.round.settings):
                 break
             played.append(
                 Played(found.round, {number: self.score(number, found.round.fraction) for number in found.round.settings})
@@ -214,8 +225,12 @@ class StudyRunner:
     def is_complete(self, number: int, fraction: float) -> bool:
         """Return whether all runs of a setting have reached a fraction or failed, and at least one has a score."""
         runs = [*self.record.runs_of(number).values()]
-        ended = all(run.scores_at(fraction) or run.status == FAILED for run in runs)
-        return bool(runs) and ended and any(run.scores_at(fraction) for run in runs)
+        return self.has_ended(number, fraction) and any(run.scores_at(fraction) for run in runs)
+
+    def has_ended(self, number: int, fraction: float) -> bool:
+        """Return whether all runs of a setting have reached a fraction or failed."""
+        runs = [*self.record.runs_of(number).values()]
+        return bool(runs) and all(run.scores_at(fraction) or run.status == FAILED for run in runs)
 
 
 def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from fake_study import FakeExecutor, record_for, run_fake
 
 from glassloop.errors import SettingsError
 from glassloop.run_folder.study_json import TrialRecord, read_study
-from glassloop.study.running import reached, rounds_in_words, setting_name, split_scores
+from glassloop.study.running import StudyRunner, reached, rounds_in_words, setting_name, split_scores
 from glassloop.study.trials import Done
 from glassloop.study_settings import StudySettings
 
@@ -140,6 +141,26 @@ def test_time_ends_the_search_and_the_best_complete_setting_is_chosen(tmp_path: 
     record = record_for(StudySettings({"max_steps": "1,2"}, seeds=1, budget="1h"), seconds=3600.0)
     with pytest.raises(SettingsError, match="the budget ended before one setting was trained"):
         run_fake(tmp_path, record, FakeExecutor(by_steps), monkeypatch)
+
+
+def test_a_study_whose_time_is_over_ends_the_same_when_it_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time ends in the second of three rounds; what is done is found again, and nothing more is trained."""
+    spent: list[float] = []
+
+    class Slow(FakeExecutor):
+        def wait(self) -> list[Done]:
+            spent.append(1.0)
+            return super().wait()
+
+    monkeypatch.setattr(StudyRunner, "elapsed", property(lambda runner: runner.before + sum(spent)))
+    study = StudySettings({"max_steps": STEPS}, seeds=1, strategy="halving", budget="10s")
+    record, lines = run_fake(tmp_path, record_for(study), Slow(by_steps), monkeypatch)
+    assert [part.fraction for part in record.rounds] == [0.25, 0.5]
+    assert "the budget of 10s ended: 3 of 4 settings of this round were trained" in lines
+    executor = FakeExecutor(by_steps)
+    again, _ = run_fake(tmp_path, replace(record, chosen=None), executor, monkeypatch)
+    assert (again.chosen, again.rounds, again.runs) == (record.chosen, record.rounds, record.runs)
+    assert executor.started == []
 
 
 def test_scores_go_to_their_splits() -> None:
