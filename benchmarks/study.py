@@ -57,6 +57,12 @@ def measured(given: argparse.Namespace, strategy: str, folder: Path) -> dict[str
     if ended.returncode not in (0, 1) or not ended.stdout.strip():
         sys.exit(f"{strategy}: exit status {ended.returncode} after {seconds:.0f} s")
     found = json.loads(ended.stdout)
+    runs = json.loads((folder / "study.json").read_text(encoding="utf-8"))["runs"].values()
+    found["workers"] = {  # what all workers spent together, and how much of it before training started
+        "parts": sum(max(1, len(run["rungs"]) + (run["status"] == "finished")) for run in runs),
+        "seconds": sum(run["seconds"] for run in runs),
+        "preparing": sum(run["preparing"] for run in runs),
+    }
     if not given.work:
         shutil.rmtree(folder)  # 120 checkpoints and models of MiniLM are 30 GB
     return {"strategy": strategy, "command_seconds": seconds, "exit_status": ended.returncode, **found}
@@ -110,6 +116,9 @@ def main() -> None:
     for one in found:
         limit = f" (limit {MOST_SECONDS} s)" if one["strategy"] == "halving" else ""
         print(f"{one['strategy']}: {one['command_seconds']:.0f} s{limit}, chose {one.get('chosen')}")
+        workers = one["workers"]
+        parts, seconds, preparing = workers["parts"], workers["seconds"], workers["preparing"]
+        print(f"  {parts} parts of runs, {seconds / parts:.2f} s each, {preparing / parts:.2f} s of which before training")
     print(report["agreement"])
     print(path)
 

@@ -66,6 +66,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "processes",
         "gpu_memory",
         "seeds",
+        "shared_parts",
         "study.",
         "sharing.",
         "calibrated",

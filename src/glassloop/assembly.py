@@ -8,13 +8,11 @@ from datetime import UTC, datetime
 
 from glassloop.arguments import TrainingArguments
 from glassloop.backends.admission import known_difference
-from glassloop.data.encoding import Encoding, encode, length_facts, notes_on, tokenizer_key
+from glassloop.data.encoding import Encoding, length_facts, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.labels import LabelSet
 from glassloop.data.order import padding_waste
-from glassloop.data.sources import load_examples
 from glassloop.defaults import Chosen, choose_settings, has_own_settings
-from glassloop.engine.identity import weights_fingerprint
 from glassloop.engine.interfaces import Backend
 from glassloop.engine.trackers import refuse_missing
 from glassloop.engine.versions import versions
@@ -23,12 +21,12 @@ from glassloop.files import absolute_name
 from glassloop.machine import machine_name
 from glassloop.measures import refuse_unknown_metric
 from glassloop.models.inputs import encoder_weights, length_limit
-from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.models.outputs import carried_labels
 from glassloop.outcomes import validation_names
 from glassloop.run_folder.record import RUNNING, DataRecord, ModelRecord, RunRecord
 from glassloop.settings import DataSettings, data_settings
 from glassloop.settings_file import GivenSettings
+from glassloop.shared_parts import SharedParts, comparison_key
 from glassloop.stages import LOADING, stage
 from glassloop.trainer import Trainer
 from glassloop.training.parts import TrainingParts
@@ -48,35 +46,38 @@ class AssembledRun:
     reason: str = ""  # from what the default rule chose settings
 
 
-def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) -> AssembledRun:
+def assemble(
+    given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None
+) -> AssembledRun:
     """Load the data and the model of a run, and return everything it needs before its first step.
 
     Args:
         given: The names of data and model, by default those of the quickstart, and how to read the data.
         args: The training settings. The default rule replaces those that `given` does not have.
         backend: How steps are run.
+        shared: Keeps what later runs of this process need too.
 
     Raises:
         GlassloopError: If data, model and settings cannot be used together.
     """
     refuse_missing(args.trackers)
+    shared = shared or SharedParts()
     source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
     with stage(LOADING):
-        config = load_config(model)
+        config = shared.config(model)
     with backend.processes.main_first():
-        examples = examples_for(given, config)
+        examples = examples_for(given, config, shared)
         with stage("loading the tokenizer"):
-            tokenizer = load_tokenizer(model)
+            tokenizer = shared.tokenizer(model)
         limit = length_limit(examples, tokenizer, config, args.max_length)
-        encoded = encode(examples, tokenizer, limit.max_length)
+        encoded = shared.encoded(model, tokenizer, examples, limit.max_length)
         examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
     chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes)
     args = chosen.settings
     with stage(LOADING):
-        network = load_model(model, labels=examples.labels, task=examples.task, new_head=given.new_head, seed=args.seed)
-        fingerprint = weights_fingerprint(network) if backend.processes.is_main else ""
+        network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed)
     held_out = next(iter(validation_names(examples)), None)
     trainer = Trainer(
         network,
@@ -89,8 +90,11 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     trainer._in_run = True
+    compared = comparison_key(args, trainer.backend, examples, fingerprint)
+    shared.known_comparison(compared, trainer.backend, network)
     with stage("checking the model"):
         parts = trainer._parts()
+    shared.note_comparison(compared, known_difference(parts.backend, network))
     record = RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,10 +132,10 @@ def chosen_settings(
     return choose_settings(args, given.training, rows, examples.num_labels, encoder_weights(config), processes)
 
 
-def examples_for(given: GivenSettings, config: Config) -> Examples:
+def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
     """Return the data of a run, with the labels of its model if that keeps its head."""
     outputs = kept_labels(config, data_settings(given.data), given.new_head)
-    return load_examples(given.source or "quickstart", outputs=outputs, **given.data)
+    return (shared or SharedParts()).examples(given, outputs)
 
 
 def kept_labels(config: Config, settings: DataSettings, new_head: bool) -> LabelSet | None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 MOST_RUNS_AT_ONCE = 8
-FREE_MEMORY = "import torch; print(torch.cuda.mem_get_info()[0])"
+FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
 
 
 def memory_need(num_parameters: int, num_tokens: float) -> float:
@@ -21,12 +21,26 @@ def memory_need(num_parameters: int, num_tokens: float) -> float:
 
 
 def runs_at_once(device: str, need: float) -> int:
-    """Return how many runs of `need` bytes to train at the same time: as many as fit on a GPU, elsewhere one.
+    """Return how many runs of `need` bytes to train at the same time: as many as fit on the first GPU, elsewhere one."""
+    return runs_on_gpus(1, need)[0] if device == "cuda" else 1
 
-    Another process asks for the free memory, so that this one takes none of it.
+
+def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
+    """Return how many runs of `need` bytes to train at the same time on each GPU.
+
+    A GPU without enough free memory gets none. If none has enough, one run is tried on the one with the most.
     """
-    if device != "cuda":
-        return 1
+    free = [*free_memory(), *[0] * num_gpus][:num_gpus]
+    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus))
+    found = [min(most, math.floor(0.9 * one / need)) for one in free]
+    return found if any(found) else [int(place == free.index(max(free))) for place in range(num_gpus)]
+
+
+def free_memory() -> list[int]:
+    """Return the free bytes of each GPU; empty if they are not known.
+
+    Another process asks for them, so that this one takes none of the memory.
+    """
     asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
-    free = int(asked.stdout) if asked.returncode == 0 and asked.stdout.strip().isdigit() else 0
-    return max(1, min(MOST_RUNS_AT_ONCE, os.cpu_count() or 1, math.floor(0.9 * free / need)))
+    words = asked.stdout.split() if asked.returncode == 0 else []
+    return [int(word) for word in words] if all(word.isdigit() for word in words) else []

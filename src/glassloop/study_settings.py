@@ -14,6 +14,7 @@ from glassloop.study_space import Choices, Range, Space, Values, parsed, vary_pr
 
 GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
 STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
+SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
 HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
 DEFAULT_SAMPLES = 16
 HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
@@ -34,7 +35,7 @@ class StudySettings:
     """What a study tries.
 
     Attributes:
-        vary: The values of each setting: choices or a range, as text in the form of `--vary`.
+        vary: The values of each setting: choices or a range, as text in the form of `--vary`. Of a script, Optuna's JSON.
         seeds: Number of random seeds of each setting.
         strategy: auto, grid, random, halving or optuna.
         budget: The most that the search may cost, such as 2h or 200_runs.
@@ -121,6 +122,8 @@ def study_settings(given: Mapping[str, object]) -> StudySettings:
 def study_problems(settings: StudySettings) -> list[Problem]:
     """Return everything that is wrong with the settings of a study."""
     problems = []
+    if settings.strategy == SCRIPT:
+        return []  # what a script suggests has no form of its own
     for name, least in (("seeds", 1), ("samples", 1), ("fold", 2)):
         value = getattr(settings, name)
         if (value is not None or name == "seeds") and (type(value) is not int or value < least):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from commands import SHOWN
+from killed_studies import TREE, WORKER, StudyBench, study_differences
 from trials import KILL, Ended, Hook, Servers, write_data
 
 WORDS = ["--max_steps", "8", "--per_device_train_batch_size", "8", "--device", "cpu", "--precision", "fp32", "--seeds", "2"]
@@ -104,14 +105,16 @@ def test_killed_anywhere_it_ends_the_same(
     assert killed.code == -9
     again = run(servers, place, cache, *words)
     assert again.code == 0, again.err
-    one, other = record_of(place / "whole"), record_of(place / f"killed-{write}")
-    for record in (one, other):
-        for entry in record["runs"].values():
-            del entry["seconds"]
-    assert (other["runs"], other["chosen"], other["results"]) == (one["runs"], one["chosen"], one["results"])
-    for name, entry in one["runs"].items():
-        if entry["status"] == "finished":
-            assert weights(place / "whole" / "runs" / name) == weights(place / f"killed-{write}" / "runs" / name)
+    assert study_differences(place / "whole", place / f"killed-{write}") == []
+
+
+@pytest.mark.exhaustive
+def test_a_study_whose_worker_or_all_of_it_is_killed_ends_the_same(tmp_path: Path) -> None:
+    bench = StudyBench(tmp_path, seed=3)
+    seconds = bench.to_the_end("undisturbed")
+    assert any(bench.kill("killed", kind, seconds) for kind in (WORKER, WORKER, TREE))
+    bench.to_the_end("killed")
+    assert study_differences(tmp_path / "undisturbed", tmp_path / "killed") == []
 
 
 def test_wrong_words_are_errors_before_any_work(place: Path, servers: Servers, cache: dict[str, str]) -> None:

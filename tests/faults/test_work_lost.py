@@ -20,7 +20,7 @@ from glassloop.run_folder.layout import checkpoints_in
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
 LOADING, MODEL, PREDICTIONS = (
-    "glassloop.assembly:load_model",
+    "glassloop.shared_parts:load_model",
     "glassloop.trainer:Trainer.write_model",
     "glassloop.commands.train:write_predictions",
 )

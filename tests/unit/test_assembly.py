@@ -64,7 +64,7 @@ def test_truncated_rows_are_among_the_notes_of_the_run(write, lively_dir: Path) 
 def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"film {number}", "label": number % 2} for number in range(4)]
     examples = load_examples({"test": rows})
-    monkeypatch.setattr("glassloop.assembly.load_examples", lambda *_, **__: examples)
+    monkeypatch.setattr("glassloop.shared_parts.load_examples", lambda *_, **__: examples)
     with pytest.raises(SettingsError, match="the data set has no train split"):
         assembled("rows", str(lively_dir))
 

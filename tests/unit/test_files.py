@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from glassloop import files
 from glassloop.errors import ResourceError, SettingsError
 from glassloop.files import (
     absolute_name,
@@ -450,3 +451,15 @@ def test_a_path_below_the_home_folder_begins_with_a_tilde(tmp_path: Path, monkey
     ]
     monkeypatch.setenv("HOME", "/")
     assert home_name("/data/rows.csv") == "/data/rows.csv"
+
+
+def test_unsynced_files_are_written_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with files.unsynced():
+        files.write_text(tmp_path / "a", "a")
+        with files.replacing_dir(tmp_path / "folder") as writing:
+            (writing / "b").write_text("b")
+    assert ((tmp_path / "a").read_text(), (tmp_path / "folder" / "b").read_text(), synced) == ("a", "b", [])
+    files.write_text(tmp_path / "c", "c")
+    assert len(synced) == 2, "the file and its folder"

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from glassloop import gpu_memory
-from glassloop.gpu_memory import memory_need, runs_at_once
+from glassloop.gpu_memory import memory_need, runs_at_once, runs_on_gpus
 
 GIB = 2**30
 
@@ -23,6 +23,23 @@ def test_as_many_runs_as_a_gpu_has_room_for(monkeypatch, free: int | None, cores
     monkeypatch.setattr(gpu_memory, "FREE_MEMORY", answer)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert runs_at_once("cuda", 5 * GIB) == found
+
+
+@pytest.mark.parametrize(
+    ("free", "cores", "found"),
+    [
+        ((139, 20, 1), 16, [5, 3, 0]),
+        ((1, 4, 3), 16, [0, 1, 0]),
+        ((139,), 16, [5, 0, 0]),
+        ((), 16, [1, 0, 0]),
+        ((139, 139, 139), 2, [1, 1, 1]),
+    ],
+    ids=["each for itself", "one is tried where most is free", "of one GPU known", "nobody knows", "few cores"],
+)
+def test_each_gpu_gets_the_runs_that_fit(monkeypatch, free: tuple[int, ...], cores: int, found: list[int]) -> None:
+    monkeypatch.setattr(gpu_memory, "FREE_MEMORY", f"print(*{[one * GIB for one in free]})")
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert runs_on_gpus(3, 5 * GIB) == found
 
 
 def test_one_run_at_a_time_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from glassloop.engine.signals import leave, leave_on_signal, noted_signals
 from glassloop.engine.versions import versions
 from glassloop.errors import SettingsError, counted, did_you_mean, listed, show, visible
 from glassloop.files import absolute_name, user_path
-from glassloop.gpu_memory import runs_at_once
+from glassloop.gpu_memory import runs_on_gpus
 from glassloop.lock import locked
 from glassloop.measures import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.models.loading import load_config
@@ -29,16 +29,17 @@ from glassloop.run_folder.record import SELECTION
 from glassloop.run_folder.seeds_json import STOPPED
 from glassloop.run_folder.study_json import BaseRecord, StudyRecord, read_study, write_study
 from glassloop.seeds import check_run
-from glassloop.settings import DataSettings, Problem, refuse
+from glassloop.settings import DataSettings, Problem, refuse, wrong_choice
 from glassloop.settings_file import GivenSettings
 from glassloop.sharing.card_file import update_card
 from glassloop.show.study import show_study, study_content
 from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
+from glassloop.study.ray_address import refuse_unreachable
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.trials import RUNS_NAME
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
-from glassloop.study_settings import StudySettings, study_settings
+from glassloop.study_settings import SCRIPT, STRATEGIES, StudySettings, study_settings
 from glassloop.study_space import MODEL, Choices, vary_text
 
 BATCH = "per_device_train_batch_size"
@@ -125,6 +126,9 @@ def study(
     if resume is not None:
         folder = user_path(str(output_dir) if resume == "newest" and output_dir else resume)
         stored = read_study(folder)
+        if stored.study.strategy == SCRIPT:
+            problem = f"{folder} is the search of a script, Trainer.hyperparameter_search"
+            raise SettingsError(problem, "run the script again: it continues its search")
         changed = [
             *given.training,
             *given.data,
@@ -149,6 +153,8 @@ def checked(given: GivenSettings, settings: StudySettings) -> None:
     given.checked()
     if launched_processes() > 1:
         raise SettingsError("a study cannot be launched in several processes", "start it once: it uses all GPUs by itself")
+    if settings.strategy == SCRIPT:
+        refuse([wrong_choice("strategy", settings.strategy, STRATEGIES)])
     both = [name for name in settings.vary if name in given.training or (name == MODEL and given.model)]
     problems = [Problem(f"{name} is both set and varied", f"omit {name}, or do not vary it") for name in both]
     if "selection_fold" in given.data:
@@ -164,6 +170,9 @@ def run_study(
     known = found is not None and is_study(found)
     examples = search_examples(given, settings)
     record = new_record(given, settings, examples)
+    need = checked_need(record)
+    if on is not None:
+        refuse_unreachable(on)
     folder = found if known and found else free_folder(output_dir)
     with locked(folder, say), noted_signals() as signals:
         if known:
@@ -174,7 +183,7 @@ def run_study(
             refuse_taken(folder)
         (folder / "runs").mkdir(exist_ok=True)
         say(described(settings, examples, folder))
-        with executor_for(record, folder, at_once, on) as (executor, threads):
+        with executor_for(record, folder, need, at_once, on) as (executor, threads):
             record = replace(record, threads=record.threads or threads)
             write_study(folder, record)
             record = StudyRunner(folder, record, executor, signals, say).run()
@@ -247,10 +256,9 @@ def described(settings: StudySettings, examples: Examples, folder: Path) -> str:
 
 @contextmanager
 def executor_for(
-    record: StudyRecord, folder: Path, at_once: int | None, on: str | None
+    record: StudyRecord, folder: Path, need: float, at_once: int | None, on: str | None
 ) -> Iterator[tuple[Executor, int | None]]:
     """Yield what trains the runs, and the number of CPU threads of each run, if it is limited."""
-    need = checked_need(record)
     if on is not None:
         from glassloop.commands.study_ray import RayTrials
 
@@ -261,11 +269,12 @@ def executor_for(
 
     device, cores = choose_device(str(record.base.training.get("device", "auto"))), os.cpu_count() or 1
     gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
-    at_once = at_once or (runs_at_once(device, need) if device == "cuda" else cpu_runs_at_once(cores))
-    places = places_for(device, gpus, at_once, cores)
+    each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
+    places = places_for(dict(zip(gpus, each, strict=True)), at_once or cpu_runs_at_once(cores), cores)
     if record.threads:
         places = [replace(place, threads=record.threads) for place in places]
-    say(f"{counted(len(places), 'run', 'runs')} at a time on the {device}")
+    where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
+    say(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
     with LocalWorkers(places, folder) as workers:
         yield workers, places[0].threads
 

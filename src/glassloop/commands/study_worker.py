@@ -1,4 +1,4 @@
-"""A process that trains the runs of a study, one after the other: it imports torch once and keeps the GPU warm.
+"""A process that trains the runs of a study, one after the other, and keeps what they share.
 
 Each line on standard input is a task, each line on standard output its result; everything else goes to standard error.
 """
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from glassloop.backends.choose import choose_backend
 from glassloop.commands.train import run_to_end
 from glassloop.engine.pause import PauseAt
 from glassloop.engine.signals import Paused
-from glassloop.errors import GlassloopError, LockedError, resource_error
+from glassloop.errors import GlassloopError, LockedError, ModelError, resource_error
+from glassloop.files import unsynced
 from glassloop.lock import locked
 from glassloop.measures import short_metrics
 from glassloop.run_folder.layout import RUNGS_NAME, has_checkpoint
@@ -32,39 +34,67 @@ from glassloop.run_folder.record import SELECTION
 from glassloop.run_folder.run_json import write_run
 from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.study_json import PAUSED, read_rungs
+from glassloop.shared_parts import SharedParts
 from glassloop.show.stages import show_lines
-from glassloop.study.reached import add_rung, drop_checkpoints, drop_later_checkpoints, finished_done, found_done, record_of
+from glassloop.study.reached import (
+    add_rung,
+    drop_checkpoints,
+    drop_damaged_checkpoints,
+    drop_later_checkpoints,
+    finished_done,
+    found_done,
+    record_of,
+)
 from glassloop.study.trials import Done, Task
 from glassloop.training.resuming import refuse_other_run
 
 LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it ends
 
 
-def train_part(task: Task) -> Done:
-    """Train a run up to a fraction of its steps and return what it reached. Raises `SystemExit` if a signal stops it."""
-    folder, began = Path(task.folder), time.perf_counter()
+def train_part(task: Task, shared: SharedParts | None = None) -> Done:
+    """Train a run up to a fraction of its steps and return what it reached. Raises `SystemExit` if a signal stops it.
+
+    Args:
+        task: What to train.
+        shared: What the runs of this process share.
+    """
+    folder = Path(task.folder)
     if done := found_done(folder, task.name, task.fraction):
         return done
     try:
-        return trained_part(task, folder, began)
-    except GlassloopError as error:
-        found: GlassloopError | None = error
-        lines: tuple[str, ...] = (error.problem, error.remedy)
-    except Exception as error:
-        found = resource_error(error)
-        lines = (found.problem, found.remedy) if found else (f"{type(error).__name__}: {error}",)
-        traceback.print_exc()
+        return attempted_part(task, folder, shared)
     finally:
         release_memory()
-    seconds = time.perf_counter() - began
-    return Done(task.name, FAILED, seconds=seconds, exit_code=found.exit_code if found else 1, error=lines)
 
 
-def trained_part(task: Task, folder: Path, began: float) -> Done:
+def attempted_part(task: Task, folder: Path, shared: SharedParts | None) -> Done:
+    """Train a run to the wanted fraction, and return what it reached or what was wrong.
+
+    Nothing of a run that failed stays referenced: its model would stay in memory while the next run trains.
+    """
+    began = time.perf_counter()
+    try:
+        try:
+            return trained_part(task, folder, began, shared)
+        except ModelError:
+            if not drop_damaged_checkpoints(folder):
+                raise
+        return trained_part(task, folder, began, shared)
+    except GlassloopError as error:
+        code, lines = error.exit_code, [error.problem, error.remedy]
+    except Exception as error:
+        known = resource_error(error)
+        code, lines = (known.exit_code, [known.problem, known.remedy]) if known else (1, [f"{type(error).__name__}: {error}"])
+        traceback.print_exc()
+    return Done(task.name, FAILED, seconds=time.perf_counter() - began, exit_code=code, error=tuple(lines))
+
+
+def trained_part(task: Task, folder: Path, began: float, shared: SharedParts | None) -> Done:
     """Train a run to the wanted fraction; raises if it cannot."""
     given = task.given()
     args = training_arguments(given.training)
-    run = assemble(given, args, choose_backend(args))
+    run = assemble(given, args, choose_backend(args), shared)
+    prepared = time.perf_counter() - began
     steps = run.parts.plan.max_steps
     until = min(steps, math.ceil(task.fraction * steps))
     with lock_awaited(folder):
@@ -78,15 +108,18 @@ def trained_part(task: Task, folder: Path, began: float) -> Done:
             refuse_other_run(stored, run.record, from_start=not has_checkpoint(folder))
             run = replace(run, record=replace(run.record, chosen=stored.chosen))
         try:
-            run_to_end(run, True if stored else None, False, began)
+            with unsynced() if until < steps else nullcontext():
+                run_to_end(run, True if stored else None, False, began)
         except Paused:
             add_rung(folder, task.fraction, selection_scores(run))
-            return Done(task.name, PAUSED, dict(read_rungs(folder, RUNGS_NAME)), seconds=time.perf_counter() - began)
+            rungs = dict(read_rungs(folder, RUNGS_NAME))
+            return Done(task.name, PAUSED, rungs, seconds=time.perf_counter() - began, preparing=prepared)
         drop_checkpoints(folder)
     record = record_of(folder)
     if record is None:
         raise RuntimeError(f"{folder}: the record of a finished run cannot be read")
-    return finished_done(task.name, record, dict(read_rungs(folder, RUNGS_NAME)))
+    done = finished_done(task.name, record, dict(read_rungs(folder, RUNGS_NAME)))
+    return replace(done, seconds=time.perf_counter() - began, preparing=prepared)
 
 
 def selection_scores(run: AssembledRun) -> dict[str, float]:
@@ -139,13 +172,14 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     show_lines()
     tasks: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    busy = threading.Event()
+    busy, shared = threading.Event(), SharedParts(keeps=True)
     threading.Thread(target=read_tasks, args=(tasks, busy), daemon=True).start()
+    is_first = True
     while (line := tasks.get()) is not None:
         task = Task(**json.loads(line))
         busy.set()
         try:
-            done = train_part(task)
+            done = train_part(task, shared)
         except (SystemExit, KeyboardInterrupt) as leaving:
             code = leaving.code if isinstance(leaving, SystemExit) and isinstance(leaving.code, int) else 130
             done = Done(task.name, STOPPED, exit_code=code)
@@ -153,6 +187,9 @@ def main() -> None:
         answers.write(json.dumps(asdict(done), allow_nan=False) + "\n")
         if done.status == STOPPED:
             break
+        if is_first:
+            gc.freeze()  # imported modules and shared parts stay: later collections need not look at them
+            is_first = False
 
 
 if __name__ == "__main__":

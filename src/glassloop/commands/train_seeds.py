@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
@@ -15,7 +16,7 @@ from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
-from glassloop.run_folder.layout import is_checkpoint_name, is_run, seed_name
+from glassloop.run_folder.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
@@ -38,6 +39,9 @@ def train_with_seeds(
     if restart:
         problem = "--seeds and --restart cannot be combined"
         raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
+    if resume is not None and given.source is not None and not any_run(folder := seeds_folder(resume, given)):
+        # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
+        given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
         settings = settled(given)
         first = settings.training.seed
@@ -70,10 +74,20 @@ def settled(given: GivenSettings) -> RunSettings:
     return replace(settings, training=chosen.settings)
 
 
+def seeds_folder(resume: str, given: GivenSettings) -> Path:
+    """Return the folder that --resume names."""
+    output_dir = given.training.get("output_dir")
+    return resumed_folder(resume, str(output_dir) if output_dir else None)[0]
+
+
+def any_run(folder: Path) -> bool:
+    """Return whether a folder contains a run, seeds or a checkpoint."""
+    return is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)
+
+
 def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
     """Return the seeds to resume. Raise `SettingsError` for a single run, and for settings that differ from theirs."""
-    output_dir = given.training.get("output_dir")
-    folder, _ = resumed_folder(resume, str(output_dir) if output_dir else None)
+    folder = seeds_folder(resume, given)
     if is_run(folder) or is_checkpoint_name(user_path(resume).name):
         raise SettingsError(
             f"{resume} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {resume}"

@@ -51,7 +51,8 @@ class TrialRecord:
         selection: The scores on the selection split at its end: what settings are chosen by.
         validation: The scores on the validation split at its end.
         baseline: The validation scores of always giving the most frequent answer.
-        seconds: How long it trained, over all its parts.
+        seconds: How long it took, over all its parts.
+        preparing: How long of that data and model took, before training started.
         exit_code: The exit status of a failed run.
         error: What was wrong.
     """
@@ -66,6 +67,7 @@ class TrialRecord:
     validation: dict[str, float] = field(default_factory=dict)
     baseline: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    preparing: float = 0.0
     exit_code: int | None = None
     error: tuple[str, ...] = ()
 

@@ -81,10 +81,17 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
                 f"{row['failed']} of {row['runs']}",
                 signed(comparison.get("difference")),  # type: ignore[attr-defined]
                 between(comparison, signed),  # type: ignore[arg-type]
-                "chosen" if row["number"] == record.chosen else str(comparison.get("verdict") or "stopped early"),  # type: ignore[attr-defined]
+                "chosen" if row["number"] == record.chosen else str(comparison.get("verdict") or without_result(row)),  # type: ignore[attr-defined]
             ]
         )
     return columns, rows
+
+
+def without_result(row: Row) -> str:
+    """Return why a setting has no result on validation."""
+    if not row["trained"]:
+        return "not trained"
+    return "failed" if row["failed"] == row["runs"] and row["selection"] is None else "stopped early"
 
 
 def figure(value: object) -> str:

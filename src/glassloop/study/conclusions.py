@@ -14,6 +14,7 @@ from glassloop.run_folder.layout import predictions_name
 from glassloop.run_folder.predictions import predicted_splits
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.seeds_json import FAILED
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.show.study import setting_name
 from glassloop.statistics.conclusions import (
@@ -95,7 +96,7 @@ class Scores:
         """Return the runs of a setting with their validation rows; equal seeds and folds have equal numbers."""
         runs, folds = self.record.runs_of(number), self.record.study.folds
         named = {self.place(run, folds): name for name, run in runs.items() if run.finished}
-        lost = sum(run.status == "failed" for run in runs.values())
+        lost = sum(run.status == FAILED for run in runs.values())
         return SettingRuns(setting_name(self.record.tried[number]), self.scored(named, VALIDATION), lost)
 
     def place(self, run: TrialRecord, folds: tuple[str, ...]) -> int:
@@ -117,7 +118,12 @@ class Scores:
         for number, setting in enumerate(settings):
             result = setting_result(setting, self.key, self.positive, self.baseline)
             runs = [*record.runs_of(number).values()]
-            reached = max((part.fraction for part in record.rounds if number in part.settings), default=0.0)
+            ended = [
+                part.fraction
+                for part in record.rounds
+                if any(run.scores_at(part.fraction) or run.status == FAILED for run in runs) and number in part.settings
+            ]
+            reached = max(ended, default=0.0)  # 0 if the budget ended before
             scores = [scores[record.metric] for run in runs if (scores := run.scores_at(reached)) and record.metric in scores]
             shown.append(
                 {

@@ -1,8 +1,10 @@
-"""Optuna as a search strategy: a batch of settings at a time, proposed from the scores of all earlier ones."""
+"""Optuna as a search strategy: it proposes settings from the scores of all earlier ones, the same ones after a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from glassloop.errors import SettingsError
@@ -12,9 +14,79 @@ from glassloop.study_settings import StudySettings
 from glassloop.study_space import Choices, Range, Value, Values
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
 
 BATCH = 4  # settings of a round; not chosen by the machine, so that a study ends the same anywhere
+
+
+@dataclass(frozen=True)
+class KnownTrial:
+    """A trial of an earlier round or of an earlier process.
+
+    Attributes:
+        params: The proposed values.
+        distributions: What they were drawn from.
+        values: The objectives; None for a trial that failed or was pruned.
+        pruned: Whether it was pruned.
+        reports: The objective at each step that was reported.
+    """
+
+    params: Mapping[str, Value]
+    distributions: Mapping[str, BaseDistribution]
+    values: tuple[float, ...] | None
+    pruned: bool = False
+    reports: Mapping[int, float] = field(default_factory=dict)
+
+
+def sampler_for(seed: int, number: int) -> BaseSampler:
+    """Return the sampler of the trial with a number: what it proposes depends on the seed and on earlier trials only."""
+    from optuna.samplers import TPESampler
+
+    return TPESampler(seed=seed + number, n_startup_trials=2 * BATCH, constant_liar=True)
+
+
+def refuse_without_optuna(wanted_by: str) -> None:
+    """Raise `SettingsError` if optuna is not installed."""
+    try:
+        import_module("optuna")
+    except ImportError as error:
+        raise SettingsError(f"{wanted_by} needs the package optuna", "pip install 'glassloop[optuna]'") from error
+
+
+def started_search(
+    seed: int,
+    known: Iterable[KnownTrial] = (),
+    directions: Sequence[str] = ("maximize",),
+    options: Mapping[str, object] | None = None,
+) -> Study:
+    """Return a search of Optuna that knows earlier trials.
+
+    Args:
+        seed: Random seed of the sampler.
+        known: Earlier trials.
+        directions: "minimize" or "maximize" for each objective.
+        options: Arguments of `optuna.create_study`, such as another sampler.
+    """
+    import optuna
+
+    earlier = [*known]
+    given = {"sampler": sampler_for(seed, len(earlier)), **(options or {})}
+    search = optuna.create_study(directions=[*directions], **given)
+    states = optuna.trial.TrialState
+    for one in earlier:
+        state = states.PRUNED if one.pruned else states.FAIL if one.values is None else states.COMPLETE
+        search.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                values=one.values,
+                params=dict(one.params),
+                distributions=dict(one.distributions),
+                intermediate_values=dict(one.reports),
+            )
+        )
+    return search
 
 
 def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], played: Sequence[Played]) -> Next | None:
@@ -29,21 +101,19 @@ def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], 
     Raises:
         SettingsError: If optuna is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise SettingsError("strategy optuna needs the package optuna", "pip install 'glassloop[optuna]'") from error
     if len(tried) >= study.num_settings:
         return None
+    refuse_without_optuna("strategy optuna")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {name: distribution(part) for name, part in study.space.items()}
-    sampler = optuna.samplers.TPESampler(seed=seed + len(tried), n_startup_trials=2 * BATCH, constant_liar=True)
-    search = optuna.create_study(direction="maximize", sampler=sampler)
-    for one in played:
-        for number in one.round.settings:
-            params = {name: tried[number][name] for name in study.space}
-            trial = optuna.trial.create_trial(params=params, distributions=distributions, value=one.scores[number][0])
-            search.add_trial(trial)
+    known = [
+        KnownTrial({name: tried[number][name] for name in study.space}, distributions, (one.scores[number][0],))
+        for one in played
+        for number in one.round.settings
+    ]
+    search = started_search(seed, known)
     added = []
     for _ in range(min(BATCH, study.num_settings - len(tried))):
         params = search.ask(distributions).params

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from glassloop.errors import GlassloopError
+from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.errors import GlassloopError, ModelError
 from glassloop.files import write_text
 from glassloop.measures import short_metrics
 from glassloop.run_folder.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
@@ -58,6 +60,20 @@ def drop_later_checkpoints(folder: Path, step: int) -> None:
     for path in checkpoints_in(folder):
         if step_of(path) >= step:
             shutil.rmtree(path)
+
+
+def drop_damaged_checkpoints(folder: Path) -> bool:
+    """Remove the checkpoints of a run if none is intact, so that it starts again. Return whether there were any.
+
+    Those of a paused run are not synced: after a loss of power they may be incomplete.
+    """
+    for path in checkpoints_in(folder):
+        with suppress(ModelError):
+            open_checkpoint(path)
+            return False
+    found = bool(checkpoints_in(folder))
+    drop_checkpoints(folder)
+    return found
 
 
 def drop_checkpoints(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from glassloop.study.strategies import Played, next_round
 from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_runs, task_of
 from glassloop.study_settings import OPTUNA
 
+MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
 WORST_LOSS = 1e9  # of a failed run, where less is better
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
 
@@ -101,21 +103,32 @@ class StudyRunner:
         return planned_runs(self.settler, {**self.stored, **self.record.runs}, settings, final=final)
 
     def search(self) -> None:
-        """Train round after round until the strategy, the budget or a signal ends the search."""
+        """Train round after round until the strategy, the budget or a signal ends the search.
+
+        Rounds that an earlier start has trained are repeated from their scores, even if the time is over.
+        """
         played: list[Played] = []
-        while not self.signals and not self.out_of_time:
+        while not self.signals:
             propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
             found = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
             if found is None:
                 break
+            before = self.record
             tried, rounds = (*self.record.tried, *found.added), (*self.record.rounds, found.round)
             self.update(tried=tried, rounds=rounds)
             runs = self.planned(found.round.settings)
+            if self.out_of_time and (left := self.unreached(runs, found.round.fraction)):
+                if len(left) == len(runs):  # the round was never begun
+                    self.update(tried=before.tried, rounds=before.rounds, runs=before.runs)
+                break
             part = "" if found.round.fraction == 1 else f", up to {found.round.fraction:.0%} of their steps"
             settings = counted(len(found.round.settings), "setting", "settings")
             self.say(f"round {len(rounds)}: {settings}, {counted(len(runs), 'run', 'runs')}{part}")
             self.train(runs, found.round.fraction)
-            if self.signals or self.out_of_time:
+            done = sum(self.is_complete(number, found.round.fraction) for number in found.round.settings)
+            if self.out_of_time:
+                self.say(f"the budget of {self.record.study.budget} ended: {done} of {settings} of this round were trained")
+            if self.signals or not all(self.has_ended(number, found.round.fraction) for number in found.round.settings):
                 break
             played.append(
                 Played(found.round, {number: self.score(number, found.round.fraction) for number in found.round.settings})
@@ -124,6 +137,7 @@ class StudyRunner:
     def train(self, runs: Runs, fraction: float) -> None:
         """Train runs up to a fraction, as many at a time as the executor takes."""
         waiting = self.unreached(runs, fraction)
+        tasks, losses = {task.name: task for task in waiting}, Counter[str]()
         running, total = 0, len(waiting)
         is_search = any(run.fold for run, _ in runs.values())
         told = time.monotonic()
@@ -137,7 +151,14 @@ class StudyRunner:
                 return  # out of time
             for done in self.executor.wait():
                 running -= 1
-                self.note(done, fraction)
+                losses[done.name] += done.is_lost
+                if done.is_lost and self.signals:  # a scheduler sends its signal to the workers, too
+                    self.note(Done(done.name, STOPPED), fraction)
+                elif done.is_lost and losses[done.name] <= MOST_REPEATS:
+                    self.say(f"the process of {done.name} was killed (exit status {done.exit_code}): it is trained again")
+                    waiting.append(tasks[done.name])
+                else:
+                    self.note(done, fraction)
             if time.monotonic() - told > 10:
                 told = time.monotonic()
                 self.say(f"{total - len(waiting) - running:,} of {total:,} runs done, {running} running")
@@ -153,7 +174,8 @@ class StudyRunner:
                     noted[name] = reached(run, done, fraction)
                 else:
                     tasks.append(task_of(self.folder, name, given, fraction))
-                    write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
+                    if not path.with_suffix(".toml").exists():
+                        write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
         self.update(runs=noted)
         return tasks
 
@@ -203,17 +225,21 @@ class StudyRunner:
     def is_complete(self, number: int, fraction: float) -> bool:
         """Return whether all runs of a setting have reached a fraction or failed, and at least one has a score."""
         runs = [*self.record.runs_of(number).values()]
-        ended = all(run.scores_at(fraction) or run.status == FAILED for run in runs)
-        return bool(runs) and ended and any(run.scores_at(fraction) for run in runs)
+        return self.has_ended(number, fraction) and any(run.scores_at(fraction) for run in runs)
+
+    def has_ended(self, number: int, fraction: float) -> bool:
+        """Return whether all runs of a setting have reached a fraction or failed."""
+        runs = [*self.record.runs_of(number).values()]
+        return bool(runs) and all(run.scores_at(fraction) or run.status == FAILED for run in runs)
 
 
 def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
     """Return the record of a run with what a worker answered."""
-    seconds = done.seconds if done.status == FINISHED else run.seconds + done.seconds
+    run = replace(run, seconds=run.seconds + done.seconds, preparing=run.preparing + done.preparing)
     if done.status in (FAILED, STOPPED):
         status = FAILED if done.status == FAILED else WAITING
-        return replace(run, status=status, seconds=seconds, exit_code=done.exit_code, error=done.error)
-    run = replace(run, rungs={**run.rungs, **done.rungs}, seconds=seconds, exit_code=None, error=(), fraction=fraction)
+        return replace(run, status=status, exit_code=done.exit_code, error=done.error)
+    run = replace(run, rungs={**run.rungs, **done.rungs}, exit_code=None, error=(), fraction=fraction)
     if done.status == PAUSED:
         return replace(run, status=PAUSED)
     return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]

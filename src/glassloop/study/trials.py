@@ -10,15 +10,17 @@ from pathlib import Path
 
 from glassloop.arguments import training_arguments
 from glassloop.assembly import chosen_settings, examples_for
-from glassloop.data.examples import Examples
+from glassloop.errors import ResourceError
 from glassloop.files import absolute_name, find_path, sha256_of
-from glassloop.models.loading import load_config
+from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
+from glassloop.shared_parts import SharedParts
 from glassloop.study_space import MODEL, Values
 
 RUNS_NAME = "runs"
+LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 
 
@@ -58,6 +60,7 @@ class Done:
         evaluation: The scores of the final evaluation, without timings.
         baseline: The scores of always giving the most frequent answer.
         seconds: How long this part took.
+        preparing: How long of that data and model took, before training started.
         exit_code: The exit status a failed run alone would have.
         error: What was wrong.
     """
@@ -68,8 +71,19 @@ class Done:
     evaluation: dict[str, float] = field(default_factory=dict)
     baseline: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    preparing: float = 0.0
     exit_code: int | None = None
     error: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process of the run was killed, which says nothing about the run."""
+        return self.status in (FAILED, STOPPED) and (self.exit_code or 0) >= LEAST_SIGNAL
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether the process of a failed run may be damaged: a bug, an error of the GPU, or no memory."""
+        return self.status == FAILED and self.exit_code in (1, ResourceError.exit_code)
 
 
 class RunSettler:
@@ -81,7 +95,7 @@ class RunSettler:
 
     def __init__(self, record: StudyRecord) -> None:
         self.record = record
-        self.examples: dict[str, Examples] = {}
+        self.shared = SharedParts(keeps=True)  # read once for all runs
         self.models: dict[str, str] = {}
 
     def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
@@ -98,18 +112,14 @@ class RunSettler:
         searching = replace(
             base, model=model, training=training, data={**base.data, "selection_fold": self.record.study.folds[0]}
         )
-        chosen = chosen_settings(searching, training_arguments(training), self.examples_of(searching), load_config(model))
+        config = self.shared.config(model)
+        examples = examples_for(searching, config, self.shared)  # a trained model may bring its labels
+        chosen = chosen_settings(searching, training_arguments(training), examples, config)
         settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
         if fold is None and needs_selection(settled):
             fold = self.record.study.folds[0]  # otherwise validation rows would decide when to stop
         data = {**base.data, **({"selection_fold": fold} if fold else {})}
         return replace(base, model=model, training=settled, data=data)
-
-    def examples_of(self, given: GivenSettings) -> Examples:
-        """Return the data of the search, read once for each model: a trained one may bring its labels."""
-        if given.model not in self.examples:
-            self.examples[str(given.model)] = examples_for(given, load_config(given.model or "quickstart"))
-        return self.examples[str(given.model)]
 
     def name_of(self, given: GivenSettings) -> str:
         """Return the name of a run: its seed, and a hash of all that its numbers depend on."""

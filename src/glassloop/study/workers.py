@@ -42,20 +42,20 @@ class Place:
         return found
 
 
-def places_for(device: str, gpus: list[str], at_once: int, cores: int) -> list[Place]:
+def places_for(gpus: Mapping[str, int], at_once: int, cores: int) -> list[Place]:
     """Return the place of each worker.
 
     Args:
-        device: cuda, mps or cpu.
-        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them.
-        at_once: Number of runs at a time on each GPU, or on the CPU.
+        gpus: Number of runs at a time on each GPU, by its name in CUDA_VISIBLE_DEVICES. Empty: there are no GPUs.
+        at_once: Number of runs at a time without GPUs.
         cores: Number of CPU cores.
     """
-    number = at_once * max(1, len(gpus)) if device == "cuda" else at_once
+    names = [gpu for turn in range(max(gpus.values(), default=0)) for gpu, runs in gpus.items() if turn < runs]
+    number = len(names) or at_once
     threads = max(1, cores // number) if number > 1 else None  # a single run keeps torch's default
-    if device != "cuda" or not gpus:
+    if len(gpus) < 2:
         return [Place(None, threads)] * number
-    return [Place(gpu if len(gpus) > 1 else None, threads) for _ in range(at_once) for gpu in gpus]
+    return [Place(gpu, threads) for gpu in names]
 
 
 def cpu_runs_at_once(cores: int) -> int:
@@ -149,6 +149,9 @@ class LocalWorkers:
             while True:
                 worker, done = self.answers.get(timeout=WAIT_SECONDS if not found else 0.001)
                 self.idle.append(next(number for number, one in self.workers.items() if one is worker))
+                if done.leaves_doubt:
+                    worker.process.kill()  # the next run gets a new process
+                    worker.process.wait()
                 ended_by_us = self.stopped and done.status == FAILED and (done.exit_code or 0) > 128
                 found.append(replace(done, status=STOPPED) if ended_by_us else done)
         except queue.Empty:

@@ -8,17 +8,20 @@ import os
 import queue
 import sys
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trials import write_data
 
+from glassloop import files
 from glassloop.commands import study_worker
 from glassloop.commands.study_worker import lock_awaited, read_tasks, train_part
 from glassloop.lock import locked
 from glassloop.run_folder.layout import checkpoints_in
-from glassloop.study.trials import Task
+from glassloop.shared_parts import SharedParts
+from glassloop.study.trials import Done, Task
 
 pytestmark = pytest.mark.slow
 TRAINING = {
@@ -71,6 +74,78 @@ def test_what_is_wrong_is_answered(tmp_path: Path, data: Path, lively_dir: Path,
     monkeypatch.setattr(study_worker, "assemble", bug)
     found = train_part(task_in(tmp_path / "c", data, lively_dir, 1.0))
     assert (found.exit_code, found.error) == (1, ("ZeroDivisionError: a bug",))
+
+
+def files_of(run: Path) -> dict[str, bytes]:
+    """Every file of a run but those that name times or the folder."""
+    named = {path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()}
+    return {
+        name: path.read_bytes() for name, path in named.items() if not name.endswith((".lock", "run.json", "sessions.jsonl"))
+    }
+
+
+def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, data: Path, lively_dir: Path) -> None:
+    """After other seeds, a pause, a run that diverged and one whose data is missing, each file is bit-identical."""
+    shared = SharedParts(keeps=True)
+
+    def trained(name: str, parts: SharedParts | None, fraction: float = 1.0, **training: object) -> Done:
+        return train_part(task_in(tmp_path / name, data, lively_dir, fraction, **training), parts)
+
+    wild = {"learning_rate": 1e30, "max_grad_norm": 0.0}
+    assert trained("paused", shared, 0.5).status == "paused"
+    assert trained("diverged", shared, **wild).exit_code == 5
+    assert train_part(task_in(tmp_path / "none", data / "none.csv", lively_dir, 1.0), shared).exit_code == 3
+    assert trained("other", shared, seed=4, weight_decay=0.1, per_device_train_batch_size=4).status == "finished"
+    assert trained("paused", shared).status == "finished"
+    assert trained("again", shared, seed=4, weight_decay=0.1, per_device_train_batch_size=4).status == "finished"
+    for name, training in {"paused": {}, "again": {"seed": 4, "weight_decay": 0.1, "per_device_train_batch_size": 4}}.items():
+        alone = trained(f"{name}-alone", None, **training)
+        assert alone.status == "finished"
+        found, wanted = files_of(tmp_path / name), files_of(tmp_path / f"{name}-alone")
+        found.pop("rungs.json", None)
+        assert {*found} == {*wanted}
+        assert [path for path, content in wanted.items() if found[path] != content] == []
+    assert trained("diverged-alone", None, **wild).error == trained("diverged-again", shared, **wild).error
+
+
+def test_a_run_whose_checkpoint_did_not_reach_the_disk_starts_again(tmp_path: Path, data: Path, lively_dir: Path) -> None:
+    run = tmp_path / "run"
+    assert train_part(task_in(run, data, lively_dir, 0.5)).status == "paused"
+    (weights,) = run.glob("checkpoint-*/optimizer.safetensors")
+    weights.write_bytes(b"")
+    assert train_part(task_in(run, data, lively_dir, 1.0)).status == "finished"
+    assert train_part(task_in(tmp_path / "whole", data, lively_dir, 1.0)).status == "finished"
+    found, wanted = files_of(run), files_of(tmp_path / "whole")
+    assert [name for name, content in wanted.items() if found[name] != content] == []
+
+
+def test_only_parts_that_end_with_a_pause_are_not_synced(
+    tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(files, "fault_point", lambda what, path: synced.append(path.name) if files.SYNCING.wanted else None)
+    train_part(task_in(tmp_path / "run", data, lively_dir, 0.5))
+    assert "checkpoint-4" not in synced
+    assert {"run.json", "rungs.json"} <= {name.lstrip(".").partition(".tmp")[0] for name in synced} | {*synced}
+    train_part(task_in(tmp_path / "run", data, lively_dir, 1.0))
+    assert "model" in synced
+    assert files.SYNCING.wanted
+
+
+def test_the_memory_of_a_run_is_freed(tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[weakref.ref[object]] = []
+    original = study_worker.assemble
+
+    def noted(*words: object) -> object:
+        run = original(*words)
+        models.append(weakref.ref(run.trainer.model))
+        return run
+
+    monkeypatch.setattr(study_worker, "assemble", noted)
+    shared = SharedParts(keeps=True)
+    train_part(task_in(tmp_path / "a", data, lively_dir, 0.25), shared)
+    train_part(task_in(tmp_path / "b", data, lively_dir, 1.0, learning_rate=1e30, max_grad_norm=0.0), shared)
+    assert [model() for model in models] == [None, None]
 
 
 def test_a_lock_is_awaited(tmp_path: Path) -> None:

@@ -128,6 +128,13 @@ def test_what_cannot_be_resumed(run: Runner, says, write) -> None:
         run(2, resume=True)
 
 
+def test_the_same_command_starts_the_seeds_and_continues_them(run: Runner) -> None:
+    code, lines = run(2, resume=True, source="rows.csv", does={43: "fail"})
+    assert (code, (run.out / "seeds.json").exists()) == (3, True), lines
+    code, lines = run(2, resume=True, source="rows.csv", does={})
+    assert (code, any("seed 42: already finished" in line for line in lines)) == (0, True)
+
+
 def test_other_settings_are_refused_and_the_same_may_be_repeated(run: Runner, says) -> None:
     run(2, training={"max_steps": 4})
     assert run(2, resume=True, source="rows.csv", training={"max_steps": 4})[0] == 0

@@ -45,7 +45,7 @@ def test_the_best_trial_is_returned_and_the_settings_stay(make, tmp_path) -> Non
     trainer.push_to_hub = lambda: pytest.fail("a trial was uploaded")
     before = dict(vars(trainer.args))
     best = trainer.hyperparameter_search(space, n_trials=3)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["run-0", "run-1", "run-2"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["run-0", "run-1", "run-2", "study.json"]
     assert best._fields == ("run_id", "objective", "hyperparameters", "run_summary")
     assert [*best.hyperparameters] == ["learning_rate"]
     assert dict(vars(trainer.args)) == before
@@ -96,7 +96,7 @@ def test_names_trial_and_default_space(make, tmp_path) -> None:
     trainer.model_init = model_init
     best = trainer.hyperparameter_search(n_trials=2, hp_name=lambda trial: f"try {trial.number}", backend="optuna")
     assert {*best.hyperparameters} == {"learning_rate", "num_train_epochs", "seed", "per_device_train_batch_size"}
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["try 0", "try 1"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["study.json", "try 0", "try 1"]
     assert seen == [0, 1]
     trainer.train()
     assert seen[2:] == [None]

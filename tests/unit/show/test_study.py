@@ -11,7 +11,7 @@ from fake_study import drawn_study
 from rich.console import Console
 
 from glassloop.run_folder.study_json import StudyRecord
-from glassloop.show.study import latex, latex_table, lines_of, markdown_table, ranked, show_study, study_content
+from glassloop.show.study import latex, latex_table, lines_of, markdown_table, ranked, show_study, study_content, without_result
 from glassloop.study.conclusions import conclude
 
 
@@ -31,6 +31,8 @@ def test_tables_for_a_paper(record: StudyRecord) -> None:
     assert lines[2].startswith("| 0.0001 | 100% | 0.3333 | ")
     assert lines[2].endswith("| 0 of 2 | – | – | chosen |")
     assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | – | stopped early |"
+    nothing = {"trained": 0.0, "failed": 0, "runs": 2, "selection": None}
+    assert [without_result(row) for row in (nothing, {**nothing, "trained": 0.25, "failed": 2})] == ["not trained", "failed"]
     tex = latex_table(record)
     assert tex.startswith("\\begin{tabular}{lllllllll}\n\\toprule\nlearning\\_rate & trained & ")
     assert "100\\%" in tex

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from sample_record import RECORD
 
+from glassloop.errors import ModelError
 from glassloop.run_folder.run_json import write_run
-from glassloop.study.reached import add_rung, drop_checkpoints, drop_later_checkpoints, found_done, record_of
+from glassloop.study import reached
+from glassloop.study.reached import (
+    add_rung,
+    drop_checkpoints,
+    drop_damaged_checkpoints,
+    drop_later_checkpoints,
+    found_done,
+    record_of,
+)
 
 
 def test_nothing_is_reached_without_scores(tmp_path: Path) -> None:
@@ -47,3 +57,19 @@ def test_checkpoints_whose_scores_were_lost_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
     drop_checkpoints(tmp_path)
     assert not [*tmp_path.glob("checkpoint-*")]
+
+
+def test_damaged_checkpoints_are_dropped_only_if_none_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not drop_damaged_checkpoints(tmp_path)
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+
+    def opened(path: Path) -> None:
+        if path.name == "checkpoint-4":
+            raise ModelError("damaged", "drop it")
+
+    monkeypatch.setattr(reached, "open_checkpoint", opened)
+    assert not drop_damaged_checkpoints(tmp_path)
+    (tmp_path / "checkpoint-2").rmdir()
+    assert drop_damaged_checkpoints(tmp_path)
+    assert not [*tmp_path.iterdir()]

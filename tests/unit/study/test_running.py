@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fake_study import FakeExecutor, record_for, run_fake
 from glassloop.errors import SettingsError
 from glassloop.run_folder.study_json import TrialRecord, read_study
 from glassloop.show.study import rounds_in_words, setting_name
-from glassloop.study.running import reached, split_scores
+from glassloop.study.running import StudyRunner, reached, split_scores
 from glassloop.study.trials import Done
 from glassloop.study_settings import StudySettings
 
@@ -53,6 +54,41 @@ def test_every_fold_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     study = StudySettings({"max_steps": "1,2"}, seeds=1, fold=3)
     record, _ = run_fake(tmp_path, record_for(study), executor, monkeypatch)
     assert [run.fold for run in record.runs_of(0).values()] == ["1/3", "2/3", "3/3"]
+
+
+def test_a_worker_that_a_scheduler_stops_with_the_study_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals: list[int] = []
+
+    def stopped(training, fraction: float) -> int:
+        signals.append(15)
+        return 143
+
+    study = StudySettings({"max_steps": "1,2"}, seeds=1)
+    record, lines = run_fake(tmp_path, record_for(study), FakeExecutor(stopped), monkeypatch, signals)
+    assert (record.status, {run.status for run in record.runs.values()}) == ("stopped", {"waiting"})
+    assert not [line for line in lines if "failed" in line]
+
+
+@pytest.mark.parametrize(("times", "status"), [(2, "finished"), (3, "failed")])
+def test_a_run_whose_process_was_killed_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, status: str
+) -> None:
+    killed: list[int] = []
+
+    def lost(training, fraction: float) -> float | int:
+        if training["max_steps"] == 2 and training["seed"] == 1 and len(killed) < times:
+            killed.append(1)
+            return 137
+        return by_steps(training, fraction)
+
+    executor = FakeExecutor(lost)
+    record, lines = run_fake(tmp_path, record_for(StudySettings({"max_steps": "1,2"}, seeds=2)), executor, monkeypatch)
+    assert record.runs["2-1-1of10"].status == status
+    assert record.runs["2-2-1of10"].status == "finished"
+    assert sum("was killed (exit status 137): it is trained again" in line for line in lines) == 2
+    if status == "finished":
+        undisturbed, _ = run_fake(tmp_path / "other", record_for(record.study), FakeExecutor(by_steps), monkeypatch)
+        assert (record.runs, record.chosen) == (undisturbed.runs, undisturbed.chosen)
 
 
 def test_a_failed_run_counts_as_the_baseline_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +142,26 @@ def test_time_ends_the_search_and_the_best_complete_setting_is_chosen(tmp_path: 
     record = record_for(StudySettings({"max_steps": "1,2"}, seeds=1, budget="1h"), seconds=3600.0)
     with pytest.raises(SettingsError, match="the budget ended before one setting was trained"):
         run_fake(tmp_path, record, FakeExecutor(by_steps), monkeypatch)
+
+
+def test_a_study_whose_time_is_over_ends_the_same_when_it_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time ends in the second of three rounds; what is done is found again, and nothing more is trained."""
+    spent: list[float] = []
+
+    class Slow(FakeExecutor):
+        def wait(self) -> list[Done]:
+            spent.append(1.0)
+            return super().wait()
+
+    monkeypatch.setattr(StudyRunner, "elapsed", property(lambda runner: runner.before + sum(spent)))
+    study = StudySettings({"max_steps": STEPS}, seeds=1, strategy="halving", budget="10s")
+    record, lines = run_fake(tmp_path, record_for(study), Slow(by_steps), monkeypatch)
+    assert [part.fraction for part in record.rounds] == [0.25, 0.5]
+    assert "the budget of 10s ended: 3 of 4 settings of this round were trained" in lines
+    executor = FakeExecutor(by_steps)
+    again, _ = run_fake(tmp_path, replace(record, chosen=None), executor, monkeypatch)
+    assert (again.chosen, again.rounds, again.runs) == (record.chosen, record.rounds, record.runs)
+    assert executor.started == []
 
 
 def test_scores_go_to_their_splits() -> None:

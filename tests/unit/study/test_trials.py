@@ -9,7 +9,7 @@ import pytest
 from fake_study import record_for
 
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
-from glassloop.study.trials import RunSettler, needs_selection, planned_runs, task_of
+from glassloop.study.trials import Done, RunSettler, needs_selection, planned_runs, task_of
 from glassloop.study_settings import StudySettings
 
 
@@ -77,3 +77,12 @@ def test_a_task_names_its_folder(record: StudyRecord, tmp_path: Path) -> None:
     task = task_of(tmp_path, "a", given, 0.25)
     assert task.folder == task.training["output_dir"] == str(tmp_path / "runs" / "a")
     assert task.given() == replace(given, training=task.training)
+
+
+def test_what_an_answer_says_about_the_process() -> None:
+    found = {code: Done("a", "failed", exit_code=code) for code in (1, 2, 3, 4, 5, 6, 7, 134, 137)}
+    assert [code for code, done in found.items() if done.is_lost] == [134, 137]
+    assert [code for code, done in found.items() if done.leaves_doubt] == [1, 6]
+    assert not Done("a", "finished").is_lost
+    assert Done("a", "stopped", exit_code=143).is_lost, "a signal to the worker alone"
+    assert not Done("a", "stopped").is_lost

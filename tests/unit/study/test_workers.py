@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from glassloop.gpu_memory import runs_on_gpus
 from glassloop.study import workers
 from glassloop.study.trials import Done, Task
 from glassloop.study.workers import LocalWorkers, Place, cpu_runs_at_once, places_for, visible_gpus
 
 CHILD = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 for line in sys.stdin:
     task = json.loads(line)
     if task["name"] == "die":
@@ -21,8 +24,24 @@ for line in sys.stdin:
         os.kill(os.getpid(), signal.SIGKILL)
     if task["name"] == "hang":
         signal.pause()
+    if task["name"].startswith("fail"):
+        failed = {"name": task["name"], "status": "failed", "exit_code": int(task["name"][-1])}
+        print(json.dumps(failed), flush=True)
+        continue
+    if task["name"].startswith("run"):
+        begin = time.monotonic()
+        time.sleep(0.03)
+        seen = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "pid": os.getpid(), "begin": begin, "end": time.monotonic()}
+        with open(os.path.join(os.path.dirname(__file__), "seen.jsonl"), "a") as file:
+            print(json.dumps(seen), file=file)
     done = {"name": task["name"], "status": "finished", "evaluation": {"threads": float(os.environ.get("OMP_NUM_THREADS", 0))}}
     print(json.dumps(done), flush=True)
+"""
+
+FAKE_TORCH = """
+class cuda:
+    device_count = staticmethod(lambda: 3)
+    mem_get_info = staticmethod(lambda gpu: ([25, 15, 5][gpu], 80))
 """
 
 
@@ -45,10 +64,10 @@ def ended(local: LocalWorkers, number: int) -> list[Done]:
 
 
 def test_threads_are_shared_and_a_single_run_keeps_the_default() -> None:
-    assert places_for("cpu", [], 1, 8) == [Place(None, None)]
-    assert places_for("cpu", [], 2, 8) == [Place(None, 4)] * 2
-    assert places_for("cuda", ["0"], 3, 2) == [Place(None, 1)] * 3
-    assert places_for("cuda", ["0", "3"], 2, 16) == [Place("0", 4), Place("3", 4), Place("0", 4), Place("3", 4)]
+    assert places_for({}, 1, 8) == [Place(None, None)]
+    assert places_for({}, 2, 8) == [Place(None, 4)] * 2
+    assert places_for({"0": 3}, 1, 2) == [Place(None, 1)] * 3
+    assert places_for({"0": 2, "3": 1, "5": 0}, 1, 16) == [Place("0", 5), Place("3", 5), Place("0", 5)]
     assert [cpu_runs_at_once(cores) for cores in (1, 4, 16)] == [1, 1, 4]
 
 
@@ -80,6 +99,48 @@ def test_a_worker_that_dies_has_failed_its_run_and_is_replaced(fake: Path) -> No
         assert (done.name, done.status, done.exit_code, done.error) == ("die", "failed", 137, ("a library crashed",))
         local.start(task("next"))
         assert ended(local, 1)[0].status == "finished"
+
+
+@pytest.mark.parametrize(("code", "is_replaced"), [(1, True), (6, True), (5, False)], ids=["bug", "no memory", "diverged"])
+def test_a_worker_that_may_be_damaged_is_replaced(fake: Path, code: int, is_replaced: bool) -> None:
+    with LocalWorkers([Place()], fake) as local:
+        local.start(task(f"fail-{code}"))
+        (done,) = ended(local, 1)
+        before = local.workers[0]
+        assert (done.status, done.exit_code, before.alive) == ("failed", code, not is_replaced)
+        local.start(task("next"))
+        assert ended(local, 1)[0].status == "finished"
+        assert (local.workers[0] is not before) is is_replaced
+
+
+def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three GPUs by their names, with memory for two runs, one run and none; real processes note which GPU they see."""
+    (fake / "torch.py").write_text(FAKE_TORCH)
+    monkeypatch.setenv("PYTHONPATH", str(fake))  # of the process that asks for the free memory
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    gpus = visible_gpus(3, {"CUDA_VISIBLE_DEVICES": "GPU-a,2,MIG-c"})
+    each = runs_on_gpus(3, 10.0)
+    assert each == [2, 1, 0]
+    names, alive = [f"run-{number}" for number in range(12)], 0
+    with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16), fake) as local:
+        assert local.slots == 3
+        waiting, done = [*names[:6], "die", *names[6:]], list[Done]()
+        while len(done) < 13:
+            while waiting and local.idle:
+                local.start(task(waiting.pop(0)))
+            alive = max(alive, sum(worker.alive for worker in local.workers.values()))
+            done += local.wait()
+    assert sorted(one.name for one in done if one.status == "finished") == sorted(names)
+    assert alive == 3
+    seen = [json.loads(line) for line in (fake / "seen.jsonl").read_text().splitlines()]
+    assert len({entry["pid"] for entry in seen}) == 4, "three workers, and one in place of the one that died"
+    by_gpu = {gpu: [entry for entry in seen if entry["gpu"] == gpu] for gpu in ("GPU-a", "2")}
+    assert sum(map(len, by_gpu.values())) == len(seen) == 12, "each run sees exactly one GPU"
+    for gpu, most in (("GPU-a", 2), ("2", 1)):
+        runs = by_gpu[gpu]
+        assert len(runs) > most, "a GPU that became free was used again"
+        shared = [sum(other["begin"] <= run["begin"] < other["end"] for other in runs) for run in runs]
+        assert max(shared) <= most, f"{gpu} has memory for {most}"
 
 
 def test_stopped_workers_have_not_failed(fake: Path) -> None:
