@@ -98,7 +98,11 @@ async def closed_loop(port: int, requests: Sequence[bytes], clients: int, second
 
 
 async def open_loop(port: int, requests: Sequence[bytes], clients: int, seconds: float, rate: float) -> Load:
-    """Send requests at a fixed rate, whatever the answers: a request that finds no free connection waits, and that counts."""
+    """Send requests at a mean rate and at random moments (a Poisson process, the same each time), whatever the answers.
+
+    A request that finds no free connection waits, and that counts.
+    """
+    moments = np.cumsum(np.random.default_rng(0).exponential(1 / rate, int(rate * seconds)))
     load, source, began = Load(), repeated(requests), time.perf_counter()
     due: asyncio.Queue[float | None] = asyncio.Queue()
 
@@ -111,8 +115,8 @@ async def open_loop(port: int, requests: Sequence[bytes], clients: int, seconds:
         connection.close()
 
     async def timetable() -> None:
-        for number in range(int(rate * seconds)):
-            start = began + number / rate
+        for moment in moments.tolist():
+            start = began + moment
             await asyncio.sleep(max(0.0, start - time.perf_counter()))
             due.put_nowait(start)
         for _ in range(clients):

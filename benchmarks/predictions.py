@@ -1,8 +1,10 @@
 """Predictions a second on a CPU in fp32: Glassloop against onnxruntime and transformers on padded batches sorted by length.
 
-    python benchmarks/predictions.py RUN [--rounds 5] [--threads 2]
+    python benchmarks/predictions.py RUN [--rounds 5] [--threads 2] [--int8]
 
-All get the same texts, and tokenizing counts. They take turns, and the logits of all must agree.
+All get the same texts, and tokenizing counts. They take turns, and the logits of all must agree. `--int8` adds Glassloop with
+precision int8 and onnxruntime's dynamic quantization, and says how many answers differ from fp32. Speeds are medians, and so
+are the ratios of one round.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 
 from glassloop import Predictor
+from glassloop.metrics import decide
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 
 BATCH = 32
@@ -54,6 +57,19 @@ def exported(model: torch.nn.Module, inputs: dict[str, np.ndarray], folder: Path
     return path
 
 
+def quantized(path: Path) -> Path:
+    """Return an exported model whose matrix multiplications onnxruntime has quantized, with ranges of each batch."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load(path)
+    del model.graph.value_info[:]  # shapes of the example, which its shape inference rejects
+    onnx.save(model, path.with_name("plain.onnx"))
+    target = path.with_name("int8.onnx")
+    quantize_dynamic(path.with_name("plain.onnx"), target, weight_type=QuantType.QInt8, per_channel=True)
+    return target
+
+
 def main() -> None:
     """Measure all in turn and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,6 +77,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--int8", action="store_true")
     args = parser.parse_args()
     import onnxruntime
 
@@ -72,7 +89,8 @@ def main() -> None:
     options.intra_op_num_threads = args.threads
     with tempfile.TemporaryDirectory() as folder:
         path = exported(predictor.model, padded_batches(predictor, first[:4], second[:4])[0][1], Path(folder))
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        paths = [path, *([quantized(path)] if args.int8 else [])]
+        sessions = [onnxruntime.InferenceSession(str(one), options, providers=["CPUExecutionProvider"]) for one in paths]
 
     def collected(run: Callable[[dict[str, np.ndarray]], np.ndarray]) -> np.ndarray:
         found = np.zeros((len(first), len(predictor.names)))
@@ -86,12 +104,24 @@ def main() -> None:
 
     contenders: dict[str, Callable[[], np.ndarray]] = {
         "glassloop": lambda: predictor.logits(first, second),
-        "onnxruntime": lambda: collected(lambda inputs: session.run(None, inputs)[0]),
+        "onnxruntime": lambda: collected(lambda inputs: sessions[0].run(None, inputs)[0]),
         "transformers": lambda: collected(with_torch),
     }
     wanted = {name: run() for name, run in contenders.items()}
     for name, logits in wanted.items():
         np.testing.assert_allclose(logits, wanted["transformers"], atol=1e-4, err_msg=name)
+    if args.int8:
+        fast = Predictor(args.run, device="cpu", precision="int8")
+        added: dict[str, Callable[[], np.ndarray]] = {
+            "glassloop int8": lambda: fast.logits(first, second),
+            "onnxruntime int8": lambda: collected(lambda inputs: sessions[1].run(None, inputs)[0]),
+        }
+        for name, run in added.items():
+            logits = run()
+            changed = int((decide(logits, predictor.task) != decide(wanted["transformers"], predictor.task)).sum())
+            apart = np.abs(logits - wanted["transformers"]).max()
+            print(f"{name}: {changed} of {len(first)} answers differ from fp32, logits by up to {apart:.3f}")
+        contenders |= added
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(args.rounds):
         for name, run in contenders.items():
@@ -100,8 +130,13 @@ def main() -> None:
             seconds[name].append(time.perf_counter() - began)
     speeds = {name: len(first) / statistics.median(values) for name, values in seconds.items()}
     for name, speed in speeds.items():
-        print(f"{name:12} {speed:7.1f} predictions/s")
-    print(f"glassloop over onnxruntime: {speeds['glassloop'] / speeds['onnxruntime']:.2f}x")
+        print(f"{name:16} {speed:7.1f} predictions/s")
+    pairs = [("glassloop", "onnxruntime")]
+    if args.int8:
+        pairs += [(name, "glassloop") for name in added] + [("glassloop int8", "onnxruntime int8")]
+    for name, other in pairs:
+        ratios = [theirs / ours for ours, theirs in zip(seconds[name], seconds[other], strict=True)]
+        print(f"{name} over {other}: {statistics.median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})")
     print(json.dumps(speeds))
 
 

@@ -1,9 +1,9 @@
 """`glassloop serve` against a starlette application that calls transformers' pipeline: same model, texts and clients.
 
-    python benchmarks/serve.py RUN [--rounds 3] [--seconds 20] [--clients 16]
+    python benchmarks/serve.py RUN [--rounds 3] [--seconds 20] [--clients 16] [--inputs 1] [--device cpu] [--precision fp32]
 
 The two servers take turns, each alone on the machine. First the largest load: each client sends its next request when the last
-one is answered. Then half of the largest load of the pipeline, and half of our own, at a fixed rate: the 99th percentile.
+one is answered. Then half of the largest load of the pipeline, and half of our own, at random moments: the 99th percentile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,11 +38,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(name: str, run: Path) -> Iterator[int]:
+def server(name: str, run: Path, device: str, options: Sequence[str] = ()) -> Iterator[int]:
     """Start one of the two servers, and yield its port when it is ready."""
     port = free_port()
-    ours = [sys.executable, "-m", "glassloop", "serve", str(run), "--port", str(port), "--device", "cpu"]
-    theirs = [sys.executable, str(HERE / "pipeline_server.py"), str(run / "model"), str(port)]
+    ours = [sys.executable, "-m", "glassloop", "serve", str(run), "--port", str(port), "--device", device, *options]
+    theirs = [sys.executable, str(HERE / "pipeline_server.py"), str(run / "model"), str(port), device]
     process = subprocess.Popen(ours if name == "glassloop" else theirs, stderr=subprocess.DEVNULL)
     try:
         for _ in range(1_200):
@@ -59,11 +59,14 @@ def server(name: str, run: Path) -> Iterator[int]:
         process.wait()
 
 
-def requests_of(run: Path) -> list[bytes]:
-    """Return a request for each stored validation row of a run on pairs."""
+def requests_of(run: Path, inputs: int = 1) -> list[bytes]:
+    """Return requests of one pair, or of several, from the stored validation rows of a run on pairs."""
     columns, split = read_run(run).data.columns, predicted_splits(run)[0]
     rows = read_predictions(run, split)
-    return [request_bytes("/predict", {"inputs": [row[name] for name in columns.texts]}) for row in rows]
+    pairs = [[row[name] for name in columns.texts] for row in rows]
+    if inputs == 1:
+        return [request_bytes("/predict", {"inputs": pair}) for pair in pairs]
+    return [request_bytes("/predict", {"inputs": pairs[at : at + inputs]}) for at in range(0, len(pairs) - inputs + 1, inputs)]
 
 
 def main() -> None:
@@ -73,14 +76,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--inputs", type=int, default=1, help="pairs in a request")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", help="of glassloop serve")
     args = parser.parse_args()
-    requests = requests_of(args.run)
+    requests, options = requests_of(args.run, args.inputs), ["--precision", args.precision] if args.precision else []
     largest: dict[str, list[float]] = {"pipeline": [], "glassloop": []}
     slowest: dict[str, list[float]] = {"pipeline": [], "glassloop": [], "glassloop, half of its own": []}
     for _ in range(args.rounds):
         rate = 0.0
         for name in ("pipeline", "glassloop"):
-            with server(name, args.run) as port:
+            with server(name, args.run, args.device, options) as port:
                 asyncio.run(closed_loop(port, requests, args.clients, min(3.0, args.seconds)))
                 load = asyncio.run(closed_loop(port, requests, args.clients, args.seconds))
                 largest[name].append(load.per_second)
@@ -98,6 +104,7 @@ def main() -> None:
                 )
     found = {name: statistics.median(values) for name, values in largest.items()}
     late = {name: statistics.median(values) for name, values in slowest.items()}
+    print(f"examples a second: { {name: round(value * args.inputs, 1) for name, value in found.items()} }")
     print(f"requests a second: {found['glassloop'] / found['pipeline']:.2f}x")
     print(f"99th percentile at the same load: 1/{late['pipeline'] / late['glassloop']:.2f}")
     print(json.dumps({"requests_per_second": found, "p99_ms": late}))

@@ -1,6 +1,6 @@
 """A long run of `glassloop serve`: mixed sizes, broken requests, clients that leave, two restarts. Every answer is compared.
 
-    python benchmarks/soak.py RUN [--requests 200000] [--clients 16]
+    python benchmarks/soak.py RUN [--requests 200000] [--clients 16] [--device cpu]
 
 Ends with status 1 if an answer was wrong, if a request got neither an answer nor an error, or if the memory of a server grew.
 """
@@ -57,9 +57,9 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
 
-def questions_of(run: Path, number: int) -> list[Question]:
+def questions_of(run: Path, number: int, device: str) -> list[Question]:
     """Return requests with 1 to 32 inputs of different lengths, and broken ones."""
-    predictor, source = Predictor(run, device="cpu"), random.Random(0)
+    predictor, source = Predictor(run, device=device), random.Random(0)
     columns = predictor.run.data.columns.texts  # type: ignore[union-attr]
     rows = [tuple(str(row[name]) for name in columns) for row in read_predictions(run, predicted_splits(run)[0])]
     pool = [tuple(part[: source.randrange(1, len(part) + 1)] for part in source.choice(rows)) for _ in range(400)]
@@ -76,13 +76,14 @@ def questions_of(run: Path, number: int) -> list[Question]:
 class Server:
     """The server, on a port that stays the same over restarts."""
 
-    def __init__(self, run: Path) -> None:
-        self.run, self.port, self.memory = run, free_port(), [[0]]
+    def __init__(self, run: Path, device: str) -> None:
+        self.run, self.device, self.port, self.memory = run, device, free_port(), [[0]]
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the server and wait until it is ready."""
-        command = [sys.executable, "-m", "glassloop", "serve", str(self.run), "--port", str(self.port), "--device", "cpu"]
+        command = [sys.executable, "-m", "glassloop", "serve", str(self.run), "--port", str(self.port)]
+        command += ["--device", self.device]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         while True:
             try:
@@ -173,8 +174,9 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    questions, server = questions_of(args.run, 2_000), Server(args.run)
+    questions, server = questions_of(args.run, 2_000, args.device), Server(args.run, args.device)
     server.memory = [[]]
     tally = asyncio.run(soak(server, questions, args.requests, args.clients))
     server.stop()

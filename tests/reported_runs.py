@@ -45,7 +45,10 @@ def write_fake_run(
         task=task,
         labels=names,
         columns=Columns("first", "second", (label,)),
-        splits={"train": SplitFacts(num_rows, counts), "validation": SplitFacts(num_rows, counts, num_duplicates=3)},
+        splits={
+            "train": SplitFacts(num_rows, counts, fingerprint="abc"),
+            "validation": SplitFacts(num_rows, counts, num_duplicates=3, fingerprint="abd"),
+        },
         notes=(f"a note on {text}",),
     )
     record = replace(

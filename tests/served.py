@@ -37,8 +37,6 @@ class CountingModel:
 def make_service(stack: ExitStack, runs: Sequence[Path], limits: Limits | None = None, **given: Any) -> Service:
     """Return a running service for some runs; the end of the stack closes it."""
     hosted, meters = load_hosted([str(run) for run in runs], "cpu"), Meters()
-    for model in hosted:
-        stack.enter_context(model.predictor.prepared())
     service = Service(hosted, Batcher([one.predictor for one in hosted], 256, meters), limits or Limits(), meters, **given)
     service.batcher.start()
     stack.callback(service.batcher.close)

@@ -55,6 +55,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "answers",
         "file_parts",
         "file_predictions",
+        "int8",
         "predictor",
         "serving.",
         "ensemble",
@@ -65,6 +66,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "gpu_memory",
         "seeds",
         "study.",
+        "sharing.",
+        "calibrated",
     ),
     # One file per command.
     "FLOOR 4": ("commands.",),

@@ -10,7 +10,8 @@ import numpy as np
 
 from glassloop.data.interfaces import Texts
 from glassloop.data.soundness import refuse_half_character
-from glassloop.errors import DataError, SettingsError, listed, visible
+from glassloop.data.writers import Row as FileRow
+from glassloop.errors import DataError, ModelError, SettingsError, listed, visible
 from glassloop.metrics import decide, probabilities
 from glassloop.outcomes import label_of
 from glassloop.run_folder.record import Columns
@@ -34,6 +35,11 @@ class Prediction:
     label: str | list[str] | float
     scores: dict[str, float]
     logits: list[float]
+
+    @property
+    def cells(self) -> FileRow:
+        """The columns of a file of predictions."""
+        return {"prediction": self.label, **{f"score_{name}": round(value, 6) for name, value in self.scores.items()}}
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,25 @@ class Answering:
             Prediction(label, dict(zip(names or (), share, strict=True)), row)
             for label, share, row in zip(labels, shares, logits.astype(np.float64).tolist(), strict=True)
         ]
+
+
+def finite(logits: np.ndarray) -> np.ndarray:
+    """Return logits, or raise `ModelError` if one of them is not finite."""
+    if not (sound := np.isfinite(logits).all(axis=1)).all():
+        problem = f"row {int(np.argmin(sound)) + 1:,}: the prediction of the model is not finite"
+        raise ModelError(problem, "download the model again: its weights are damaged")
+    return logits
+
+
+def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given]:
+    """Return first and second texts as pairs, or `firsts` without second ones. Raise `SettingsError` if numbers differ."""
+    if pairs is None:
+        return firsts
+    seconds = [pairs] if isinstance(pairs, str) else [*pairs]
+    if len(seconds) != len(firsts):
+        problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
+        raise SettingsError(problem, "pass one second text for each text")
+    return [(first, second) for first, second in zip(firsts, seconds, strict=True)]  # type: ignore[misc]
 
 
 def columns_of(given: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:

@@ -102,7 +102,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend) ->
         class_weights=None if (weights := trainer._class_weights()) is None else tuple(weights),
         plan=parts.plan,
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
-        lengths={name: facts for name, split in encoded.items() if (facts := length_facts(split))},
+        lengths={name: facts for name, split in encoded.items() if (facts := length_facts(split.lengths, split.truncation))},
         device=str(backend.device),
         machine=machine_name(str(backend.device)),
         precision=backend.precision,

@@ -17,6 +17,7 @@ from glassloop.options import with_resume_value
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
 from glassloop.stages import show_on
+from glassloop.verbs.calibrate import calibrate_command
 from glassloop.verbs.compare import compare_command
 from glassloop.verbs.data import data_command
 from glassloop.verbs.doctor import doctor_command
@@ -27,6 +28,7 @@ from glassloop.verbs.init import init_command
 from glassloop.verbs.list import list_command
 from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
+from glassloop.verbs.push import push_command
 from glassloop.verbs.report import report_command
 from glassloop.verbs.serve import serve_command
 from glassloop.verbs.study import study_command
@@ -49,10 +51,12 @@ COMMANDS = {  # in the order of the help page
     "data": data_command,
     "train": train_command,
     "evaluate": evaluate_command,
+    "calibrate": calibrate_command,
     "study": study_command,
     "predict": predict_command,
     "serve": serve_command,
     "export": export_command,
+    "push": push_command,
     "report": report_command,
     "compare": compare_command,
     "list": list_command,

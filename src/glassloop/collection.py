@@ -1,4 +1,4 @@
-"""Pause Python's garbage collection while large packages are imported: it would walk over all of their objects many times."""
+"""Pause Python's garbage collection while very many objects are made: it would walk over all of them many times."""
 
 from __future__ import annotations
 

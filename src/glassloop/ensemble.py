@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,29 +22,24 @@ class SeedsPredictor(Predictor):
         folder: The folder of `glassloop train --seeds`.
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
+        precision: "auto", "fp32", "bf16", "fp16" or "int8".
 
     Raises:
         ModelError: If no seed is finished, or if the files of a model are damaged.
     """
 
-    def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64, precision: str = "auto") -> None:
         first, *rest = finished_runs(folder).values()
-        super().__init__(first, device=device, batch_size=batch_size)
-        self.others = [Predictor(run, device=device, batch_size=batch_size) for run in rest]
+        self.others: list[Predictor] = []  # each model in int8 is compared alone
+        # Calibrations are those of single models, so none is used: a temperature is given.
+        super().__init__(first, device=device, batch_size=batch_size, temperature=1.0, precision=precision)
+        for run in rest:
+            self.others.append(Predictor(run, device=device, batch_size=batch_size, temperature=1.0, precision=precision))
 
     @property
     def model_dirs(self) -> list[Path]:
         """The folders of all models that predict together."""
         return [self.model_dir, *(other.model_dir for other in self.others)]
-
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Keep all models ready for many small forward passes."""
-        with ExitStack() as opened:
-            opened.enter_context(super().prepared())
-            for other in self.others:
-                opened.enter_context(other.prepared())
-            yield
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""

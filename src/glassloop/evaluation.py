@@ -9,11 +9,14 @@ from pathlib import Path
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
+from glassloop.data.writers import row_writer
+from glassloop.engine.evaluate import Evaluation
 from glassloop.errors import DataError, SettingsError, counted, did_you_mean, listed, say, visible
-from glassloop.files import find_path, user_path
+from glassloop.files import find_path, replacing, user_path
 from glassloop.measures import Measures, chosen_measures, only_measures, recorded_measures
+from glassloop.metrics import decide, probabilities
 from glassloop.models.inputs import encoder_weights
-from glassloop.outcomes import Outcome, outcome_of, prefixes, validation_names, write_evaluated
+from glassloop.outcomes import Outcome, label_of, labels_of, outcome_of, prefixes, validation_names
 from glassloop.predictor import Predictor
 from glassloop.run_folder.history import read_history
 from glassloop.run_folder.record import split_changes
@@ -72,6 +75,8 @@ class Evaluated:
 def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     """Return the evaluation of the model in a run folder or model folder."""
     predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
+    if predictor.calibration is not None:
+        say("metrics are computed without the calibration of the run, which predict and serve use")
     described = predictor.run.data if predictor.run else None
     data = wanted.data
     source = data if data is not None else described.source if described else None
@@ -137,3 +142,35 @@ def measures_of(predictor: Predictor, examples: Examples, wanted: Wanted) -> Mea
         known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
     measures = chosen_measures(known, predictor.task, predictor.names, wanted.positive)
     return only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], predictor.task)
+
+
+def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:
+    """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
+
+    Args:
+        path: The file to write; its ending chooses the format.
+        examples: The data.
+        found: The evaluation of each split.
+
+    Raises:
+        SettingsError: If a text column has the name of a column that is written.
+    """
+    names = examples.labels.names if examples.labels else None
+    scores = [f"score_{name}" for name in names or ()]
+    texts, own = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
+    if twice := [name for name in texts if name in own]:
+        raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
+    number = 0
+    with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
+        write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
+        for split, evaluation in found.items():
+            choices = decide(evaluation.logits, examples.task).tolist()
+            likely = probabilities(evaluation.logits, examples.task).tolist() if names else [[]] * len(choices)
+            labels = labels_of(examples, split).tolist()
+            for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
+                cells = {name: examples.splits[split][row][name] for name in texts}
+                answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
+                numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
+                write({"split": split, "row": row, **cells, **answer, **numbers})
+            number += len(choices)
+    return number

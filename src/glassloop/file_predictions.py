@@ -158,9 +158,9 @@ def share_environments(num_processes: int, num_gpus: int) -> list[dict[str, str]
     return found
 
 
-def model_key(folders: Sequence[Path], device: str, answering: Answering) -> tuple[Json, ...]:
-    """Return what predictions depend on: every file in the folders of the models, the device, and how labels are chosen."""
+def model_key(folders: Sequence[Path], device: str, answering: Answering, *, int8: bool = False) -> tuple[Json, ...]:
+    """Return what predictions depend on: every file of the models, device and precision, and how labels are chosen."""
     files: list[Json] = [
         f"{path.name} {content_key(path)}" for folder in folders for path in sorted(folder.iterdir()) if path.is_file()
     ]
-    return (files, device, answering.temperature, {**answering.thresholds})
+    return (files, device, int8, answering.temperature, {**answering.thresholds})

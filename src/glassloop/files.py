@@ -98,6 +98,16 @@ def near_name(name: str) -> str:
     return str(Path(name).relative_to(here)) if Path(name).is_relative_to(here) and name != str(here) else name
 
 
+def home_name(name: str) -> str:
+    """Return a name for a page that may be shared: a path below the user's home begins with `~`, which commands expand."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return name
+    path = Path(name)
+    return f"~/{path.relative_to(home)}" if home != Path("/") and path != home and path.is_relative_to(home) else name
+
+
 def names_beside(name: str | Path) -> list[str]:
     """Return the names in the folder of `name`, or none if it cannot be read."""
     try:

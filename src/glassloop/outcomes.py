@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from glassloop.data.examples import Examples
 from glassloop.data.truncation import kept_parts
-from glassloop.data.writers import row_writer
 from glassloop.engine.evaluate import Evaluation
-from glassloop.errors import SettingsError, listed, visible
-from glassloop.files import replacing, write_text
+from glassloop.errors import listed, visible
+from glassloop.files import write_text
 from glassloop.measures import Measures, short_metrics
 from glassloop.metric_values import AVERAGED, CORRELATIONS
-from glassloop.metrics import decide, probabilities
+from glassloop.metrics import decide
 from glassloop.run_folder.record import ClassRecord, RunRecord, held_out_splits
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 from glassloop.transformers_types import Tokenizer
@@ -135,19 +134,23 @@ def scored(record: RunRecord, outcomes: list[Outcome]) -> RunRecord:
 def majority_baseline(
     examples: Examples, split: str, measures: Measures, trained_on: Mapping[str, int] | None = None
 ) -> dict[str, float]:
-    """Return the metrics of always predicting the most frequent training label, or the mean score.
+    """Return the metrics of always predicting the most frequent training label, or the mean score."""
+    names = examples.labels.names if examples.labels else ()
+    return constant_scores(majority_answer(examples, trained_on), labels_of(examples, split), examples.task, names, measures)
+
+
+def constant_scores(
+    answer: float | np.ndarray, references: np.ndarray, task: str, names: tuple[str, ...], measures: Measures
+) -> dict[str, float]:
+    """Return the metrics of always giving one answer.
 
     Omits correlations, and the F1 of a class that is never predicted: they are not defined.
     """
-    references = labels_of(examples, split)
-    names = examples.labels.names if examples.labels else ()
     undefined = ["matthews_correlation", *CORRELATIONS]
-    guess = majority_answer(examples, trained_on)
-    if examples.task == CLASSES and names[int(guess)] != measures.positive:
+    if task == CLASSES and names[int(answer)] != measures.positive:
         undefined += AVERAGED
-    predictions = np.broadcast_to(guess, np.shape(references))
-    metric = measures.metric(examples.task, names or ["score"])
-    values = metric.compute(predictions=predictions, references=references)
+    predictions = np.broadcast_to(answer, np.shape(references))
+    values = measures.metric(task, names or ["score"]).compute(predictions=predictions, references=references)
     return {key: value for key, value in values.items() if key not in undefined}
 
 
@@ -155,10 +158,14 @@ def majority_answer(examples: Examples, trained_on: Mapping[str, int] | None = N
     """Return the most frequent class of the training rows, the labels that half of them have, or their mean score."""
     if examples.task == CLASSES and trained_on is not None:
         return int(np.argmax([trained_on.get(name, 0) for name in (examples.labels.names if examples.labels else ())]))
-    labels = labels_of(examples, "train")
-    if examples.task == SCORE:
+    return usual_answer(labels_of(examples, "train"), examples.task)
+
+
+def usual_answer(labels: np.ndarray, task: str) -> float | np.ndarray:
+    """Return the most frequent class among labels, the labels that half of the rows have, or the mean score."""
+    if task == SCORE:
         return float(labels.mean())
-    return (labels.mean(axis=0) >= 0.5).astype(int) if examples.task == SEVERAL else int(np.argmax(np.bincount(labels)))
+    return (labels.mean(axis=0) >= 0.5).astype(int) if task == SEVERAL else int(np.argmax(np.bincount(labels)))
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
@@ -201,16 +208,29 @@ def write_predictions(
         found: The evaluation.
         more: Further facts about a row by its number, such as its number of tokens.
     """
-    decided = decide(found.logits, examples.task)
-    names = examples.labels.names if examples.labels else None
+    texts = examples.splits[split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
+    rows = ({name: cells[row] for name, cells in texts.items()} for row in range(len(found.logits)))
+    write_answers(path, found, examples.task, examples.labels.names if examples.labels else None, rows, more)
+
+
+def write_answers(
+    path: Path,
+    found: Evaluation,
+    task: str,
+    names: tuple[str, ...] | None,
+    texts: Iterable[Mapping[str, str]],
+    more: Mapping[int, Mapping[str, object]] | None = None,
+) -> None:
+    """Write one line per row, as `write_predictions` does, for rows whose `texts` are given by column."""
+    decided = decide(found.logits, task)
+    labels = found.labels.tolist() if found.labels is not None else None
     lines = []
-    for row, (logits, choice) in enumerate(zip(found.logits.tolist(), decided.tolist(), strict=True)):
+    for row, (logits, choice, words) in enumerate(zip(found.logits.tolist(), decided.tolist(), texts, strict=True)):
         entry: dict[str, object] = {"row": row, "prediction": label_of(choice, names)}
-        if found.labels is not None:
-            entry["label"] = label_of(found.labels[row].tolist(), names)
-        texts = {name: examples.splits[split][row][name] for name in examples.columns.texts}
+        if labels is not None:
+            entry["label"] = label_of(labels[row], names)
         entry |= {"logits": logits, **((more or {}).get(row) or {})}
-        lines.append(json.dumps({**entry, **texts}, ensure_ascii=False, allow_nan=False))
+        lines.append(json.dumps({**entry, **words}, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
 
 
@@ -240,38 +260,6 @@ def length_entries(
 def kept_less(span: tuple[int, int], text: str) -> bool:
     """Return whether a model reads less than the words of a text."""
     return bool(text[: span[0]].strip() or text[span[1] :].strip())
-
-
-def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:
-    """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
-
-    Args:
-        path: The file to write; its ending chooses the format.
-        examples: The data.
-        found: The evaluation of each split.
-
-    Raises:
-        SettingsError: If a text column has the name of a column that is written.
-    """
-    names = examples.labels.names if examples.labels else None
-    scores = [f"score_{name}" for name in names or ()]
-    texts, own = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
-    if twice := [name for name in texts if name in own]:
-        raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
-    number = 0
-    with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
-        write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
-        for split, evaluation in found.items():
-            choices = decide(evaluation.logits, examples.task).tolist()
-            likely = probabilities(evaluation.logits, examples.task).tolist() if names else [[]] * len(choices)
-            labels = labels_of(examples, split).tolist()
-            for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
-                cells = {name: examples.splits[split][row][name] for name in texts}
-                answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
-                numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
-                write({"split": split, "row": row, **cells, **answer, **numbers})
-            number += len(choices)
-    return number
 
 
 def label_of(choice: float | list[float], names: tuple[str, ...] | None) -> str | float | list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,24 +12,26 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.answers import Answering, Given, Prediction, columns_of
-from glassloop.backends.admission import verified_backend
+from glassloop.answers import Given, Prediction, columns_of, finite, paired
+from glassloop.backends.admission import NO_STATE, state_of, verified_backend
+from glassloop.calibrated import answering_of
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts, encoded_ahead
 from glassloop.data.interfaces import Rows, Texts
 from glassloop.data.labels import LabelSet
 from glassloop.data.special_tokens import NONE_TYPED
 from glassloop.data.truncation import NOTHING_CUT, LengthLimit
 from glassloop.data.writers import Row as FileRow
 from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
-from glassloop.engine.interfaces import LossSum
+from glassloop.engine.interfaces import Backend, LossSum
 from glassloop.engine.losses import make_loss
-from glassloop.errors import ModelError, SettingsError, say
+from glassloop.errors import say
 from glassloop.file_parts import Counts
 from glassloop.file_predictions import FileJob, model_key, predict_rows
 from glassloop.files import user_path
+from glassloop.int8 import is_int8, quantize
 from glassloop.measures import Measures
 from glassloop.model_folders import open_model
 from glassloop.models.inputs import longest_input
@@ -48,9 +50,11 @@ class Predictor:
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
-        temperature: What logits are divided by before probabilities are computed.
-        thresholds: The probability from which a label is chosen, by its name. Default: 0.5 for each of several labels; the most
-            likely class.
+        temperature: What logits are divided by before probabilities are computed. Default: that of `glassloop calibrate`, or 1.
+        thresholds: The probability from which a label is chosen, by its name. Default: those of `glassloop calibrate`, unless
+            a temperature is given; else 0.5 for each of several labels, and the most likely class.
+        precision: "auto", "fp32", "bf16" or "fp16"; or "int8" on a CPU, which is faster and is compared with the run's stored
+            predictions first. Default: on a GPU that of the run, else fp32.
 
     Attributes:
         model: The model.
@@ -62,12 +66,14 @@ class Predictor:
         max_length: The number of tokens that longer texts are truncated to.
         backend: How forward passes are run.
         answering: How logits become labels and probabilities.
+        calibration: What `glassloop calibrate` stored, if it is used.
         limit: The length that texts are cut to, and on which side.
         typed: The special tokens in the texts of the last prediction.
         skipped: The rows of the last file that could not be read.
+        agreement: How predictions in int8 agree with the stored ones; None in fp32.
 
     Raises:
-        ModelError: If there is no model, or its files are damaged.
+        ModelError: If there is no model, its files or its calibration are damaged, or its predictions in int8 are worse.
     """
 
     def __init__(
@@ -77,10 +83,12 @@ class Predictor:
         device: str = "auto",
         batch_size: int = 64,
         light: bool = False,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         thresholds: Mapping[str, float] | None = None,
+        precision: str = "auto",
     ) -> None:
-        opened = open_model(user_path(folder), device, light=light)
+        light = not is_int8(precision) and light  # a light model has no int8 form
+        opened = open_model(user_path(folder), device, precision, light=light)
         self.model_dir, self.run, self.backend = opened.folder, opened.run, opened.backend
         self.tokenizer, self.model, config = opened.tokenizer, opened.model, opened.model.config
         most = longest_input(self.tokenizer, config)
@@ -88,9 +96,12 @@ class Predictor:
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.answering = Answering(self.task, tuple(self.names), temperature, thresholds or {})
+        given = temperature, thresholds
+        self.answering, self.calibration = answering_of(self.model_dir, self.run, self.task, self.names, *given)
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
+        self._savings, self._opened = ExitStack(), NO_STATE
         self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
+        self.agreement = quantize(self, user_path(folder)) if is_int8(precision) else None
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -132,13 +143,7 @@ class Predictor:
         """
         if isinstance(texts, Iterator):
             return self._streamed(texts)
-        items: list[Given] = [texts] if isinstance(texts, str | Mapping) else [*texts]
-        if pairs is not None:
-            seconds = [pairs] if isinstance(pairs, str) else [*pairs]
-            if len(seconds) != len(items):
-                problem = f"there are {len(items):,} texts, but {len(seconds):,} second texts"
-                raise SettingsError(problem, "pass one second text for each text")
-            items = [(first, second) for first, second in zip(items, seconds, strict=True)]  # type: ignore[misc]
+        items = paired([texts] if isinstance(texts, str | Mapping) else [*texts], pairs)
         with self._lock:
             self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             return self._answers(items) if items else []
@@ -173,10 +178,12 @@ class Predictor:
         """
         columns = columns_of(texts if pairs is None else [*zip(texts, pairs, strict=True)], None)
         with self._lock:
-            encoded = self.encoded(columns)
-            self._num_texts, self.limit = self._num_texts + len(encoded.rows), replace(self.limit, pairs=len(columns) > 1)
-            self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
-            return self.forward(encoded.rows)
+            self._num_texts, self.limit = self._num_texts + len(columns[0]), replace(self.limit, pairs=len(columns) > 1)
+            found: list[np.ndarray] = []
+            for encoded in encoded_ahead(self.encoded, columns):
+                self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
+                found.append(self._forward([row.inputs for row in encoded.rows]).logits)
+            return finite(np.concatenate(found))
 
     def encoded(self, columns: Texts) -> EncodedTexts:
         """Return texts, or pairs in two columns, as token ids, each with what truncation has cut.
@@ -187,19 +194,9 @@ class Predictor:
         with self._tokenizer_lock:
             return encode_texts(self.tokenizer, columns, self.max_length)
 
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Keep the model ready for many small forward passes, which then need less time each."""
-        self.forward(self.encoded([["text"]]).rows)  # compares the backend with the plain model
-        with self.backend.evaluation_context(self.model):
-            yield
-
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
-        """Return the logits of encoded texts, in their order.
-
-        Args:
-            rows: Rows that `encoded` returned."""
-        return self._forward([row.inputs for row in rows]).logits
+        """Return the logits of `rows` that `encoded` returned, in their order."""
+        return finite(self._forward([row.inputs for row in rows]).logits)
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -216,19 +213,34 @@ class Predictor:
             ModelError: If a logit is not finite.
         """
         found = self._forward(rows, make_loss(self.task))
+        finite(found.logits)
         return named_metrics(found, measures.scores(found.logits, found.labels, self.task, self.names), prefix)
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
         batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
-            self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
-            with self.backend.evaluation_context(self.model):
-                found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
-        if not (finite := np.isfinite(found.logits).all(axis=1)).all():
-            problem = f"row {int(np.argmin(finite)) + 1:,}: the prediction of the model is not finite"
-            raise ModelError(problem, "download the model again: its weights are damaged")
+            self._open(batches)
+            found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
         return found
+
+    def use(self, backend: Backend) -> None:
+        """Run forward passes on a backend from now on.
+
+        Args:
+            backend: A backend for the device of the model. Its savings are put in place anew.
+        """
+        self._savings.close()
+        self.backend, self._opened = backend, NO_STATE
+
+    def _open(self, batches: Batches) -> None:
+        """Put the savings of forward passes in place, and leave them there as long as nobody changes the model."""
+        if self._opened == state_of(self.model):
+            return
+        self._savings.close()
+        self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
+        self._savings.enter_context(self.backend.evaluation_context(self.model))
+        self._opened = state_of(self.model)
 
     def predict_file(
         self, source: Path, target: Path, text: str | None = None, pair: str | None = None, **reading: object
@@ -255,7 +267,7 @@ class Predictor:
         if text is None and self.run is not None:
             text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
         texts = tuple(name for name in (text, pair) if name) if text else ()
-        key = model_key(self.model_dirs, self.backend.device.type, self.answering)
+        key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
         job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key)
         found = predict_rows(job, self._added_cells)
         self._num_texts, self._cut, self.typed = found.counts.rows, found.counts.cut, found.counts.typed
@@ -273,5 +285,4 @@ class Predictor:
             self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
             answers = self.answering.describe(self.logits(*texts))
             counts = Counts(len(answers), self._cut, self.typed)
-        scores = ({f"score_{name}": round(value, 6) for name, value in answer.scores.items()} for answer in answers)
-        return [{"prediction": answer.label, **cells} for answer, cells in zip(answers, scores, strict=True)], counts
+        return [answer.cells for answer in answers], counts

@@ -15,7 +15,7 @@ from glassloop.run_folder.history import Entry, read_history
 from glassloop.run_folder.layout import MODEL_NAME
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import ClassRecord, RunRecord
-from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.run_json import record_of
 from glassloop.run_folder.status import run_status
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Run:
     `record` is read once; history and predictions are read again whenever they are asked for.
 
     Args:
-        folder: The run folder: the `output_dir` of `glassloop train`.
+        folder: The run folder: the `output_dir` of `glassloop train` or of a `Trainer`.
 
     Attributes:
         folder: The run folder.
@@ -41,7 +41,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder: Path = user_path(folder)
-        self.record: RunRecord = read_run(self.folder)
+        self.record: RunRecord = record_of(self.folder)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}): {self.status}"

@@ -20,13 +20,12 @@ from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import label_names
-from glassloop.report.build import Report, source_report
-from glassloop.report.source import RunSource
-from glassloop.run_folder.sessions import resumed_steps
+from glassloop.report.build import Report
 from glassloop.show.html import trainer_view
 from glassloop.stages import EVALUATING, stage
 from glassloop.training.failures import advice
 from glassloop.training.parts import TrainingParts
+from glassloop.training.recorder import Recorder, report_so_far
 from glassloop.training.session import trained
 from glassloop.training.setup import TrainerSetup
 from glassloop.transformers_types import Model
@@ -82,11 +81,11 @@ class Trainer(TrainerSetup):
         return trainer_view(named, self.state.history)
 
     def report(self) -> Report:
-        """Return a report of the training so far, which a notebook shows: its curves and its latest evaluation.
+        """Return the report of the training, which a notebook shows: the same as `report.html` in the output folder.
 
-        `report().save(path)` writes it to a file. The report of a run of `glassloop train` shows more: see `Run.report`.
+        `report().save(path)` writes it to another file. Before a training it has no results.
         """
-        return source_report(RunSource(self._folder, None, "trainer", self.state.history, resumed_steps(self._folder)))
+        return report_so_far(self._recorder, self._folder, self.state.history)
 
     def _parts(self) -> TrainingParts:
         """Check everything a training needs, choose its backend, and return its parts."""
@@ -99,7 +98,7 @@ class Trainer(TrainerSetup):
         self.callbacks = self.callbacks  # checked again: the list may have grown
         rows = self._readable(self.train_dataset)
         batches = self._batches(rows, training=True)
-        measures = self.measures if self.compute_metrics is None else None
+        measures = self._own_measures
         self.state = self._new_state()
         return TrainingParts(
             model=self.model,
@@ -129,12 +128,15 @@ class Trainer(TrainerSetup):
             quiet=self._quiet,
         )
 
-    def train(self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False) -> TrainOutput:
-        """Train the model in place, to the end.
+    def train(
+        self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False, report: bool = True
+    ) -> TrainOutput:
+        """Train the model in place, to the end, and write `report.html` to the output folder.
 
         Args:
             resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
             restart: Start again from step 0, and move existing checkpoints aside.
+            report: Whether to write the report.
 
         Returns:
             The number of steps, the mean loss and the metrics.
@@ -142,7 +144,10 @@ class Trainer(TrainerSetup):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        with self._training(resume_from_checkpoint, restart=restart) as output:
+        recorder = Recorder(self._parts(), self._own_measures, self.processing_class, with_report=report)
+        self._recorder = recorder
+        with self._training(resume_from_checkpoint, restart=restart, parts=recorder.parts) as output:
+            recorder.end(output.metrics)
             return output
 
     @contextmanager
@@ -192,7 +197,10 @@ class Trainer(TrainerSetup):
         Raises:
             DivergedError: If the loss is not finite.
         """
-        return self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
+        found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
+        if self._recorder is not None and (rows is None or rows is self.eval_dataset):
+            self._recorder.evaluated(found, prefix)
+        return found
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""

@@ -143,7 +143,7 @@ ARGUMENTS: tuple[tuple[tuple[str, ...], str, dict[str, str]], ...] = (
 INSTEAD: dict[str, str] = {
     **{name: f"omit {name}: {one.text}" for name, one in SETTINGS.items() if one.outcome == UNNEEDED},
     **{name: one.text for name, one in SETTINGS.items() if one.outcome == REFUSED},
-    "push_to_hub": "upload the folder of the model with hf upload after the run",
+    "push_to_hub": "upload the model after the run: glassloop push RUN owner/name",
     **dict.fromkeys(
         ("dropout", "hidden_dropout", "hidden_dropout_prob", "attention_dropout", "classifier_dropout", "dropout_rate"),
         "set the dropout in the config.json of the model: it is a property of the model",

@@ -117,9 +117,7 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
     assert saved is None or bool(whole) == saved
     if (run / "model").exists():
         assert sha(run / "model" / "model.safetensors") == sha(reference / "model" / "model.safetensors")
-        assert sorted(path.name for path in (run / "model").iterdir()) == sorted(
-            path.name for path in (reference / "model").iterdir()
-        )
+        assert model_files(run) == model_files(reference)
     left = [path.name for path in run.glob(".*.*")]
     trained = (run / "trained.json").exists()
     again = runs.train(run, resume=run, **SHORT)
@@ -128,7 +126,13 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
     if not done:
         line = f"resuming after step {step_of(whole[0])} " if whole else "so training starts at step 0"
         assert ("resuming after the last step, 6 " if trained else line) in again.err
+    assert sorted(path.name for path in (run / "model").iterdir()) == [*sorted(["README.md", *model_files(reference)])]
     same_end(reference, run)
+
+
+def model_files(run: Path) -> list[str]:
+    """The files of the model, without its card, which is written last."""
+    return sorted(path.name for path in (run / "model").iterdir() if "README.md" not in path.name)
 
 
 CONFIG, WEIGHTS = "transformers.configuration_utils:PreTrainedConfig.to_json_file", "transformers.modeling_utils:safe_save_file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import signal
 import sys
 from dataclasses import fields
@@ -47,6 +48,14 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["--split", "--metric", "--positive_label", "-o", "--out", "--device", "--batch_size", "--json"],
         (DataSettings,),
     ),
+    "calibrate": (
+        ["run"],
+        [
+            *("--target", "--recall", "--precision", "--cost", "--split", "--positive_label", "--folds", "--force"),
+            *("--remove", "--json"),
+        ],
+        (),
+    ),
     "study": (
         ["data"],
         [
@@ -72,6 +81,11 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         (),
     ),
     "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),
+    "push": (
+        ["run", "repository"],
+        ["--private", "--revision", "--message", "-m", "--with_report", "--dry_run", "--json"],
+        (),
+    ),
     "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
     "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
     "list": (["folder"], ["--json"], ()),
@@ -375,6 +389,8 @@ def test_every_command_with_json_prints_one_document(
     assert keys_of("train", "--resume", str(tmp_path / "out"))[:3] == ["run", "status", "data"]
     assert keys_of("evaluate", str(text_run), "--device", "cpu") == ["run", "data", "splits", "out"]
     assert keys_of("evaluate", str(seeds_folder), "--device", "cpu")[:3] == ["run", "data", "seeds"]
+    shutil.copytree(text_run, tmp_path / "copy")
+    assert keys_of("push", str(tmp_path / "copy"), "me/it", "--dry_run")[:2] == ["run", "repository"]
     assert keys_of("compare", str(text_run), str(seeds_folder))[:3] == ["split", "rows", "positive_label"]
     assert keys_of("list", str(seeds_folder)) == ["folder", "runs", "links", "complete"]
     assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]

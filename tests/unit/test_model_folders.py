@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow  # trains
 
 def test_a_run_and_its_model(text_run: Path) -> None:
     found = open_model(text_run, "cpu")
-    assert (found.folder, found.backend.name, found.backend.keeps_prepared) == (text_run / "model", "packed", True)
+    assert (found.folder, found.backend.name) == (text_run / "model", "packed")
     assert found.run is not None
     assert open_model(text_run / "model", "cpu").run is None
     light = open_model(text_run, "cpu", light=True)

@@ -209,6 +209,27 @@ def test_threads_share_a_predictor(text_run: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+def test_the_model_stays_ready_until_somebody_changes_it(text_run: Path) -> None:
+    predictor = Predictor(text_run, device="cpu")
+    first, savings = predictor.logits(TEXTS), predictor.backend.savings
+    assert savings is not None
+    assert np.array_equal(predictor.logits(TEXTS), first)
+    assert predictor.backend.savings is savings
+    with torch.no_grad():
+        predictor.model.base_model.encoder.layer[0].output.dense.weight.mul_(1.5)
+    changed = predictor.logits(TEXTS)
+    assert predictor.backend.savings is not savings
+    assert not np.allclose(changed, first)
+    seen: list[int] = []
+    part = predictor.model.base_model.encoder.layer[0].attention.output
+    handle = part.register_forward_hook(lambda *given: seen.append(1))
+    np.testing.assert_allclose(predictor.logits(TEXTS), changed, atol=1e-5)
+    assert seen, "the hook of a user is called"
+    handle.remove()
+    predictor.model.classifier = torch.nn.Linear(predictor.model.config.hidden_size, 2)
+    assert not np.allclose(predictor.logits(TEXTS), changed)
+
+
 def test_temperature_and_thresholds(text_run: Path, predictor: Predictor) -> None:
     other = Predictor(text_run, device="cpu", temperature=3.0, thresholds={"neg": 0.0})
     plain, changed = predictor.predict("good film 8")[0], other.predict("good film 8")[0]

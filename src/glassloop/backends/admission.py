@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from glassloop.backends.comparison import Figures, compare, fast_figures, sample_batches
 from glassloop.backends.packed import PackedBackend
@@ -12,6 +13,7 @@ from glassloop.engine.interfaces import Backend, Say, TrainingUse
 from glassloop.errors import GlassloopError, ModelError, no_memory
 from glassloop.run_folder.record import Difference
 from glassloop.seeding import random_states_kept
+from glassloop.speed.encoders.recognition import HOOKS
 from glassloop.transformers_types import Model
 
 
@@ -94,3 +96,19 @@ def measure_difference(backend: PackedBackend, model: Model, sample: Batches, us
 def known_difference(backend: Backend, model: Model) -> Difference | None:
     """Return how far a model on a fast backend is from the plain one; None if that was not measured, or on plain."""
     return backend.differences.get(model) if isinstance(backend, PackedBackend) else None
+
+
+State: TypeAlias = tuple[tuple[int, int], ...]
+NO_STATE: State = ()
+
+
+def state_of(model: Model) -> State:
+    """Return what must not change while savings stay in place: modules, numbers of hooks, weights and their versions."""
+    found = []
+    for part in model.modules():
+        values = vars(part)
+        found.append((id(part), sum(len(values[hooks]) for hooks in HOOKS)))
+        for weight in values["_parameters"].values():
+            if weight is not None:
+                found.append((weight.data_ptr(), 0 if weight.is_inference() else weight._version))
+    return tuple(found)

@@ -45,8 +45,6 @@ class PackedBackend(PlainBackend):
         self.savings: ReplacedLayers | InferenceLayers | OwnLayers | None = None
         self.optimizer: FlatAdamW | None = None
         self.use = NO_TRAINING
-        self.keeps_prepared = False  # whether weights prepared for forward passes are kept from one pass to the next
-        self.kept: tuple[list[tuple[int, int]], InferenceLayers] | None = None
         # How far each model's results on this backend are from those of the plain backend.
         self.differences: WeakKeyDictionary[torch.nn.Module, Difference] = WeakKeyDictionary()
 
@@ -117,22 +115,15 @@ class PackedBackend(PlainBackend):
         if self.savings is not None or self.why_not(model) is not None:
             yield
             return
-        self.savings = self.prepared(model)
+        self.savings = self.fast_form(model)
         try:
             yield
         finally:
             self.end_training()
 
-    def prepared(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
-        """Return the savings of forward passes: those of the last pass if they were kept and no weight has changed since."""
-        weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters()]
-        if self.kept is not None and self.kept[1].model is model and self.kept[0] == weights:
-            self.kept[1].install()
-            return self.kept[1]
-        found = make_fast_model(model, self.compute_dtype, trains=False)
-        if self.keeps_prepared and isinstance(found, InferenceLayers):
-            self.kept = (weights, found)
-        return found
+    def fast_form(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
+        """Return a model made fast for forward passes."""
+        return make_fast_model(model, self.compute_dtype, trains=False)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training.

@@ -60,7 +60,7 @@ class DotChart:
 
     def draw(self) -> Drawing:
         """Draw the rows."""
-        left = 12 + min(max((width_of(row.name) for row in self.rows), default=0.0), WIDTH * MOST_LABEL)
+        left = 17 + min(max((width_of(row.name) for row in self.rows), default=0.0), WIDTH * MOST_LABEL)
         values = [value for row in self.rows for value in reached(row)]
         x = scale_of(self.axis, padded([*values, *([] if self.reference is None else [self.reference])]), left, WIDTH - RIGHT)
         bottom = TOP + ROW * len(self.rows)

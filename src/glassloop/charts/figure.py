@@ -140,7 +140,8 @@ def data_table(table: Table, most_rows: int = 200) -> str:
     rows = "".join(f"<tr>{''.join(map(data_cell, row))}</tr>" for row in table.rows[:most_rows])
     rest = len(table.rows) - most_rows
     more = f'<p class="note">{rest:,} more rows are not shown.</p>' if rest > 0 else ""
-    inner = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    inner = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    inner = f'<div class="scroll" tabindex="0" role="region" aria-label="Data">{inner}</div>'
     return f'<details class="data"><summary>Data</summary>{inner}{more}</details>'
 
 

@@ -82,12 +82,14 @@ class LineChart:
         x = scale_of(tight(self.x, across), across, left_margin(y), WIDTH - RIGHT, 7)
         body = [left_axis(y, x.start, x.stop, self.y.title), bottom_axis(x, TOP, height - BOTTOM, self.x.title)]
         body += [hit_columns(self, x, y)]
-        body += [reference_line(name, value, x, y) for name, value in self.references if y.low <= value <= y.high]
+        references = [(name, value) for name, value in self.references if y.low <= value <= y.high]
+        body += [reference_line(name, value, x, y) for name, value in references]
         keys = [
             Key(line.name, number if line.color is None else line.color, line.quiet) for number, line in enumerate(self.series)
         ]
         for number in sorted(range(len(keys)), key=lambda number: not self.series[number].quiet):
             body.append(series_group(number, keys[number], *marks_of(self.series[number], x, y)))
+        body += [reference_name(name, value, x, y) for name, value in references]
         body.append(event_lines(self.events, x, y.start))
         return Drawing(WIDTH, height, "".join(body), tuple(keys))
 
@@ -132,13 +134,18 @@ def marks_of(line: Series, x: Scale, y: Scale) -> list[str]:
 
 
 def reference_line(name: str, value: float, x: Scale, y: Scale) -> str:
-    """Return a horizontal dashed line with its name at the right end."""
+    """Return a horizontal dashed line."""
     place = y.place(value)
     line = element(
         "path", title(f"{name}: {value_text(value, y.kind)}"), class_="dashed", d=f"M{x.start:g} {place:.1f}H{x.stop:g}"
     )
-    text = label(name, x.stop, place - 4 if place > TOP + 12 else place + 13, side="end", kind="tick halo")
-    return element("g", line, text, class_="quiet")
+    return element("g", line, class_="quiet")
+
+
+def reference_name(name: str, value: float, x: Scale, y: Scale) -> str:
+    """Return the name of a horizontal line at its right end, which covers the lines of the chart."""
+    place = y.place(value)
+    return label(name, x.stop, place - 4 if place > TOP + 12 else place + 13, side="end", kind="tick halo through")
 
 
 def event_lines(events: Sequence[Event], x: Scale, bottom: float) -> str:

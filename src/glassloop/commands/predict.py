@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.answers import Prediction
+from glassloop.calibrated import calibration_note
 from glassloop.command_result import CommandResult
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.file_source import bare_name
@@ -36,36 +37,39 @@ def predict(
     device: str,
     reading: Mapping[str, object],
     processes: int = 1,
+    precision: str = "auto",
 ) -> CommandResult:
     """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes)
+        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes, precision)
         return CommandResult({"run": run, "file": file, "rows": number, "out": path})
-    found = predict_text(run, text, text_pair, device)
+    found = predict_text(run, text, text_pair, device, precision)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
     return CommandResult({"run": run, "predictions": [answer]})
 
 
-def predictor_of(run: str, device: str, *, light: bool = False) -> Predictor:
+def predictor_of(run: str, device: str, precision: str = "auto", *, light: bool = False) -> Predictor:
     """Return the predictor of a run, or of all seeds in a folder together; of a run without transformers if `light`."""
     from glassloop.ensemble import SeedsPredictor, has_seeds
 
     folder = user_path(run)
-    return SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(run, device=device, light=light)
+    if has_seeds(folder):
+        return SeedsPredictor(folder, device=device, precision=precision)
+    return Predictor(run, device=device, light=light, precision=precision)
 
 
-def predict_text(run: str, text: str | None, text_pair: str | None, device: str) -> Prediction:
+def predict_text(run: str, text: str | None, text_pair: str | None, device: str, precision: str = "auto") -> Prediction:
     """Print and return the prediction for one text or pair."""
     if text is None:
         raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = predictor_of(run, device, light=True)
+    predictor = predictor_of(run, device, precision, light=True)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     found = predictor.predict(text, text_pair)[0]
-    say_notes(predictor.notes)
+    say_notes(predictor)
     table = Table(box=None, show_header=False, pad_edge=False)
     if not found.scores:
         table.add_row("score", f"{found.label:.4f}")
@@ -87,6 +91,7 @@ def predict_file(
     device: str,
     reading: Mapping[str, object] = MappingProxyType({}),
     processes: int = 1,
+    precision: str = "auto",
 ) -> tuple[int, Path]:
     """Predict every row of a file and print where the predictions are. Return the number of rows and the file.
 
@@ -102,11 +107,11 @@ def predict_file(
     data_settings(reading)
     if processes > 1 and SHARE not in os.environ:
         run_together(sys.argv[1:], share_environments(processes, num_gpus(device)))
-    predictor = predictor_of(run, device)
+    predictor = predictor_of(run, device, precision)
     number = predictor.predict_file(data, path, text, pair, **reading)
     if SHARE in os.environ:
         return number, path  # the process that started this one reports
-    say_notes(predictor.notes)
+    say_notes(predictor)
     if skipped := predictor.skipped.num_rows:
         listing = path.with_name(f"{path.stem}-skipped-rows.csv")
         predictor.skipped.write(listing)
@@ -122,7 +127,8 @@ def num_gpus(device: str) -> int:
     return torch.cuda.device_count() if device in ("auto", "cuda") else 0
 
 
-def say_notes(notes: Iterable[str]) -> None:
-    """Print what a person should know about the texts on standard error: truncated texts and special tokens."""
-    for note in notes:
+def say_notes(predictor: Predictor) -> None:
+    """Print on standard error what a person should know: truncated texts, special tokens, and a calibration that is used."""
+    used = [calibration_note(predictor.calibration, predictor.answering)] if predictor.calibration else []
+    for note in (*predictor.notes, *used):
         say(note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from glassloop.command_result import CommandResult
@@ -24,6 +23,7 @@ def serve(
     batch_tokens: int | None = None,
     drain_seconds: float = 30.0,
     api_key_file: str | None = None,
+    precision: str = "auto",
 ) -> CommandResult:
     """Load the models, check them, measure the size of batches, and answer requests until a signal."""
     try:
@@ -37,10 +37,9 @@ def serve(
     from glassloop.serving.meters import Meters
 
     key = api_key(api_key_file)
-    with bound_socket(host, port) as opened, ExitStack() as stack:
-        hosted = load_hosted(runs, device)
+    with bound_socket(host, port) as opened:
+        hosted = load_hosted(runs, device, precision)
         for model in hosted:
-            stack.enter_context(model.predictor.prepared())
             rows = counted(model.checked, "stored prediction", "stored predictions")
             say(f"{model.name}: repeated {rows}" if model.checked else f"{model.name}: no stored predictions to check")
         first = hosted[0].predictor

@@ -31,10 +31,12 @@ from glassloop.run_folder.study_json import BaseRecord, StudyRecord, read_study,
 from glassloop.seeds import check_run
 from glassloop.settings import DataSettings, Problem, refuse
 from glassloop.settings_file import GivenSettings
+from glassloop.sharing.card_file import update_card
 from glassloop.show.study import show_study, study_content
 from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
 from glassloop.study.running import Executor, StudyRunner
+from glassloop.study.trials import RUNS_NAME
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
 from glassloop.study_settings import StudySettings, study_settings
 from glassloop.study_space import MODEL, Choices, vary_text
@@ -180,6 +182,9 @@ def run_study(
             record = conclude(folder, record, say)
             write_study(folder, record)
             write_page(folder, record)
+            for name, run in ({} if record.chosen is None else record.runs_of(record.chosen, final=True)).items():
+                if run.finished:
+                    update_card(folder / RUNS_NAME / name)
     if record.status == STOPPED and signals:
         say(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])

@@ -32,11 +32,12 @@ from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, length_entries, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
 from glassloop.report.build import NO_REPORT, write_report
-from glassloop.run_folder.layout import has_checkpoint, is_run, predictions_name
+from glassloop.run_folder.layout import CARD_NAME, MODEL_NAME, has_checkpoint, is_run, predictions_name
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, write_settings
+from glassloop.sharing.card_file import update_card
 from glassloop.show.banner import banner
 from glassloop.show.contents import run_content
 from glassloop.show.results import show_outcome
@@ -107,6 +108,8 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
         if stored and stored.finished:
             say(f"{folder} is already complete")
+            if not (folder / MODEL_NAME / CARD_NAME).exists():  # it was killed between the record and the card
+                update_card(folder)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -131,8 +134,10 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
-    if backend.processes.is_main and (path := write_report(folder)):
-        show(f"  report: {path}", sys.stderr)
+    if backend.processes.is_main:
+        update_card(folder)
+        if path := write_report(folder):
+            show(f"  report: {path}", sys.stderr)
     return folder
 
 

@@ -15,11 +15,12 @@ from glassloop.errors import SettingsError, counted
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
-from glassloop.run_folder.layout import is_checkpoint_name, is_run
+from glassloop.run_folder.layout import is_checkpoint_name, is_run, seed_name
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
 from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, RunSettings
+from glassloop.sharing.card_file import update_card
 from glassloop.show.contents import seeds_content
 from glassloop.show.seeds import show_seeds
 
@@ -50,6 +51,8 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
     show_seeds(record)
+    for seed in record.finished:
+        update_card(record.folder / seed_name(seed))  # with the results of all seeds
     if path := write_report(record.folder):
         say(f"  report: {path}")
     return CommandResult(seeds_content(record), report_failures(record))

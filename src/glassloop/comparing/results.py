@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassloop.comparing.settings import different_settings
-from glassloop.comparing.sides import Entry, SideRows, common_split, read_rows, read_side
+from glassloop.comparing.sides import Entry, SideRows, common_split, read_rows, read_side, with_short_names
 from glassloop.errors import SettingsError, listed
 from glassloop.measures import Measures, default_measures
 from glassloop.metric_values import Array
@@ -108,6 +108,7 @@ class ComparedRuns:
                             "interval": one.difference.interval,
                             "p_value": one.difference.p_value,
                             "corrected_p_value": one.difference.corrected,
+                            "comparisons": one.difference.comparisons,
                             "test": one.difference.method,
                             "verdict": one.verdict,
                             "sentence": str(one.verdict),
@@ -147,7 +148,7 @@ def compare_runs(
     """
     if len(names) < 2:
         raise SettingsError("a comparison needs two runs", "name two or more run folders: glassloop compare RUN RUN")
-    sides = [read_side(name) for name in names]
+    sides = with_short_names([read_side(name) for name in names])
     paths = [str(path.resolve()) for side in sides for path in side.folders.values()]
     if twice := [path for path in dict.fromkeys(paths) if paths.count(path) > 1]:
         raise SettingsError(f"{listed(twice, 2)} is compared with itself", "name each run once")

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from glassloop.arguments import TrainingArguments
 from glassloop.comparing.sides import Side
+from glassloop.files import home_name
 from glassloop.run_folder.record import RunRecord
 
 OMITTED = ("output_dir", "seed", "disable_tqdm")
@@ -14,8 +15,8 @@ OMITTED = ("output_dir", "seed", "disable_tqdm")
 
 def facts_of(record: RunRecord) -> dict[str, object]:
     """Return everything about a run that may explain a difference: model, data, settings, machine, versions."""
-    facts: dict[str, object] = {"model": record.model.name, "parameters": record.model.parameters, "data": record.data.source}
-    facts |= record.data.given()
+    facts: dict[str, object] = {"model": home_name(record.model.name), "parameters": record.model.parameters}
+    facts |= {"data": home_name(record.data.source), **record.data.given()}
     facts["training rows"] = record.data.splits["train"].num_rows if "train" in record.data.splits else None
     facts["training rows fingerprint"] = record.data.splits["train"].fingerprint[:8] if "train" in record.data.splits else None
     settings = {entry.name: getattr(record.settings, entry.name) for entry in fields(TrainingArguments)}

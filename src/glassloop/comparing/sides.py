@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ from glassloop.records import Json
 from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.run_json import read_run, record_of
 from glassloop.run_folder.seeds_json import read_seeds
 from glassloop.statistics.scored import ScoredRows, scored_rows
 
@@ -69,7 +70,7 @@ def read_side(name: str) -> Side:
     """
     folder = user_path(name)
     if is_run(folder) or not is_seeds_folder(folder):
-        record = read_run(folder)
+        record = record_of(folder)
         return Side(near_name(str(folder)), {record.settings.seed: folder}, {record.settings.seed: record})
     found = read_seeds(folder)
     if not found.finished:
@@ -78,6 +79,15 @@ def read_side(name: str) -> Side:
         say(f"{folder}: omitted, because they are not finished: {listed(map(seed_name, found.unfinished))}")
     folders = {seed: folder / seed_name(seed) for seed in found.finished}
     return Side(near_name(str(folder)), folders, {seed: read_run(path) for seed, path in folders.items()})
+
+
+def with_short_names(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides with names below the folder that they share, if all have absolute paths as names."""
+    paths = [Path(side.name) for side in sides]
+    if not all(path.is_absolute() for path in paths):
+        return [*sides]
+    shared = os.path.commonpath([path.parent for path in paths])
+    return [replace(side, name=str(path.relative_to(shared))) for side, path in zip(sides, paths, strict=True)]
 
 
 def common_split(sides: Sequence[Side], wanted: str | None) -> str:

@@ -12,7 +12,7 @@ from glassloop.comparing.results import ComparedRuns, RowDifference, RowDifferen
 from glassloop.errors import counted, printable, shortened
 from glassloop.settings import SCORE
 from glassloop.statistics.conclusions import Conclusion
-from glassloop.statistics.intervals import Interval
+from glassloop.statistics.intervals import NO_INTERVAL, Interval
 
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3
@@ -83,7 +83,9 @@ def settings_table(found: ComparedRuns) -> Table:
 
 def metric_table(title: str, conclusion: Conclusion) -> Table:
     """Return the results of all sides in one metric, with their differences from the first."""
-    table = plain_table(shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", "95 % interval", "p")
+    table = plain_table(
+        shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", difference_title(conclusion), "p"
+    )
     compared = {one.name: one.difference for one in conclusion.comparisons}
     for result in conclusion.results:
         difference = compared.get(result.name)
@@ -91,8 +93,14 @@ def metric_table(title: str, conclusion: Conclusion) -> Table:
         if difference:
             cells = [f"{difference.value:+.4f}", in_brackets(difference.interval, sign="+"), p_text(difference.corrected)]
         value = "-" if result.mean is None else f"{result.mean:.4f}"
-        table.add_row(short_name(result.name), value, in_brackets(result.interval), *cells)
+        span = in_brackets(result.interval) or (NO_INTERVAL if result.points else "")
+        table.add_row(short_name(result.name), value, span, *cells)
     return table
+
+
+def difference_title(conclusion: Conclusion) -> str:
+    """Return the title of the intervals of differences: several are corrected, so that all hold together with 95 %."""
+    return "corrected" if conclusion.correction else "95 % interval"
 
 
 def in_brackets(interval: Interval | None, sign: str = "") -> str:
@@ -109,9 +117,7 @@ def verdict_lines(conclusion: Conclusion) -> list[str]:
     """Return a sentence for each comparison, and one about how they were computed."""
     lines = [f"{one.name}: {one.verdict}" for one in conclusion.comparisons]
     methods = ", ".join(dict.fromkeys(one.difference.method for one in conclusion.comparisons))
-    number = len(conclusion.comparisons)
-    corrected = f", p-values corrected for {number} comparisons (Holm)" if number > 1 else ""
-    return [*lines, f"test: {methods}{corrected}"]
+    return [*lines, f"test: {methods}" + (f"; {conclusion.correction}" if conclusion.correction else "")]
 
 
 def show_rows(console: Console, found: ComparedRuns, rows: RowDifferences) -> None:

@@ -14,10 +14,12 @@ from glassloop.pages.page import Section, page
 from glassloop.pages.parts import Cell, Number, details, filters, grid, heading, paragraph, score, table, tag
 from glassloop.settings import SCORE
 from glassloop.statistics.conclusions import Conclusion
+from glassloop.statistics.intervals import Interval
 
 MOST_TEXT = 2000  # characters of a text that are shown
 STYLE = "ul.rows{list-style:none;padding:0}ul.rows li{border-top:1px solid var(--line);padding:.5rem 0;overflow-wrap:anywhere}"
 STYLE += "ul.rows p{margin:.3rem 0 0}main,header.top{overflow-wrap:anywhere}"  # names of runs are long paths
+STYLE += "td.long{overflow-wrap:anywhere;min-width:5.5rem}td.long:last-child{overflow-wrap:normal}"
 
 
 def comparison_page(found: ComparedRuns) -> str:
@@ -85,7 +87,10 @@ def differences_chart(title: str, conclusion: Conclusion) -> DotChart:
         for place, one in enumerate(conclusion.comparisons)
     ]
     name = f"Difference in {title} from {conclusion.reference}"
-    return DotChart(name, "An interval across zero leaves open which is better.", rows, Axis("difference"), reference=0.0)
+    told = "An interval across zero leaves open which is better."
+    if conclusion.correction:
+        told += f" With {conclusion.correction}."
+    return DotChart(name, told, rows, Axis("difference"), reference=0.0)
 
 
 def metric_table(conclusion: Conclusion) -> str:
@@ -94,34 +99,36 @@ def metric_table(conclusion: Conclusion) -> str:
     rows: list[list[Cell]] = []
     for result in conclusion.results:
         interval, one = result.interval, compared.get(result.name)
-        cells: list[Cell] = [result.name, len(result.points), score(result.mean), score(result.deviation)]
-        cells += [score(interval.low if interval else None), score(interval.high if interval else None)]
+        cells: list[Cell] = [result.name, len(result.points), score(result.mean), score(result.deviation), between(interval)]
         if one:
             found = one.difference
-            cells += [score(found.value), score(found.interval.low), score(found.interval.high)]
+            cells += [score(found.value), between(found.interval)]
             cells += [
                 Number(found.p_value, p_text(found.p_value)),
                 Number(found.corrected, p_text(found.corrected)),
                 str(one.verdict),
             ]
         else:
-            cells += [None, None, None, None, None, "reference"]
+            cells += [None, None, None, None, "reference"]
         rows.append(cells)
     columns = [
         "run",
         "seeds",
         "mean",
         "standard deviation",
-        "low",
-        "high",
+        "95 % interval",
         "difference",
-        "low",
-        "high",
+        "corrected interval" if conclusion.correction else "95 % interval",
         "p",
         "p (Holm)",
         "verdict",
     ]
     return table(columns, rows)
+
+
+def between(interval: Interval | None) -> Number:
+    """Return both ends of an interval as a cell."""
+    return Number(interval.low, f"{interval.low:.4f} to {interval.high:.4f}") if interval else Number(None, "–")
 
 
 def settings_part(found: ComparedRuns) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from glassloop.data.truncation import NOTHING_CUT, Truncation, cut_rows
 
 if TYPE_CHECKING:
     from glassloop.transformers_types import Tokenizer
+
+AHEAD_ROWS = 2_048  # rows that are tokenized while the model runs over those before them
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,23 @@ def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Encod
         for row in range(len(read[0])):
             found.append(EncodedText({key: encoded[key][row] for key in encoded}, cut.get(row, NOTHING_CUT)))
     return EncodedTexts(found, typed)
+
+
+def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> Iterator[EncodedTexts]:
+    """Yield encoded texts some rows at a time. The next rows are tokenized in a thread while the caller uses the last ones.
+
+    Args:
+        encode: Returns some rows of the columns as token ids.
+        columns: The texts, or the first and the second texts of pairs.
+    """
+    starts = range(0, len(columns[0]), AHEAD_ROWS)
+    if len(starts) < 2:
+        yield encode(columns)
+        return
+    parts = [[column[start : start + AHEAD_ROWS] for column in columns] for start in starts]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(encode, parts[0])
+        for part in parts[1:]:
+            found, waiting = waiting.result(), pool.submit(encode, part)
+            yield found
+        yield waiting.result()

@@ -98,9 +98,8 @@ def notes_on(encoded: dict[str, Encoding], limit: LengthLimit) -> list[str]:
     return [f"{name}: {note}" for name, split in encoded.items() for note in split.notes(limit)]
 
 
-def length_facts(encoding: Encoding) -> LengthFacts | None:
+def length_facts(lengths: np.ndarray, cut: Truncation = NOTHING_CUT) -> LengthFacts | None:
     """Return how long the rows of a split are; None if it is empty."""
-    lengths, cut = encoding.lengths, encoding.truncation
     if not len(lengths):
         return None
     longest = int(lengths.max())

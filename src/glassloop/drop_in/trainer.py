@@ -15,13 +15,15 @@ from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
 from glassloop.drop_in.modules import with_config
 from glassloop.drop_in.search import Searching
-from glassloop.drop_in.sharing import pushed, repository_of, token_of, upload, write_card
+from glassloop.drop_in.sharing import repository_of, token_of, trainer_card
 from glassloop.drop_in.state import show_metrics, write_metrics
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.interfaces import Optimizer
 from glassloop.errors import TooLargeError
 from glassloop.files import user_path
+from glassloop.sharing.card_file import write_card
+from glassloop.sharing.upload import pushed, upload
 from glassloop.training.parts import Optimizers
 from glassloop.training.trainer_state import STATE_NAME
 from glassloop.transformers_types import Model, Tokenizer
@@ -108,14 +110,16 @@ class Trainer(Searching):
         ignore_keys_for_eval: list[str] | None = None,
         *,
         restart: bool = False,
+        report: bool = True,
     ) -> TrainOutput:
-        """Train the model in place, to the end.
+        """Train the model in place, to the end, and write `report.html` to the output folder.
 
         Args:
             resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
             trial: Must be None.
             ignore_keys_for_eval: Accepted for compatibility: only the logits of a model are read.
             restart: Start again from step 0, and move existing checkpoints aside.
+            report: Whether to write the report.
 
         Returns:
             The number of steps, the mean loss and the metrics.
@@ -124,7 +128,8 @@ class Trainer(Searching):
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
         with self._within(_is_training=True):  # as with transformers, a folder may be trained into again
-            output = self._train_in_memory(resume_from_checkpoint, restart=restart or not resume_from_checkpoint)
+            again = restart or not resume_from_checkpoint
+            output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
         self.state.log_history.append({**output.metrics, "step": output.global_step})
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
@@ -133,15 +138,15 @@ class Trainer(Searching):
             self._say(pushed(self.push_to_hub))
         return output
 
-    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool) -> TrainOutput:
+    def _train_in_memory(self, resume: bool | str | Path | None, *, restart: bool, report: bool) -> TrainOutput:
         """Train; with `auto_find_batch_size`, halve a batch that does not fit into memory, and start again."""
         args = self.args
         if not getattr(args, "auto_find_batch_size", False) or resume or tuple(self.optimizers) != (None, None):
-            return super().train(resume, restart=restart)
+            return super().train(resume, restart=restart, report=report)
         initial = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
         while True:
             try:
-                return super().train(restart=restart)
+                return super().train(restart=restart, report=report)
             except TooLargeError:
                 size = args.per_device_train_batch_size
                 if size == 1 or self.state.evaluation_due:
@@ -264,13 +269,13 @@ class Trainer(Searching):
             super().save_model(output_dir)
 
     def create_model_card(self, **facts: str | list[str] | None) -> None:
-        """Write README.md to `output_dir`: a model card with the settings and the latest metrics.
+        """Write README.md to `output_dir`: a model card with the settings and the latest metrics. An edited card is kept.
 
         Args:
             **facts: Entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
         """
         if self.is_world_process_zero():
-            write_card(self._folder, self.args, self.state.history, facts)
+            write_card(self._folder, trainer_card(self._folder.name, self.args, self.state.history, facts))
 
     def push_to_hub(self, commit_message: str = "End of training", blocking: bool = True, **facts: str | None) -> str:
         """Save the model and upload `output_dir` to the model hub. Return the address.
@@ -281,7 +286,7 @@ class Trainer(Searching):
             **facts: Entries of the model card; `token` and `revision` are those of the hub.
 
         Raises:
-            ResourceError: If the hub cannot be reached.
+            ResourceError: If there is no access token, or the hub cannot be reached, or refuses.
         """
         token, revision = facts.pop("token", None), facts.pop("revision", None)
         self.save_model()

@@ -73,8 +73,9 @@ def run_over(
         Interrupted: `should_stop` returned True.
     """
     began = time.perf_counter()
-    was_training = model.training
-    model.eval()
+    was_training, trains = model.training, any(part.training for part in model.modules())
+    if trains:
+        model.eval()
     predict = predicted_with(backend, loss_sum) if predict is None else predict
     numbers: list[np.ndarray] = []
     labels: list[torch.Tensor] = []
@@ -100,7 +101,8 @@ def run_over(
             if waiting:
                 logits.append(torch.cat(waiting).cpu().numpy())
     finally:
-        model.train(was_training)
+        if trains:
+            model.train(was_training)
     known_labels = [torch.cat(labels).cpu().numpy()] if labels else []
     shares = backend.processes.gather_objects([(numbers, logits, known_labels, float(cost))])
     order = np.concatenate([part for share in shares for part in share[0]])

@@ -21,9 +21,8 @@ from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import SCORE
 from glassloop.stages import stage
-from glassloop.statistics.intervals import class_number
+from glassloop.statistics.intervals import row_metrics_of
 from glassloop.statistics.paired import compare
-from glassloop.statistics.resampling import cells_of
 from glassloop.statistics.scored import ScoredRows, scored_rows
 
 SPEED_ROWS, ROUNDS, MOST_SECONDS = 128, 3, 60.0
@@ -97,10 +96,10 @@ def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.n
         {0: ScoredRows(stored.task, stored.labels, choices, stored.references, logits)}
         for choices, logits in zip(answers, (before, after), strict=True)
     ]
-    measures, cells, metrics = measures_of(run), cells_of([side[0] for side in sides]), dict[str, MetricChange]()
+    measures, metrics = measures_of(run), dict[str, MetricChange]()
     for key in measures.keys:
         change = compare(sides[0], sides[1], key, measures.positive)
-        old, new = map(float, cells.points(key, class_number(stored, measures.positive)))
+        old, new = (one.value for one in row_metrics_of([side[0] for side in sides], key, measures.positive))
         interval = change.interval
         metrics[key] = MetricChange(old, new, change.value, interval.low, interval.high, change.p_value, change.method)
     return Changes(float(apart.max()), int(apart.argmax()), flipped, metrics)

@@ -28,7 +28,6 @@ from glassloop.files import replacing_dir, write_text
 from glassloop.models.files import CONFIG_NAME
 from glassloop.predictor import Predictor
 from glassloop.run_folder.export_json import (
-    CALIBRATION_NAME,
     MODEL_FILES,
     README_NAME,
     REFERENCE_NAME,
@@ -39,7 +38,7 @@ from glassloop.run_folder.export_json import (
     is_export,
     write_export,
 )
-from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.layout import CALIBRATION_NAME, is_run
 from glassloop.run_folder.run_json import read_run
 from glassloop.serving.hosted import CHECKED_ROWS, check_predictions
 from glassloop.settings import SCORE
@@ -88,7 +87,7 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
     if plain.run is None:
         raise ModelError(f"{folder}: the record of the run is missing", "name the folder of a run")
     rows = validation_rows(folder, plain.run)
-    plain.backend = PlainBackend("cpu")
+    plain.use(PlainBackend("cpu"))
     first = plain.encoded([column[:1] for column in rows.columns]).rows
     inputs = tuple(PaddingCollator(plain.tokenizer)([row.inputs for row in first]))
     refuse_unknown_family(plain.model.config, inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from glassloop.comparing.results import measures_of
 from glassloop.run_folder.export_json import (
-    CALIBRATION_NAME,
     EXPORT_NAME,
     MODEL_FILES,
     REFERENCE_NAME,
@@ -12,6 +11,7 @@ from glassloop.run_folder.export_json import (
     ExportCheck,
     ExportRecord,
 )
+from glassloop.run_folder.layout import CALIBRATION_NAME
 from glassloop.settings import CLASSES, SCORE
 
 ONNX_LINES = """import json

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from glassloop.arguments import TrainingArguments
+from glassloop.files import home_name
 from glassloop.pages.parts import Cell, code_block, details, fact_list, heading, paragraph, table
 from glassloop.report.source import RunSource
 from glassloop.run_folder.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
@@ -25,7 +26,7 @@ def about(source: RunSource) -> str:
     facts: dict[str, Cell] = {
         "status": source.status + (f", {record.stop_reason}" if record.stop_reason else ""),
         "started": record.started,
-        "model": f"{record.model.name} ({record.model.type}, {record.model.parameters / 1e6:.1f} M parameters)",
+        "model": f"{home_name(record.model.name)} ({record.model.type}, {record.model.parameters / 1e6:.1f} M parameters)",
         "device": f"{record.device}, {record.precision}" + (f", {record.processes} processes" if record.processes > 1 else ""),
         "machine": record.machine,
         "backend": record.backend,
@@ -34,13 +35,16 @@ def about(source: RunSource) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
         "resumed after step": ", ".join(f"{step:,}" for step in source.resumes),
     }
-    parts = [heading("Repeat it"), code_block(command(record)), fact_list(facts), settings_part(record), speed_part(record)]
+    again = [heading("Repeat it"), code_block(command(record))]
+    if source.by_trainer:
+        again = [paragraph("A Trainer trained this model in Python: to repeat it, run the script again with these settings.")]
+    parts = [*again, fact_list(facts), settings_part(record), speed_part(record)]
     return "".join(parts) + files_part(source)
 
 
 def command(record: RunRecord) -> str:
     """Return the command that trains the same model: data, model and every setting that is not the default."""
-    words = ["glassloop", "train", record.data.source, "--model", record.model.name]
+    words = ["glassloop", "train", home_name(record.data.source), "--model", home_name(record.model.name)]
     for name, value in {**changed_data(record), **changed_settings(record)}.items():
         words += [f"--{name}"] if value is True else [f"--{name}", option(value)]
     return " ".join(map(shlex.quote, words + (["--new_head"] if record.model.new_head else [])))
@@ -51,8 +55,8 @@ def option(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+        return ",".join(home_name(str(part)) for part in value)
+    return json.dumps(value) if isinstance(value, dict) else home_name(str(value))
 
 
 def changed_settings(record: RunRecord) -> dict[str, object]:
@@ -108,7 +112,7 @@ def files_part(source: RunSource) -> str:
     """Return the checkpoints and the files of the run with their sizes and checksums."""
     folder, sums = source.folder, source.record.files if source.record else {}
     saved = [path.name for path in checkpoints_in(folder)]
-    facts: dict[str, Cell] = {"folder": str(folder), "checkpoints": ", ".join(reversed(saved)) or "none"}
+    facts: dict[str, Cell] = {"folder": home_name(str(folder.absolute())), "checkpoints": ", ".join(reversed(saved)) or "none"}
     found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     visible = [path for path in found if not in_checkpoint(path.relative_to(folder)) and path.suffix != ".html"]
     rows: list[list[Cell]] = [

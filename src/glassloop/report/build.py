@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from glassloop.charts.figure import Chart
+from glassloop.collection import collection_paused
 from glassloop.errors import say
-from glassloop.files import near_name, user_path, write_text
+from glassloop.files import home_name, near_name, user_path, write_text
 from glassloop.markup import escaped
 from glassloop.pages.page import Section, page
 from glassloop.pages.parts import paragraph, tag
@@ -69,6 +70,12 @@ def report_of(folder: Path) -> Report:
 
 def source_report(source: RunSource) -> Report:
     """Return the report of a run that was read."""
+    with collection_paused():  # it would walk over all rows many times
+        return drawn_report(source)
+
+
+def drawn_report(source: RunSource) -> Report:
+    """Write the sections of the report of a run."""
     drawn = Drawn()
     results = results_of(source)
     sections = [
@@ -99,7 +106,8 @@ def subtitle(source: RunSource) -> str:
         return paragraph("The output folder of a Trainer, which records its history only.", "soft") + problems
     state = tag(source.status, "good" if source.status == FINISHED else "bad")
     rows = ", ".join(f"{facts.num_rows:,} {name}" for name, facts in record.data.splits.items())
-    names = f"Model {near_name(record.model.name)}, data {near_name(record.data.source)}"
+    model, data = (home_name(near_name(name)) for name in (record.model.name, record.data.source))
+    names = f"Model {model}, data {data}"
     words = f"{names}: {rows} rows. {started(record.started)}"
     return f'<p class="soft">{state} {escaped(words)}</p>{problems}'
 
@@ -114,7 +122,8 @@ def started(text: str) -> str:
 
 def footer() -> str:
     """Return the last line of a report."""
-    return paragraph("Written by Glassloop. Intervals cover 95 % and describe the rows that were evaluated.")
+    text = "Written by Glassloop. Intervals cover 95 % and describe the rows that were evaluated."
+    return paragraph(f"{text} This page contains texts of the data and names of files: check them before you share it.")
 
 
 def inline(html: str, title: str) -> str:

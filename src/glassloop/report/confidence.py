@@ -15,10 +15,13 @@ from glassloop.charts.scatter import Cloud, ScatterChart
 from glassloop.metric_values import Array
 from glassloop.metrics import probabilities
 from glassloop.pages.parts import grid, paragraph
+from glassloop.report.calibrated import at_temperature, calibrated_part, calibration_of, marked
 from glassloop.report.drawn import Drawn
 from glassloop.report.source import RunSource
 from glassloop.settings import CLASSES, SCORE
 from glassloop.statistics.calibration import (
+    LEAST_SURE,
+    MOST_SURE,
     confidences,
     coverage_curve,
     fitted_temperature,
@@ -31,7 +34,7 @@ from glassloop.statistics.scored import ScoredRows
 
 BINS, MOST_POINTS = 20, 1_000
 FEW_ROWS = 20
-MOST_LOGITS = 1_000_000  # for the temperature, which is found in sixty passes
+MOST_ROWS, MOST_LOGITS = 20_000, 500_000  # for the temperature, which is found in many passes
 
 
 def confidence(source: RunSource, drawn: Drawn) -> str:
@@ -45,10 +48,17 @@ def confidence(source: RunSource, drawn: Drawn) -> str:
     parts = [drawn.figure("reliability", *reliability_chart(confident, right))]
     parts.append(drawn.figure("confidence", histogram(confident, right)))
     positive = positive_place(source, rows)
+    found, problem = calibration_of(source)
+    calibrated = at_temperature(rows, found)
     if positive is not None:
-        parts.append(drawn.figure("thresholds", *threshold_chart(rows, positive)))
+        chart, note = threshold_chart(calibrated, positive)
+        parts.append(drawn.figure("thresholds", marked(chart, found, rows.labels[positive]), note))
     parts.append(drawn.figure("coverage", coverage_chart(confident, right)))
-    return calibration_sentence(rows) + grid(*parts)
+    stored = ""
+    if found is not None:
+        chart, _ = reliability_chart(*confidences(calibrated))
+        stored = calibrated_part(found, rows, source.results[0].name, drawn, chart)
+    return calibration_sentence(rows) + problem + grid(*parts) + stored
 
 
 def positive_place(source: RunSource, rows: ScoredRows) -> int | None:
@@ -62,13 +72,14 @@ def positive_place(source: RunSource, rows: ScoredRows) -> int | None:
 def calibration_sentence(rows: ScoredRows) -> str:
     """Return the expected calibration error before and after dividing the logits by the best temperature."""
     every = len(rows)
-    if rows.logits.size > MOST_LOGITS:
-        kept = np.random.default_rng(0).choice(every, max(MOST_LOGITS // rows.logits.shape[1], 1), replace=False)
+    if rows.logits.size > MOST_LOGITS or every > MOST_ROWS:
+        number = min(MOST_ROWS, max(MOST_LOGITS // rows.logits.shape[1], 1))
+        kept = np.random.default_rng(0).choice(every, number, replace=False)
         rows = replace(rows, **{name: getattr(rows, name)[kept] for name in ("predictions", "references", "logits")})
     temperature = fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
     losses = [negative_log_likelihood(rows, value) for value in (1.0, temperature)]
-    if not 0.02 < temperature < 50:
+    if not LEAST_SURE < temperature < MOST_SURE:
         return paragraph(f"Expected calibration error (ECE): {before:.3f}. These rows do not determine a temperature.", "lead")
     lean = "too confident" if temperature > 1 else "not confident enough"
     text = (
@@ -77,7 +88,7 @@ def calibration_sentence(rows: ScoredRows) -> str:
     )
     if abs(np.log(temperature)) < 0.05:
         text = f"Expected calibration error (ECE): {before:.3f}. The best temperature is {temperature:.2f}, close to 1."
-    note = "The temperature is fitted on the rows it is judged on; use other rows for an unbiased value."
+    note = "The temperature is fitted on the rows it is judged on. For an unbiased value, use: glassloop calibrate."
     note += f" Computed from {len(rows):,} of {every:,} rows, drawn at random." if len(rows) < every else ""
     return paragraph(text, "lead") + paragraph(note, "note")
 
@@ -140,7 +151,7 @@ def coverage_chart(confident: Array, right: Array) -> LineChart:
 
 def points_of(across: Array, upward: Array) -> Sequence[tuple[float, float]]:
     """Return two arrays as points, ordered from left to right, with few enough digits."""
-    return sorted({(round(float(x), 4), round(float(y), 4)) for x, y in zip(across, upward, strict=True)})
+    return sorted({*zip(np.round(across, 4).tolist(), np.round(upward, 4).tolist(), strict=True)})
 
 
 def score_parts(rows: ScoredRows, drawn: Drawn) -> str:

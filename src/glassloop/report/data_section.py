@@ -5,6 +5,7 @@ from __future__ import annotations
 from glassloop.charts.bars import BarChart, Bars
 from glassloop.charts.histogram import Histogram, even_edges
 from glassloop.charts.scales import COUNT, PERCENT, Axis
+from glassloop.files import home_name
 from glassloop.markup import escaped
 from glassloop.pages.parts import Cell, fact_list, grid, heading, table
 from glassloop.report.drawn import Drawn
@@ -22,13 +23,13 @@ def data_section(source: RunSource, drawn: Drawn) -> str:
         return ""
     data = record.data
     facts: dict[str, Cell] = {
-        "source": data.source,
+        "source": home_name(data.source),
         "task": data.task.replace("_", " "),
         "texts": ", ".join(data.columns.texts),
         "label": ", ".join(data.columns.label),
         "labels": f"{len(data.labels):,}" if data.labels else "a score",
         "padding": f"{record.padding:.1%} of the tokens of a padded batch" if record.padding else None,
-        "maximum length": f"{record.max_length:,} tokens",
+        "maximum length": f"{record.max_length:,} tokens" if record.max_length and not source.by_trainer else None,
     }
     charts = [balance_chart(data, drawn), *length_charts(record, drawn)]
     notes = "".join(f"<li>{escaped(note)}</li>" for note in data.notes)
@@ -56,7 +57,16 @@ def splits_table(record: RunRecord) -> str:
 
 def split_cells(name: str, facts: SplitFacts, lengths: LengthFacts | None) -> list[Cell]:
     """Return the line of a split."""
-    counts = (facts.num_rows, facts.num_duplicates, facts.num_conflicts, facts.num_in_train, facts.num_empty, facts.num_skipped)
+    counts: tuple[int | None, ...] = (
+        facts.num_rows,
+        facts.num_duplicates,
+        facts.num_conflicts,
+        facts.num_in_train,
+        facts.num_empty,
+        facts.num_skipped,
+    )
+    if not facts.fingerprint:  # the rows were not read
+        counts = (facts.num_rows, *[None] * 5)
     mean, cut = (lengths.mean, lengths.num_truncated) if lengths else (None, None)
     return [name, *counts, mean, cut, facts.fingerprint[:12]]
 

@@ -20,6 +20,7 @@ from glassloop.statistics.intervals import wilson
 from glassloop.statistics.scored import ScoredRows
 
 MOST_CELLS = 20  # classes of a confusion matrix; of more, the most confused
+FEW_CELLS = 8  # classes whose confusion matrix is readable in half of the width
 MOST_PAIRS = 15
 MOST_CLASSES = 1_000  # rows of the table of classes
 SHOWN_BARS = 15
@@ -46,7 +47,7 @@ def class_parts(rows: ScoredRows, drawn: Drawn) -> str:
     """Return the confusion matrix and the scores of the classes."""
     if rows.task == CLASSES:
         matrix = confusion(rows)
-        figures = [drawn.figure("confusion", *confusion_chart(rows, matrix))]
+        figures = [drawn.figure("confusion", *confusion_chart(rows, matrix), wide=len(rows.labels) > FEW_CELLS)]
         figures += [pairs_table(rows, matrix)] if len(rows.labels) > 2 else []
     else:
         figures = [drawn.figure("labels", label_chart(rows))]
@@ -55,7 +56,7 @@ def class_parts(rows: ScoredRows, drawn: Drawn) -> str:
         listed = details(f"All {len(rows.labels):,} classes", listed)
     if len(rows.labels) == 2:
         return grid(*figures, heading("Classes") + listed)
-    figures.append(drawn.figure("f1-by-class", class_chart(rows)))
+    figures.append(drawn.figure("f1-by-class", *class_chart(rows)))
     return grid(*figures) + heading("Classes") + listed
 
 
@@ -70,10 +71,11 @@ def confusion_chart(rows: ScoredRows, matrix: np.ndarray) -> tuple[Chart, str]:
     kept, note = np.arange(len(rows.labels)), "Color: share of the true class."
     if len(kept) > MOST_CELLS:
         off = matrix - np.diag(np.diag(matrix))
-        kept = np.sort(np.argsort(-(off.sum(axis=0) + off.sum(axis=1)), kind="stable")[:MOST_CELLS])
+        kept = most_confused(off)
         inside = int(off[np.ix_(kept, kept)].sum())
         note += (
-            f" The {MOST_CELLS} classes with the most errors of {len(rows.labels):,}; {inside:,} of {int(off.sum()):,} errors."
+            f" {len(kept)} of {len(rows.labels):,} classes, those with the most errors between them: "
+            f"{inside:,} of {int(off.sum()):,}."
         )
     shown, totals = matrix[np.ix_(kept, kept)], np.maximum(matrix.sum(axis=1)[kept], 1)
     shares = shown / totals[:, None]
@@ -85,6 +87,18 @@ def confusion_chart(rows: ScoredRows, matrix: np.ndarray) -> tuple[Chart, str]:
     right = int(np.diag(matrix).sum())
     told = f"{right:,} of {len(rows):,} rows are on the diagonal, so their class is predicted correctly."
     return HeatMap("Confusion matrix", told, names, names, shares.tolist(), texts, "true", "predicted", True), note
+
+
+def most_confused(off: np.ndarray) -> np.ndarray:
+    """Return as many classes as are readable: those with the most errors, or those of the most confused pairs.
+
+    Of a thousand classes, those with the most errors are rarely confused with each other.
+    """
+    both = np.triu(off + off.T, 1)
+    pairs = np.argsort(-both, axis=None, kind="stable")[: MOST_CELLS * MOST_CELLS]
+    in_pairs = [*dict.fromkeys(np.stack(np.divmod(pairs, len(off)), axis=1).ravel().tolist())][:MOST_CELLS]
+    with_most = np.argsort(-(off.sum(axis=0) + off.sum(axis=1)), kind="stable")[:MOST_CELLS]
+    return max((np.sort(with_most), np.sort(in_pairs)), key=lambda kept: int(off[np.ix_(kept, kept)].sum()))
 
 
 def pairs_table(rows: ScoredRows, matrix: np.ndarray) -> str:
@@ -137,20 +151,23 @@ def class_table(rows: ScoredRows) -> str:
         )
     rest = len(rows.labels) - MOST_CLASSES
     more = paragraph(f"{rest:,} classes with fewer rows are not shown.", "note") if rest > 0 else ""
-    head = ["class", "precision", "recall", "recall, 95 % interval", "F1", "rows", "predicted"]
+    head = ["class", "precision", "recall", "95 % interval", "F1", "rows", "predicted"]
     return table(head, cells, sortable=True) + more
 
 
-def class_chart(rows: ScoredRows) -> Chart:
-    """Return F1 of the classes with the lowest values."""
+def class_chart(rows: ScoredRows) -> tuple[Chart, str]:
+    """Return F1 of the classes with the lowest values, those with the most rows first, and how many have none."""
     hits, given, wanted = counts_by_class(rows)
     scores = [ratio(2 * hits[place], given[place] + wanted[place]) for place in range(len(rows.labels))]
-    known = sorted((value, place) for place, value in enumerate(scores) if value is not None and wanted[place])
-    shown = known[:SHOWN_BARS]
+    found = [(value, place) for place, value in enumerate(scores) if value is not None and wanted[place]]
+    known = sorted(found, key=lambda one: (one[0], -wanted[one[1]]))
+    shown, zeros = known[:SHOWN_BARS], sum(value == 0 for value, _ in known)
     title = "F1 by class" if len(shown) == len(known) else f"The {len(shown)} classes with the lowest F1"
-    names, values = [rows.labels[place] for _, place in shown], [value for value, _ in shown]
+    names = [f"{rows.labels[place]} ({wanted[place]:,})" for _, place in shown]
+    values = [value for value, _ in shown]
+    note = "In brackets: number of rows." + (f" {zeros:,} classes have an F1 of 0." if zeros > 1 else "")
     told = f"The lowest F1 is {values[0]:.3f} ({names[0]})." if values else "No class has rows."
-    return BarChart(title, told, names, [Bars("F1", [round(value, 4) for value in values])], Axis("F1", high=1.0))
+    return BarChart(title, told, names, [Bars("F1", [round(value, 4) for value in values])], Axis("F1", high=1.0)), note
 
 
 def label_chart(rows: ScoredRows) -> Chart:

@@ -40,7 +40,7 @@ def headline(source: RunSource, results: Sequence[Result], drawn: Drawn) -> str:
 
 def small_print(result: Result) -> str:
     """Return the interval and the baseline of a metric."""
-    parts = [f"95 % interval {result.interval}" if result.interval else ""]
+    parts = [f"95 % interval {result.interval}" if result.interval else f"no interval: {result.note}" if result.note else ""]
     parts += [f"baseline {result.baseline:.4f}" if result.baseline is not None else ""]
     return "; ".join(filter(None, parts))
 
@@ -60,7 +60,9 @@ def results_charts(results: Sequence[Result], drawn: Drawn, baseline: str) -> li
             for result in group
         ]
         if rows:
-            told = "; ".join(f"{result.title} {result.value:.4f} ({result.interval or 'no interval'})" for result in group)
+            told = "; ".join(
+                f"{result.title} {result.value:.4f} ({result.interval or result.note or 'no interval'})" for result in group
+            )
             chart = DotChart("Metrics with 95 % intervals", told, rows, Axis("score"), baseline_name=baseline)
             charts.append(drawn.figure("metrics", chart, f"Vertical mark: {baseline}." if has_baseline(group) else ""))
     return charts
@@ -86,7 +88,7 @@ def results_table(results: Sequence[Result]) -> str:
             *([result.split] if several else []),
             result.title,
             score(result.value),
-            Number(result.low, result.interval or "–"),
+            Number(result.low, result.interval or result.note or "–"),
             score(result.baseline),
             *([", ".join(f"{value:.4f}" for value in result.points)] if seeds else []),
         ]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.measures import LOWER_IS_BETTER, short_metrics
-from glassloop.metric_values import CORRELATIONS
+from glassloop.measures import COMPUTED, LOWER_IS_BETTER, short_metrics
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.intervals import metric_estimates
+from glassloop.statistics.intervals import NO_INTERVAL, metric_estimate
 from glassloop.statistics.paired import Difference, compare
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows
 from glassloop.statistics.verdicts import BETTER, UNDECIDED, WORSE, decided
 
-LEAST_ROWS_PER_CLASS = 10  # on average, for an interval of macro-averaged F1
+SAME = 1e-6  # largest difference between a stored metric and the one that is computed from the predictions
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class Result:
         key: The metric.
         title: Its name for a person.
         value: The value, or the mean over seeds.
-        low: The lower end of its 95 % interval; None if there is none.
+        low: The lower end of its 95 % interval; None if there is none, such as for too few rows.
         high: The upper end of its 95 % interval.
         baseline: The value of always giving the same answer; None where it is not defined.
         points: The values of the single seeds.
+        note: Why there is no interval, if the predictions are known.
     """
 
     split: str
@@ -44,25 +45,12 @@ class Result:
     high: float | None = None
     baseline: float | None = None
     points: tuple[float, ...] = ()
+    note: str = ""
 
     @property
     def interval(self) -> str:
         """The interval in words; empty if there is none."""
         return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
-
-
-def too_few_rows(key: str, rows: ScoredRows) -> bool:
-    """Return whether a mean over classes has too few rows per class for a bootstrap interval.
-
-    Drawn rows then miss whole classes, which shifts the metric: the interval may not even include the value.
-    """
-    return key == "f1_macro" and len(rows) < LEAST_ROWS_PER_CLASS * len(rows.labels)
-
-
-def within_range(key: str, low: float, high: float) -> tuple[float, float]:
-    """Return the ends of an interval, cut where the metric ends: few seeds give intervals that are wider than its range."""
-    least = -1.0 if key in (*CORRELATIONS, "matthews_correlation") else 0.0
-    return max(low, least), high if key in LOWER_IS_BETTER else min(high, 1.0)
 
 
 def results_of(source: RunSource) -> list[Result]:
@@ -74,15 +62,16 @@ def results_of(source: RunSource) -> list[Result]:
     for place, result in enumerate(source.results):
         prefix = "" if place == 0 else f"{result.name.removeprefix('validation_')}_"
         keys = [key for key in record.metrics if place > 0 or key in stored]
-        estimates = metric_estimates(result.rows, keys, record.positive_label)
         for key in keys:
-            one = estimates[key].interval
-            value = stored.get(f"{prefix}{key}", estimates[key].value)
-            entry = Result(result.name, key, source.measures.title(key), value, baseline=baseline.get(f"{prefix}{key}"))
-            found.append(entry)
-            if one and not too_few_rows(key, result.rows):
-                low, high = within_range(key, one.low, one.high)
-                found[-1] = replace(entry, low=low, high=high)
+            computed = key in COMPUTED[record.data.task]
+            estimate = metric_estimate(result.rows, key, record.positive_label) if computed else None
+            value = stored.get(f"{prefix}{key}", estimate.value if estimate else math.nan)
+            level = baseline.get(f"{prefix}{key}")
+            same = estimate is not None and abs(estimate.value - value) < SAME  # a user's metric may only have the name
+            one = estimate.interval if estimate and same else None
+            low, high = (one.low, one.high) if one else (None, None)
+            note = NO_INTERVAL if same and one is None else ""
+            found.append(Result(result.name, key, source.measures.title(key), value, low, high, level, note=note))
     if not found:  # the predictions are missing or damaged
         names = {key: source.measures.title(key) for key in stored if source.measures.parted(key)[1] in record.metrics}
         found = [Result("validation", key, title, stored[key], baseline=baseline.get(key)) for key, title in names.items()]
@@ -172,7 +161,7 @@ def cells_of(results: Sequence[Result]) -> list[list[str]]:
     for result in results:
         seeds = ", ".join(f"{value:.4f}" for value in result.points)
         baseline = "" if result.baseline is None else f"{result.baseline:.4f}"
-        rows.append([result.split, result.title, f"{result.value:.4f}", result.interval, baseline, seeds])
+        rows.append([result.split, result.title, f"{result.value:.4f}", result.interval or result.note, baseline, seeds])
     used = [place for place in range(6) if place < 3 or any(row[place] for row in rows[1:])]
     return [[row[place] for place in used] for row in rows]
 

@@ -25,19 +25,41 @@ def row_lists(source: RunSource, result: SplitResult) -> str:
     rows = result.rows
     certain = certainty(rows)
     if rows.task == SCORE:
-        residuals = np.abs(rows.predictions - rows.references)
-        order = np.argsort(-residuals, kind="stable")[:MOST_ERRORS]
+        order = largest_residuals(rows)
         return heading("Largest residuals") + row_list("largest", source, result, order, certain, {})
-    wrong = np.flatnonzero(~rows.right)
-    confident = wrong[np.argsort(-certain[wrong], kind="stable")][:MOST_ERRORS]
-    uncertain = np.argsort(certain, kind="stable")[:MOST_UNCERTAIN]
+    wrong = int((~rows.right).sum())
+    confident, uncertain = most_confident_errors(rows, certain), least_certain(certain)
     choices = class_choices(rows, confident)
     parts = []
     if len(confident):
-        parts.append(heading(f"Most confident errors ({len(confident):,} of {len(wrong):,})"))
+        parts.append(heading(f"Most confident errors ({len(confident):,} of {wrong:,})"))
         parts.append(row_list("wrong", source, result, confident, certain, choices))
     parts.append(heading(f"Least certain rows ({len(uncertain):,} of {len(rows):,})"))
     return "".join(parts) + row_list("uncertain", source, result, uncertain, certain, class_choices(rows, uncertain))
+
+
+def listed_rows(rows: ScoredRows) -> Array:
+    """Return the numbers of all rows that a report lists with their texts."""
+    if rows.task == SCORE:
+        return largest_residuals(rows)
+    certain = certainty(rows)
+    return np.union1d(most_confident_errors(rows, certain), least_certain(certain))
+
+
+def largest_residuals(rows: ScoredRows) -> Array:
+    """Return the rows whose score is predicted worst, the worst first."""
+    return np.argsort(-np.abs(rows.predictions - rows.references), kind="stable")[:MOST_ERRORS]
+
+
+def most_confident_errors(rows: ScoredRows, certain: Array) -> Array:
+    """Return the rows with a wrong answer, the most certain first."""
+    wrong = np.flatnonzero(~rows.right)
+    return np.asarray(wrong[np.argsort(-certain[wrong], kind="stable")][:MOST_ERRORS])
+
+
+def least_certain(certain: Array) -> Array:
+    """Return the rows with the least certain answers."""
+    return np.argsort(certain, kind="stable")[:MOST_UNCERTAIN]
 
 
 def certainty(rows: ScoredRows) -> Array:

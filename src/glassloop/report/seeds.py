@@ -10,7 +10,9 @@ import numpy as np
 from glassloop.charts.line import LineChart, Series
 from glassloop.charts.scales import Axis
 from glassloop.errors import GlassloopError, counted
+from glassloop.files import home_name
 from glassloop.markup import escaped
+from glassloop.measures import COMPUTED, LOSS
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, card, cards, fact_list, grid, heading, paragraph, score, table, tag
 from glassloop.report.about import command
@@ -18,7 +20,7 @@ from glassloop.report.curves import metric_names
 from glassloop.report.data_section import data_section
 from glassloop.report.drawn import Drawn
 from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import Result, baseline_name, within_range
+from glassloop.report.results import SAME, Result, baseline_name
 from glassloop.report.rows import row_list
 from glassloop.report.source import RunSource, read_source
 from glassloop.run_folder.history import numbers_by_step
@@ -26,7 +28,7 @@ from glassloop.run_folder.layout import REPORT_NAME, seed_name
 from glassloop.run_folder.record import FINISHED
 from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
 from glassloop.settings import SCORE
-from glassloop.statistics.intervals import mean_interval
+from glassloop.statistics.intervals import NO_INTERVAL, mean_interval
 from glassloop.statistics.several_seeds import seeds_estimate
 
 MOST_LINES = 8
@@ -65,16 +67,22 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
     scored = [runs[seed].results[0].rows for seed in finished if seed in runs and runs[seed].results]
     same = len(scored) == len(finished) and all(np.array_equal(rows.references, scored[0].references) for rows in scored[1:])
     found = []
-    for key in next(iter(finished.values())).measures.keys if finished else ():
+    first = next(iter(finished.values()), None)
+    measured = first.measures.keys or tuple(key for key in values if key != LOSS) if first else ()
+    for key in measured:
         points = tuple(values[key])
         measures = next(iter(runs.values())).measures if runs else None
         title = measures.title(key) if measures else key
         span = mean_interval(points).interval
-        if same and len(points) > 1:
-            span = seeds_estimate(scored, key, measures.positive if measures else None).interval
         mean, baseline = record.mean[key], record.baseline.get(key)
-        low, high = within_range(key, span.low, span.high) if span else (None, None)
-        found.append(Result("validation", key, title, mean, low, high, baseline, points))
+        several = same and len(points) > 1 and key in COMPUTED[scored[0].task]
+        if several:
+            estimate = seeds_estimate(scored, key, measures.positive if measures else None)
+            span = estimate.interval if abs(estimate.mean - mean) < SAME else span
+        span = span.within_range(key) if span else None
+        low, high = (span.low, span.high) if span else (None, None)
+        note = NO_INTERVAL if several and span is None else ""
+        found.append(Result("validation", key, title, mean, low, high, baseline, points, note))
     return found
 
 
@@ -151,7 +159,7 @@ def seeds_about(record: SeedsRecord, runs: dict[int, RunSource]) -> str:
     ]
     first = next((run.record for run in runs.values() if run.record), None)
     facts: dict[str, Cell] = {
-        "folder": str(record.folder),
+        "folder": home_name(str(record.folder.absolute())),
         "reports": f"{seed_name(next(iter(record.seeds)))}/{REPORT_NAME} and so on",
         "one seed": command(first) if first else None,
     }

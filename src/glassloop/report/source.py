@@ -10,14 +10,15 @@ from glassloop.errors import GlassloopError
 from glassloop.lock import holder
 from glassloop.measures import Measures
 from glassloop.records import Json
+from glassloop.report.answers import read_answers
 from glassloop.run_folder.history import Entry, read_history
-from glassloop.run_folder.layout import HISTORY_NAME, is_run
-from glassloop.run_folder.predictions import predicted_splits, read_predictions
+from glassloop.run_folder.layout import HISTORY_NAME, is_run, is_trainer_folder
+from glassloop.run_folder.predictions import predicted_splits
 from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import read_run
+from glassloop.run_folder.run_json import record_of
 from glassloop.run_folder.sessions import read_moments, resumed_steps
 from glassloop.run_folder.status import status_of
-from glassloop.statistics.scored import ScoredRows, scored_rows
+from glassloop.statistics.scored import ScoredRows
 
 UNKNOWN = "unknown"
 
@@ -43,12 +44,13 @@ class RunSource:
 
     Attributes:
         folder: The folder.
-        record: What run.json says; None for the output folder of a Trainer, which has none.
+        record: What run.json or trainer.json says; None for the output folder of a Trainer that wrote neither.
         status: "finished", "running", "stopped", "failed", "killed", or "unknown".
         history: The logged steps and evaluations.
         resumes: The steps after which the run was resumed.
         results: The predictions for each split, the one that was evaluated during training first.
         problems: What could not be read, one sentence each.
+        by_trainer: Whether a Trainer trained it in Python, not the command.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class RunSource:
     resumes: Sequence[int]
     results: Sequence[SplitResult] = ()
     problems: Sequence[str] = ()
+    by_trainer: bool = False
 
     @property
     def measures(self) -> Measures:
@@ -72,21 +75,21 @@ class RunSource:
 
 def read_source(folder: Path) -> RunSource:
     """Return what a run folder contains. Raises `ModelError` if it is not a run folder, or if its record is damaged."""
-    if not is_run(folder) and (folder / HISTORY_NAME).is_file():
-        return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(folder))
+    by_trainer = is_trainer_folder(folder)
+    if not is_run(folder) and not by_trainer and (folder / HISTORY_NAME).is_file():
+        return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(folder), by_trainer=True)
     held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
-    record = read_run(folder)
+    record = record_of(folder)
     found, problems = [], []
     for split in ordered_splits(folder):
         try:
-            entries = read_predictions(folder, split)
-            if entries and "label" in entries[0]:
-                rows = scored_rows(entries, record.data.task, record.data.labels)
+            rows, entries = read_answers(folder, split, record.data)
+            if rows is not None:
                 found.append(SplitResult(split, rows, entries))
         except GlassloopError as error:
             problems.append(f"{error.problem}; {error.remedy}.")
-    status = status_of(held, record.finished, True, read_moments(folder))
-    return RunSource(folder, record, status, read_history(folder), resumed_steps(folder), found, problems)
+    status = status_of(held, record.finished, not by_trainer, read_moments(folder))
+    return RunSource(folder, record, status, read_history(folder), resumed_steps(folder), found, problems, by_trainer)
 
 
 def ordered_splits(folder: Path) -> list[str]:

@@ -13,7 +13,6 @@ from glassloop.run_folder.layout import has_name
 from glassloop.run_folder.record import RunRecord
 
 EXPORT_NAME, REFERENCE_NAME, README_NAME = "export.json", "reference.jsonl", "README.md"
-CALIBRATION_NAME = "calibration.json"
 FORMAT = 1
 ONNX, ONNX_INT8, TORCH = "onnx", "onnx-int8", "torch"
 MODEL_FILES = {ONNX: "model.onnx", ONNX_INT8: "model.onnx", TORCH: "model.pt2"}  # by the format of the export

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
+TRAINER_NAME = "trainer.json"  # the record of a training by a Trainer, which has no run.json
 REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 MODEL_NAME = "model"
+CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
@@ -19,7 +21,10 @@ STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each o
 
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
-NAMES = (RUN_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME)
+NAMES = (
+    *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
+    *(CARD_NAME, CALIBRATION_NAME),
+)
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 
@@ -52,6 +57,11 @@ def seed_name(seed: int) -> str:
 def is_run(folder: Path) -> bool:
     """Return whether a folder has a run.json, whatever its content and whoever may read it."""
     return has_name(folder / RUN_NAME)
+
+
+def is_trainer_folder(folder: Path) -> bool:
+    """Return whether a Trainer, not the command, has recorded its training in a folder."""
+    return not is_run(folder) and has_name(folder / TRAINER_NAME)
 
 
 def is_seeds_folder(folder: Path) -> bool:

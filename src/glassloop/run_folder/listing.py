@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 
 from glassloop.errors import GlassloopError
-from glassloop.lock import holder
-from glassloop.run_folder.history import last_step
-from glassloop.run_folder.layout import SEEDS_NAME, is_run, seed_name
+from glassloop.run_folder.layout import is_seeds_folder, seed_name
 from glassloop.run_folder.record import FINISHED, RUNNING, RunRecord, is_timing
-from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.scan import find_runs
 from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING, read_seeds
-from glassloop.run_folder.sessions import read_moments
-from glassloop.run_folder.status import DAMAGED, KILLED, status_of
+from glassloop.run_folder.status import DAMAGED, KILLED
+from glassloop.run_folder.summary import RunSummary, summary_of
 
 WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
 
@@ -77,36 +74,30 @@ def listed_runs(root: Path) -> RunList:
     found = find_runs(root)
     alone: list[ListedRun] = []
     groups: dict[Path, list[ListedRun]] = {}
+    seeds = {folder for folder in found.groups.values() if is_seeds_folder(folder)}
     for name, folder in found.runs.items():
-        in_group = folder != root and (folder.parent / SEEDS_NAME).exists() if not is_run(folder.parent) else False
-        (groups.setdefault(folder.parent, []) if in_group else alone).append(listed_run(name, folder))
-    entries = [*alone, *(listed_seeds(root, folder, runs) for folder, runs in groups.items())]
+        in_group = folder.parent in seeds
+        (groups.setdefault(folder.parent, []) if in_group else alone).append(listed_run(summary_of(name, folder)))
+    names = {folder: name for name, folder in found.groups.items()}
+    entries = [*alone, *(listed_seeds(names[folder], folder, runs) for folder, runs in groups.items())]
+    entries = [replace(entry, size=size_of(entry.folder)) for entry in entries]
     return RunList(tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)), found.links, found.complete)
 
 
-def listed_run(name: str, folder: Path) -> ListedRun:
-    """Return what the files of a run say. A damaged record is part of the result."""
-    held = holder(folder)  # before the files are read: a run writes its result before it releases the lock
-    record, problem = None, ""
-    if is_run(folder):
-        try:
-            record = read_run(folder)
-        except GlassloopError as error:
-            problem = error.problem
-    moments = read_moments(folder)
-    status = DAMAGED if problem else status_of(held, record is not None and record.finished, record is not None, moments)
+def listed_run(run: RunSummary) -> ListedRun:
+    """Return a run as an entry of the list, without its size."""
+    record = run.record
     return ListedRun(
-        name,
-        folder,
-        status,
+        run.name,
+        run.folder,
+        run.status,
         metrics=scores_of(record),
         positive_label=record.positive_label if record else None,
-        step=last_step(folder),
-        max_steps=record.plan.max_steps if record else moments[-1].max_steps if moments else 0,
+        step=run.step,
+        max_steps=run.max_steps,
         seconds=record.seconds if record else None,
-        size=size_of(folder),
-        started=(record.started if record else "") or (moments[0].time if moments else ""),
-        problem=problem,
+        started=run.started,
+        problem=run.problem,
     )
 
 
@@ -117,15 +108,14 @@ def scores_of(record: RunRecord | None) -> dict[str, float]:
     return {key: found[key] for key in dict.fromkeys(order) if key in found and not is_timing(key)}
 
 
-def listed_seeds(root: Path, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
-    """Return the runs of several seeds as one entry."""
+def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
+    """Return the runs of several seeds as one entry, without its size."""
     several = sorted(runs, key=lambda run: (len(run.name), run.name))
     try:
         known, problem = [seed_name(seed) for seed in read_seeds(folder).seeds], ""
     except GlassloopError as error:
         known, problem = [], error.problem
     present = {run.folder.name for run in several}
-    name = str(folder.relative_to(root)) if folder != root else folder.absolute().name or "seeds"
     waiting = [ListedRun(f"{name}/{seed}", folder / seed, WAITING) for seed in known if seed not in present]
     statuses = {run.status for run in [*several, *waiting]} | ({DAMAGED} if problem else set())
     finished = [run for run in several if run.status == FINISHED]
@@ -142,7 +132,6 @@ def listed_seeds(root: Path, folder: Path, runs: Iterable[ListedRun]) -> ListedR
         step=sum(run.step for run in several),
         max_steps=max((run.max_steps for run in several), default=0) * (len(several) + len(waiting)),
         seconds=sum(times) if times else None,
-        size=size_of(folder),
         started=min((run.started for run in several if run.started), default=""),
         problem=problem,
         seeds=(*several, *waiting),

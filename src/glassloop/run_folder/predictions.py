@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from glassloop.collection import collection_paused
 from glassloop.errors import ModelError, SettingsError, listed, visible
 from glassloop.records import Json
 from glassloop.run_folder.layout import PREDICTIONS_SUFFIX, predictions_name
@@ -20,13 +22,27 @@ def read_predictions(folder: Path, split: str) -> list[dict[str, Json]]:
     if split not in (known := predicted_splits(folder)):
         remedy = f"use one of {listed(known)}" if known else f"train it to its end: glassloop train --resume {folder}"
         raise SettingsError(f"{folder} has no predictions for the split {visible(split)}", remedy)
-    path, found = folder / predictions_name(split), []
+    path = folder / predictions_name(split)
     try:
-        for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
-            entry = json.loads(line)
-            if not isinstance(entry, dict):
+        content = path.read_bytes().removesuffix(b"\n")
+    except OSError as error:
+        raise ModelError(f"{path}: {error}", "restore the file, or train again") from error
+    return objects_in(content.split(b"\n"), path)
+
+
+def objects_in(lines: Sequence[bytes], path: Path) -> list[dict[str, Json]]:
+    """Return the JSON object of each line. Raise `ModelError` with the first line of the file that is none."""
+    try:
+        with collection_paused():  # it would walk over all rows many times
+            found = json.loads(b"[" + b",".join(lines) + b"]")  # at once, in half the time
+        if len(found) == len(lines) and all(isinstance(entry, dict) for entry in found):
+            return list(found)
+    except (ValueError, RecursionError):
+        pass
+    for number, line in enumerate(lines, 1):
+        try:
+            if not isinstance(json.loads(line), dict):
                 raise ValueError("not a JSON object")
-            found.append(entry)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}, line {len(found) + 1:,}: {error}", "restore the file, or train again") from error
-    return found
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path}, line {number:,}: {error}", "restore the file, or train again") from error
+    raise ModelError(f"{path}: the lines are not JSON objects", "restore the file, or train again")

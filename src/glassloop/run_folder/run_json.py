@@ -9,16 +9,34 @@ from pathlib import Path
 from glassloop.errors import ModelError, listed
 from glassloop.files import sha256_of, write_text
 from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run, is_seeds_folder
+from glassloop.run_folder.layout import (
+    CALIBRATION_NAME,
+    CARD_NAME,
+    MODEL_NAME,
+    RUN_NAME,
+    TRAINER_NAME,
+    is_run,
+    is_seeds_folder,
+    is_trainer_folder,
+)
 from glassloop.run_folder.record import FORMAT, RunRecord
 
 
 def read_run(folder: Path) -> RunRecord:
     """Return the record of a run. Raises `ModelError` if run.json is missing, damaged, edited, or of a newer version."""
-    path = folder / RUN_NAME
     refuse_seeds(folder)
     if not is_run(folder):
         raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
+    return read_record(folder / RUN_NAME)
+
+
+def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run of the command or of a Trainer. Raises `ModelError` as `read_run` does."""
+    return read_record(folder / TRAINER_NAME) if is_trainer_folder(folder) else read_run(folder)
+
+
+def read_record(path: Path) -> RunRecord:
+    """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
     try:
         found = read_json(path)
         version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
@@ -47,13 +65,22 @@ def refuse_seeds(folder: Path) -> None:
 
 
 def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files."""
+    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files.
+
+    The model card and the calibration are not among them: they change later.
+    """
     if record.finished:
         model = folder / MODEL_NAME
-        found = sorted(path for path in model.rglob("*") if path.is_file())
+        later = (model / CARD_NAME, model / CALIBRATION_NAME)
+        found = sorted(path for path in model.rglob("*") if path.is_file() and path not in later)
         record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
+    write_record(folder / RUN_NAME, record)
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Replace a run.json or trainer.json, completely or not at all."""
     content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
-    write_text(folder / RUN_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
@@ -73,3 +100,10 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
         if sha256_of(model / name) != checksum:
             raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
     return model, run
+
+
+def model_in(folder: Path) -> tuple[Path, RunRecord | None]:
+    """Return the folder of a model and the record of its run; None without a run. Raises `ModelError` if there is no model."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
+    return model_of_run(folder) if is_run(folder) else (folder, None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glassloop.lock import Holder, holder
+from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import FINISHED, RUNNING, RunRecord
 from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.sessions import END, RESUME, START, Moment, read_moments
@@ -38,7 +39,7 @@ def status_of(held: Holder, finished: bool, has_record: bool, moments: Sequence[
 def run_status(folder: Path, record: RunRecord) -> str:
     """Return the status of a run whose record was read before."""
     held = Holder.NOBODY if record.finished else holder(folder)
-    return status_of(held, record.finished, True, read_moments(folder))
+    return status_of(held, record.finished, is_run(folder), read_moments(folder))
 
 
 def seconds_per_step(moments: Sequence[Moment], step: int, began: float, changed: float) -> float | None:

@@ -73,8 +73,18 @@ class Hosted:
             "backend": predictor.backend.name,
             "temperature": predictor.answering.temperature,
             "thresholds": {**predictor.answering.thresholds},
+            "calibration": self.calibration,
             "checked_rows": self.checked,
         }
+
+    @property
+    def calibration(self) -> dict[str, Json] | None:
+        """What the stored calibration was fitted for and on; None if none is used."""
+        found = self.predictor.calibration
+        if found is None:
+            return None
+        target = str(found.target) if found.target else None
+        return {"target": target, "split": found.split, "rows": found.num_rows, "written": found.written}
 
     def scored(self, question: Question, answered: Answered) -> Json:
         """Return the answer of /predict: labels with scores, the most likely first."""
@@ -127,7 +137,9 @@ class Hosted:
             if question.tokens:
                 entry["tokens"] = [*self.tokens(row.inputs["input_ids"])]
             found.append(entry)
-        return {"model": self.name, "predictions": found}
+        answering = self.predictor.answering
+        used: dict[str, Json] = {"temperature": answering.temperature, "thresholds": {**answering.thresholds}}
+        return {"model": self.name, "predictions": found, **used}
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of some ids."""
@@ -135,23 +147,26 @@ class Hosted:
         return names
 
 
-def load_hosted(folders: Sequence[str], device: str) -> list[Hosted]:
+def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") -> list[Hosted]:
     """Return the models of some folders. Raise if two have the same name, or if one does not repeat its stored predictions."""
     names = [user_path(folder).resolve().name for folder in folders]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"two runs have the name {visible(twice[0])}", "rename one of the folders")
     found = []
     for name, folder in zip(names, map(user_path, folders), strict=True):
-        predictor = SeedsPredictor(folder, device=device) if has_seeds(folder) else Predictor(folder, device=device)
+        kind = SeedsPredictor if has_seeds(folder) else Predictor
+        predictor = kind(folder, device=device, precision=precision)
         found.append(Hosted(name, predictor, check_predictions(folder, predictor)))
     return found
 
 
 def check_predictions(folder: Path, predictor: Predictor) -> int:
-    """Predict some stored validation rows and return their number; 0 if there are none.
+    """Predict some stored validation rows and return their number; 0 if there are none. In int8 they were compared already.
 
     Raises `ModelError` if a logit differs from the stored one by more than rounding.
     """
+    if predictor.agreement is not None:
+        return predictor.agreement.rows
     if predictor.run is None:
         return 0
     split, stored = stored_predictions(folder)

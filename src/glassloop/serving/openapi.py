@@ -91,7 +91,13 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
         "/v1/predict": operation(
             "Predict with probabilities, logits, tokens and what was truncated",
             record(["inputs"], inputs={"oneOf": [given, listed_as(given, limits.inputs)]}, truncate=FLAG, tokens=FLAG),
-            record(["model", "predictions"], model=TEXT, predictions=listed_as(answer)),
+            record(
+                ["model", "predictions", "temperature", "thresholds"],
+                model=TEXT,
+                predictions=listed_as(answer),
+                temperature=NUMBER,
+                thresholds={"type": "object", "additionalProperties": NUMBER},
+            ),
         ),
     }
     name: Json = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": [*models]}}]

@@ -9,6 +9,7 @@ from rich.text import Text
 from glassloop.errors import counted, printable
 from glassloop.measures import Measures
 from glassloop.metric_values import AVERAGED
+from glassloop.quantities import amount, duration
 from glassloop.run_folder.listing import ListedRun, RunList
 from glassloop.run_folder.record import FINISHED
 
@@ -54,20 +55,3 @@ def result_of(entry: ListedRun) -> Text:
         title = Measures((key,), entry.positive_label).title(key) if key in AVERAGED else key
         return Text(printable(f"{title} {entry.metrics[key]:.4f}{spread}"))
     return Text(f"step {entry.step:,} of {entry.max_steps:,}" if entry.max_steps else "")
-
-
-def duration(seconds: float) -> str:
-    """Return `12 s`, `3 min` or `2 h 05 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def amount(size: float) -> str:
-    """Return a number of bytes as `912 kB`, `34 MB` or `1.2 GB`."""
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.errors import counted, printable
-from glassloop.run_folder.study_json import StudyRecord
+from glassloop.errors import counted, listed, printable
+from glassloop.run_folder.study_json import RoundRecord, StudyRecord
 from glassloop.study_space import shown
 
 Row = Mapping[str, object]
@@ -65,7 +65,7 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
     """Return the columns and the cells of the table of all settings."""
     names = [*record.study.vary]
     columns = [*names, "trained", f"{record.metric} (selection)", f"{record.results.get('metric', '')} (validation)"]
-    columns += ["95 % interval", "failed", "difference", "verdict"]
+    columns += ["95 % interval", "failed", "difference", difference_title(record), "verdict"]
     rows = []
     for row in ranked(record):
         values, validation, comparison = (
@@ -80,6 +80,7 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
                 between(validation),  # type: ignore[arg-type]
                 f"{row['failed']} of {row['runs']}",
                 signed(comparison.get("difference")),  # type: ignore[attr-defined]
+                between(comparison, signed),  # type: ignore[arg-type]
                 "chosen" if row["number"] == record.chosen else str(comparison.get("verdict") or "stopped early"),  # type: ignore[attr-defined]
             ]
         )
@@ -102,9 +103,20 @@ def mean_and_deviation(result: Mapping[str, object]) -> str:
     return figure(result.get("mean")) + (f" ± {figure(deviation)}" if deviation is not None else "")
 
 
-def between(result: Mapping[str, object]) -> str:
-    """Return the interval of a mean."""
-    return f"{figure(result['low'])} to {figure(result['high'])}" if result.get("low") is not None else "–"
+def between(result: Mapping[str, object], shown: Callable[[object], str] = figure) -> str:
+    """Return the interval of a mean, or of a difference with signs."""
+    return f"{shown(result['low'])} to {shown(result['high'])}" if result.get("low") is not None else "–"
+
+
+def number_of_comparisons(record: StudyRecord) -> int:
+    """Return how many settings were compared with the chosen one."""
+    return sum(isinstance(row, Mapping) and isinstance(row["comparison"], Mapping) for row in listed_rows(record))
+
+
+def difference_title(record: StudyRecord) -> str:
+    """Return the title of the intervals of differences, with the number of comparisons that they are corrected for."""
+    number = number_of_comparisons(record)
+    return f"interval corrected for {number} comparisons" if number > 1 else "its 95 % interval"
 
 
 def markdown_table(record: StudyRecord) -> str:
@@ -133,6 +145,9 @@ def lines_of(record: StudyRecord) -> list[str]:
     results, lines = record.results, []
     if results.get("sentence"):
         lines.append(f"{results['sentence']} ({HOW_CHOSEN})")
+    if number_of_comparisons(record) > 1:
+        corrected = f"intervals of differences and verdicts are corrected for {number_of_comparisons(record)} comparisons"
+        lines.append(f"{corrected}: all hold together with 95 %; the intervals of single settings hold with 95 % each")
     final = results.get("final")
     for split, found in (final if isinstance(final, Mapping) else {}).items():
         if isinstance(found, Mapping):
@@ -177,3 +192,13 @@ def show_study(folder: Path, record: StudyRecord, console: Console | None = None
     for line in lines_of(record):
         console.print(Text(printable(f"• {line}")))
     console.print(Text(printable(f"→ {folder}/study.html")))
+
+
+def setting_name(values: Mapping[str, object]) -> str:
+    """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
+    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)  # type: ignore[arg-type]
+
+
+def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:
+    """Return the rounds of a search: `24 settings to 25 %, 12 to 50 %, 6 to 100 %`."""
+    return ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in rounds)

@@ -17,6 +17,7 @@ from glassloop.statistics.scored import ScoredRows
 BINS = 15
 MOST_POINTS = 200  # of a curve
 LOWEST, HIGHEST = 0.01, 100.0  # temperatures
+LEAST_SURE, MOST_SURE = 0.02, 50.0  # a temperature outside is not determined by the rows
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ class Reliability:
     error: float
 
 
-def confidences(rows: ScoredRows, temperature: float = 1.0) -> tuple[Array, Array]:
+def confidences(rows: ScoredRows, temperature: float | Array = 1.0) -> tuple[Array, Array]:
     """Return the confidence of each answer and whether it is right. Several labels are one answer each.
 
     Args:
         rows: The predictions of a classifier.
-        temperature: What the logits are divided by first.
+        temperature: What the logits are divided by first; or one temperature of each row (rows x 1).
     """
     likely = probabilities(rows.logits / temperature, rows.task)
     if rows.task == CLASSES:
@@ -74,12 +75,17 @@ def reliability(confidence: Array, right: Array, bins: int = BINS) -> Reliabilit
 
 def negative_log_likelihood(rows: ScoredRows, temperature: float = 1.0) -> float:
     """Return the mean loss of a classifier's rows with logits divided by a temperature, without class weights."""
+    return float(row_losses(rows, temperature).mean())
+
+
+def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
+    """Return the loss of each row of a classifier with logits divided by a temperature, or by one of each row (rows x 1)."""
     logits = rows.logits / temperature
     if rows.task == SEVERAL:
-        return float(np.logaddexp(0, np.where(rows.references == 1, -logits, logits)).mean())
+        return np.asarray(np.logaddexp(0, np.where(rows.references == 1, -logits, logits)).mean(axis=1))
     top = logits.max(axis=1)
     total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return float((total - logits[np.arange(len(rows)), rows.references]).mean())
+    return np.asarray(total - logits[np.arange(len(rows)), rows.references])
 
 
 def fitted_temperature(rows: ScoredRows) -> float:
@@ -100,6 +106,12 @@ def fitted_temperature(rows: ScoredRows) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if slope(middle) > 0 else (middle, high)
     return float(np.exp(-(low + high) / 2))
+
+
+def determined_temperature(rows: ScoredRows) -> float:
+    """Return the fitted temperature, or 1 if the rows do not determine one, such as rows without errors."""
+    found = fitted_temperature(rows)
+    return found if LEAST_SURE < found < MOST_SURE else 1.0
 
 
 @dataclass(frozen=True)

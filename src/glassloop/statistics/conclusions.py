@@ -21,9 +21,9 @@ import numpy as np
 
 from glassloop.errors import SettingsError, counted, did_you_mean, visible
 from glassloop.measures import LOWER_IS_BETTER
-from glassloop.statistics.intervals import LEVEL, Estimate, Interval, metric_estimate
-from glassloop.statistics.paired import Difference, compare, corrected
-from glassloop.statistics.power import USUAL_DISCORDANCE, detectable_by_rows, detectable_by_seeds
+from glassloop.statistics.intervals import LEVEL, Estimate, Interval
+from glassloop.statistics.paired import Difference, compare, compare_all
+from glassloop.statistics.power import ALPHA, USUAL_DISCORDANCE, detectable_by_rows, detectable_by_seeds
 from glassloop.statistics.scored import ScoredRows
 from glassloop.statistics.several_seeds import seeds_estimate
 from glassloop.statistics.verdicts import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, decided, margin_for
@@ -55,7 +55,8 @@ class SettingResult:
         points: The metric of each finished seed.
         mean: Their mean; None without finished seeds.
         deviation: Their standard deviation; None for fewer than two.
-        interval: The interval of the mean over seeds and rows; over rows only for a single seed.
+        interval: The 95 % interval of the mean over seeds and rows; over rows only for a single seed. None if there are too few
+            rows for one.
         failed: Number of runs at or below the baseline, or without a result.
         runs: Number of all runs.
     """
@@ -94,6 +95,18 @@ class Conclusion:
     comparisons: tuple[Comparison, ...]
     sentence: str
 
+    @property
+    def correction(self) -> str:
+        """What the comparisons are corrected for, in words; empty for a single one."""
+        return correction_words(len(self.comparisons))
+
+
+def correction_words(comparisons: int) -> str:
+    """Return what the intervals and p-values of so many comparisons are corrected for; empty for a single one."""
+    if comparisons < 2:
+        return ""
+    return f"intervals of differences and p-values corrected for {comparisons:,} comparisons, 95 % for all together"
+
 
 def setting_result(
     setting: SettingRuns,
@@ -102,7 +115,6 @@ def setting_result(
     baseline: float | None = None,
     *,
     level: float = LEVEL,
-    seed: int = 0,
 ) -> SettingResult:
     """Return the result of one setting.
 
@@ -112,19 +124,15 @@ def setting_result(
         positive: The class that f1, precision and recall refer to.
         baseline: The metric of always giving the most frequent answer, if it has one.
         level: The level of the interval.
-        seed: Seed of the bootstrap draws.
     """
     runs = len(setting.seeds) + setting.lost
     if not setting.seeds:
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
-    found = seeds_estimate([*setting.seeds.values()], key, positive, level=level, seed=seed)
-    interval: Interval | None = found.interval
-    if len(setting.seeds) == 1:
-        interval = metric_estimate(next(iter(setting.seeds.values())), key, positive, level=level, seed=seed).interval
+    found = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
     lower = key in LOWER_IS_BETTER
     failed = sum(baseline is not None and (point >= baseline if lower else point <= baseline) for point in found.points)
     points = dict(zip(setting.seeds, found.points, strict=True))
-    return SettingResult(setting.name, points, found.mean, found.deviation, interval, failed + setting.lost, runs)
+    return SettingResult(setting.name, points, found.mean, found.deviation, found.interval, failed + setting.lost, runs)
 
 
 def concluded(
@@ -135,7 +143,6 @@ def concluded(
     reference: str | None = None,
     *,
     margin: float | None = None,
-    seed: int = 0,
 ) -> Conclusion:
     """Return the results of all settings and the verdict of each against the reference.
 
@@ -146,7 +153,6 @@ def concluded(
         baseline: The metric of always giving the most frequent answer, if it has one.
         reference: The setting that the others are compared with. Default: the first with a result.
         margin: The largest difference that does not matter. Default: one point, or 5 % of an error.
-        seed: Seed of the bootstrap draws.
 
     Raises:
         SettingsError: If no setting has a result, or the reference has none.
@@ -159,8 +165,8 @@ def concluded(
         raise SettingsError(problem, "name one of the settings")
     first = usable[reference or next(iter(usable))]
     others = [setting for setting in usable.values() if setting is not first]
-    results = tuple(setting_result(setting, key, positive, baseline, seed=seed) for setting in settings)
-    differences = corrected([compare(first.seeds, other.seeds, key, positive, seed=seed) for other in others])
+    results = tuple(setting_result(setting, key, positive, baseline) for setting in settings)
+    differences = compare_all(first.seeds, [other.seeds for other in others], key, positive)
     chosen = next(result.mean for result in results if result.name == first.name) or 0.0
     limit = margin_for(key, chosen) if margin is None else margin
     found = tuple(
@@ -200,6 +206,7 @@ class Design:
         by_rows: The smallest detectable difference between two single models.
         by_seeds: The smallest detectable difference between two settings; None while the spread of seeds is unknown.
         deviation: The standard deviation over seeds that was used.
+        comparisons: The number of comparisons that `by_seeds` is corrected for.
     """
 
     seeds: int
@@ -207,13 +214,16 @@ class Design:
     by_rows: float
     by_seeds: float | None = None
     deviation: float | None = None
+    comparisons: int = 1
 
     def __str__(self) -> str:
         size = f"{counted(self.seeds, 'seed', 'seeds')} and {counted(self.rows, 'row', 'rows')}"
         if self.by_seeds is None or math.isinf(self.by_seeds):
             why = "one seed shows no spread" if self.seeds < 2 else "the spread of seeds is not known yet"
             return f"{size}: differences above {100 * self.by_rows:.1f} points between two single models; {why}"
-        return f"{size}: differences above {100 * self.by_seeds:.1f} points (seeds vary by {100 * (self.deviation or 0):.1f})"
+        why = f"seeds vary by {100 * (self.deviation or 0):.1f}"
+        why += f", corrected for {self.comparisons} comparisons" if self.comparisons > 1 else ""
+        return f"{size}: differences above {100 * self.by_seeds:.1f} points ({why})"
 
 
 def designed(
@@ -225,6 +235,7 @@ def designed(
     *,
     deviation: float | None = None,
     discordance: float = USUAL_DISCORDANCE,
+    comparisons: int = 1,
 ) -> Design:
     """Return what a design can detect.
 
@@ -236,6 +247,7 @@ def designed(
         positive: The class that f1, precision and recall refer to.
         deviation: An assumed standard deviation over seeds, used if no setting has two seeds.
         discordance: The assumed share of rows that exactly one of two models gets right.
+        comparisons: The number of comparisons that the tests are corrected for.
     """
     by_rows = detectable_by_rows(rows, discordance)
     usable = [setting for setting in settings if len(setting.seeds) > 1]
@@ -244,11 +256,13 @@ def designed(
         results = [setting_result(setting, key, positive) for setting in usable]
         deviation = math.sqrt(float(np.mean([(result.deviation or 0.0) ** 2 for result in results])))
         pairs = [*combinations(usable, 2)][:MOST_PAIRS]
-        found = [compare(one.seeds, other.seeds, key, positive, resamples=500).spread for one, other in pairs]
+        found = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
         row_variance = float(np.mean([part.rows.variance * part.num_rows / rows for part in found])) if found else 0.0
     if not deviation and not row_variance:  # unknown, or all runs gave the same answers
         return Design(seeds, rows, by_rows)
-    return Design(seeds, rows, by_rows, detectable_by_seeds(seeds, deviation or 0.0, row_variance), deviation)
+    alpha = ALPHA / max(comparisons, 1)
+    by_seeds = detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=alpha)
+    return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
 
 
 @dataclass(frozen=True)

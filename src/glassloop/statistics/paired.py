@@ -1,4 +1,4 @@
-"""Differences between models on the same rows: McNemar's test, the paired bootstrap, several seeds, and Holm's correction."""
+"""Differences between models on the same rows: McNemar's test, the paired jackknife, several seeds, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from glassloop.errors import SettingsError
-from glassloop.metric_values import Array
-from glassloop.statistics.intervals import LEVEL, Interval, class_number, normal_quantile, percentile
-from glassloop.statistics.resampling import cells_of, drawn_values
+from glassloop.statistics.intervals import LEVEL, Interval, normal_quantile, row_metrics_of
+from glassloop.statistics.power import ALPHA
 from glassloop.statistics.row_metrics import SHARES
 from glassloop.statistics.scored import ScoredRows, has_rows_right
-from glassloop.statistics.several_seeds import Spread, spread_of, unpaired_spread
+from glassloop.statistics.several_seeds import Spread, one_row_variance, spread_of, stacked, unpaired_spread
 
-MCNEMAR, BOOTSTRAP, CLUSTERED = "exact McNemar test", "paired bootstrap", "seeds and rows"
+MCNEMAR, JACKKNIFE, CLUSTERED = "exact McNemar test", "paired jackknife", "seeds and rows"
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,12 @@ class Difference:
 
     Attributes:
         value: The difference.
-        interval: Its interval, not corrected for the number of comparisons.
+        interval: Its interval. It contains 0 unless the difference is significant.
         p_value: The two-sided p-value of no difference, not corrected.
-        method: The test: "exact McNemar test", "paired bootstrap" or "seeds and rows".
+        method: The test: "exact McNemar test", "paired jackknife" or "seeds and rows".
         spread: What its variance consists of.
         corrected: The p-value corrected for the number of comparisons (Holm); equal to `p_value` for a single one.
+        comparisons: The number of comparisons that the interval and `corrected` are corrected for.
     """
 
     value: float
@@ -38,6 +38,7 @@ class Difference:
     method: str
     spread: Spread
     corrected: float
+    comparisons: int = 1
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -67,10 +68,18 @@ def share_interval(only_first: int, only_second: int, number: int, level: float 
     return Interval(max(-1.0, won - lost - reach), min(1.0, won - lost + reach), level, "bonett-price")
 
 
-def bootstrap_p_value(drawn: Array) -> float:
-    """Return the two-sided p-value of a difference being 0, from its values for drawn rows."""
-    low, high = (np.count_nonzero(side) + 1 for side in (drawn <= 0, drawn >= 0))
-    return min(1.0, 2 * min(low, high) / (len(drawn) + 1))
+def agreeing(interval: Interval, value: float, significant: bool) -> Interval:
+    """Return an interval that contains 0 unless the difference is significant, as the test says. It is changed up to 0.
+
+    Args:
+        interval: The interval of the difference.
+        value: The difference.
+        significant: Whether the test finds a difference.
+    """
+    low, high = (min(interval.low, value), max(interval.high, value))
+    if not significant:
+        return replace(interval, low=min(low, 0.0), high=max(high, 0.0))
+    return replace(interval, low=max(low, 0.0), high=high) if value > 0 else replace(interval, low=low, high=min(high, 0.0))
 
 
 def compare(
@@ -80,12 +89,10 @@ def compare(
     positive: str | None = None,
     *,
     level: float = LEVEL,
-    resamples: int | None = None,
-    seed: int = 0,
 ) -> Difference:
     """Return a metric of the second side minus that of the first, on the same rows.
 
-    Two single models are compared by McNemar's exact test, or by the paired bootstrap for a metric that is not a share of
+    Two single models are compared by McNemar's exact test, or by the paired jackknife for a metric that is not a share of
     rows. With several seeds on a side, the interval and the test cover seeds and rows; equal seeds are paired.
 
     Args:
@@ -94,35 +101,33 @@ def compare(
         key: The metric.
         positive: The class that f1, precision and recall refer to.
         level: The level of the interval.
-        resamples: Number of bootstrap draws.
-        seed: Seed of the draws.
 
     Raises:
         SettingsError: If the two sides have different labels for their rows.
     """
     models = [*first.values(), *second.values()]
     refuse_other_rows(models)
-    cells, number = cells_of(models), class_number(models[0], positive)
-    points = cells.points(key, number)
-    drawn = drawn_values(cells, key, number, resamples=resamples, seed=seed)
-    cut, rows = len(first), cells.rows
+    points, changes = stacked(row_metrics_of(models, key, positive))
+    cut, rows = len(first), len(models[0])
     if {*first} == {*second} or len(first) == len(second) == 1:
         places = [cut + [*second].index(name) for name in first] if {*first} == {*second} else [1]
-        spread = spread_of(points[places] - points[:cut], drawn[:, places] - drawn[:, :cut], rows)
+        paired = changes[places] - changes[:cut]
+        spread = spread_of(points[places] - points[:cut], paired)
+        if spread.seeds is None:  # as if one more row favored each side
+            variance = spread.rows.variance + 2 * one_row_variance(paired)
+            spread = replace(spread, rows=replace(spread.rows, variance=variance))
     else:
-        spread = unpaired_spread((points[cut:], drawn[:, cut:]), (points[:cut], drawn[:, :cut]), rows)
-    if spread.seeds is not None:
-        return Difference(spread.mean, spread.interval(level), spread.p_value, CLUSTERED, spread, spread.p_value)
-    if key in SHARES:
+        spread = unpaired_spread((points[cut:], changes[cut:]), (points[:cut], changes[:cut]))
+    if spread.seeds is None and key in SHARES:
         lost, won = discordant(*models)
         p_value = mcnemar(lost, won)
-        return Difference(spread.mean, share_interval(lost, won, rows, level), p_value, MCNEMAR, spread, p_value)
-    differences = drawn[:, 1] - drawn[:, 0]
-    p_value = bootstrap_p_value(differences)
-    interval = percentile(differences, level)
-    if interval.low == interval.high and has_rows_right(models[0].task):  # the same answers: other rows could still differ
-        interval = share_interval(0, 0, rows, level)
-    return Difference(spread.mean, interval, p_value, BOOTSTRAP, spread, p_value)
+        interval = agreeing(share_interval(lost, won, rows, level), spread.mean, p_value < 1 - level)
+        return Difference(spread.mean, interval, p_value, MCNEMAR, spread, p_value)
+    interval, p_value = spread.interval(level), spread.p_value
+    if not interval.half_width and has_rows_right(models[0].task):  # the same answers: other rows could still differ
+        interval = agreeing(share_interval(0, 0, rows, level), spread.mean, p_value < 1 - level)
+    method = JACKKNIFE if spread.seeds is None else CLUSTERED
+    return Difference(spread.mean, interval, p_value, method, spread, p_value)
 
 
 def discordant(first: ScoredRows, second: ScoredRows) -> tuple[int, int]:
@@ -148,7 +153,36 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def corrected(differences: Sequence[Difference]) -> list[Difference]:
-    """Return differences with their p-values corrected for their number (Holm)."""
-    adjusted = holm([difference.p_value for difference in differences])
-    return [replace(difference, corrected=value) for difference, value in zip(differences, adjusted, strict=True)]
+def compare_all(
+    first: Mapping[int, ScoredRows],
+    others: Sequence[Mapping[int, ScoredRows]],
+    key: str,
+    positive: str | None = None,
+    *,
+    alpha: float = ALPHA,
+) -> list[Difference]:
+    """Return the difference of each other side from the first, corrected for their number.
+
+    In all but `alpha` of studies, all intervals contain the true differences (Bonferroni), and no difference that is 0 has a
+    corrected p-value below `alpha` (Holm). Where Holm's correction finds a difference that the wider intervals leave open, the
+    interval ends at 0, so that both agree.
+
+    Args:
+        first: The predictions of each seed of the first side.
+        others: The same for each of the other sides.
+        key: The metric.
+        positive: The class that f1, precision and recall refer to.
+        alpha: Level of the tests, and 1 minus the level of the intervals, for all comparisons together.
+    """
+    level = 1 - alpha / max(len(others), 1)
+    found = [compare(first, other, key, positive, level=level) for other in others]
+    adjusted = holm([difference.p_value for difference in found])
+    return [
+        replace(
+            difference,
+            corrected=value,
+            comparisons=len(found),
+            interval=agreeing(difference.interval, difference.value, value < alpha),
+        )
+        for difference, value in zip(found, adjusted, strict=True)
+    ]

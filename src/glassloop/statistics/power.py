@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from glassloop.statistics.intervals import normal_quantile
-from glassloop.statistics.several_seeds import Part, weighted_quantile
+from glassloop.statistics.several_seeds import Part, joint_reach
 
 ALPHA, POWER = 0.05, 0.80
 MOST_SEEDS = 10_000
@@ -93,7 +93,7 @@ def power_of_seeds(
     if not total:
         return 1.0 if difference else 0.0
     freedom = part.freedom * (total / part.variance) ** 2 if part.variance else math.inf
-    border = weighted_quantile([part, Part(row_variance, math.inf)], 1 - alpha)
+    border = joint_reach(part, Part(row_variance, math.inf), alpha) / math.sqrt(total)
     return power_of(abs(difference) / math.sqrt(total), freedom, border)
 
 

@@ -53,10 +53,10 @@ def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: flo
     """Return the verdict on a difference.
 
     It is better or worse if the corrected p-value is below `alpha`, and no difference if the whole interval lies within the
-    margin. Otherwise it is undecided.
+    margin. Otherwise it is undecided. Both are corrected for the number of comparisons.
 
     Args:
-        difference: The difference, with its corrected p-value.
+        difference: The difference, with its corrected interval and p-value.
         key: The metric; of the loss and the mean squared error, less is better.
         margin: The largest difference that does not matter, in units of the metric.
         alpha: Level of the test.
@@ -80,7 +80,7 @@ def more_seeds(difference: Difference, margin: float, alpha: float = ALPHA) -> i
     deviation = math.sqrt(spread.seeds.variance * spread.num_seeds)  # of one seed's difference
     candidates = [
         seeds_to_detect(difference.value, deviation, spread.rows.variance, alpha=alpha),
-        seeds_for_equivalence(difference.value, deviation, spread.rows.variance, margin),
+        seeds_for_equivalence(difference.value, deviation, spread.rows.variance, margin, alpha=1 - difference.interval.level),
     ]
     found = [number for number in candidates if number is not None and number <= MOST_USEFUL]
     return max(1, min(found) - spread.num_seeds) if found else None

@@ -15,6 +15,7 @@ from glassloop.run_folder.predictions import predicted_splits
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run
 from glassloop.run_folder.study_json import StudyRecord, TrialRecord
+from glassloop.show.study import setting_name
 from glassloop.statistics.conclusions import (
     Comparison,
     SettingResult,
@@ -26,7 +27,6 @@ from glassloop.statistics.conclusions import (
 )
 from glassloop.statistics.ensembles import ensemble_of
 from glassloop.statistics.scored import ScoredRows, scored_split
-from glassloop.study.running import setting_name
 from glassloop.study.soup import cooked_soup
 from glassloop.study.trials import RUNS_NAME
 
@@ -138,7 +138,9 @@ class Scores:
         values = [point for setting in usable for point in setting_result(setting, self.key, self.positive).points.values()]
         return {
             "sentence": sentence,
-            "design": str(designed(record.study.seeds, rows, usable, self.key, self.positive)) if rows else "",
+            "design": str(designed(record.study.seeds, rows, usable, self.key, self.positive, comparisons=len(comparisons)))
+            if rows
+            else "",
             "settings": shown,
             "baseline": self.baseline,
             "expected_best": [asdict(one) for one in expected_best(values, lower_is_better=lower)] if values else [],

@@ -11,7 +11,7 @@ from glassloop.charts.line import LineChart, Series
 from glassloop.charts.parallel import ParallelChart, Thread
 from glassloop.charts.scales import COUNT, Axis
 from glassloop.errors import counted
-from glassloop.files import write_text
+from glassloop.files import home_name, write_text
 from glassloop.pages.page import Section, page
 from glassloop.pages.parts import Cell, card, cards, code_block, details, fact_list, paragraph, table
 from glassloop.run_folder.study_json import StudyRecord
@@ -25,10 +25,11 @@ from glassloop.show.study import (
     markdown_table,
     number_of,
     ranked,
+    rounds_in_words,
+    setting_name,
     table_of,
 )
 from glassloop.show.study import figure as score_text
-from glassloop.study.running import rounds_in_words, setting_name
 from glassloop.study_space import shown
 
 STYLE = "table.sortable td.long{word-break:normal;overflow-wrap:normal;min-width:4.5em}"  # settings and verdicts stay readable
@@ -51,6 +52,9 @@ def study_page(name: str, record: StudyRecord) -> str:
         name: The name of its folder.
         record: The study.
     """
+    subtitle = paragraph(f"{counted(len(record.tried), 'setting', 'settings')}, {counted(len(record.runs), 'run', 'runs')}")
+    if not record.results:
+        return page(f"Study {name}", unfinished(record), subtitle=subtitle, style=STYLE)
     columns, rows = table_of(record)
     cells: list[list[Cell]] = [[*row] for row in rows]
     sections = [
@@ -62,8 +66,21 @@ def study_page(name: str, record: StudyRecord) -> str:
         Section("design", "How it was done", design(record)),
         Section("tables", "Tables for a paper", tables(record), short="Tables"),
     ]
-    subtitle = paragraph(f"{counted(len(record.tried), 'setting', 'settings')}, {counted(len(record.runs), 'run', 'runs')}")
     return page(f"Study {name}", sections, subtitle=subtitle, style=STYLE)
+
+
+def unfinished(record: StudyRecord) -> list[Section]:
+    """Return the sections of a study that has no results yet: its runs so far, and how it is done."""
+    rows: list[list[Cell]] = [
+        [setting_name(record.tried[run.setting]), run.seed, run.fold or "final", run.status, f"{run.fraction:.0%}"]
+        for run in record.runs.values()
+    ]
+    listed = table(["setting", "seed", "fold", "status", "trained"], rows, sortable=True)
+    return [
+        Section("runs", "Runs", paragraph("There is no result yet.", "lead") + listed),
+        Section("failed", "Failed runs", failures(record)),
+        Section("design", "How it is done", design(record)),
+    ]
 
 
 def summary(record: StudyRecord) -> str:
@@ -84,7 +101,7 @@ def points(record: StudyRecord) -> str:
     for row in rows:
         found = row["validation"]
         if isinstance(found, Mapping):
-            mean, low, high = (number_of(found[name]) for name in ("mean", "low", "high"))
+            mean, low, high = (optional_number(found[name]) for name in ("mean", "low", "high"))
             baseline, note = record.results.get("baseline"), f"{row['failed']} of {row['runs']} runs failed"
             level = baseline if isinstance(baseline, float) else None
             color = 1 if row["number"] == record.chosen else 0
@@ -105,6 +122,11 @@ def points(record: StudyRecord) -> str:
     chart = DotChart(title, text, chosen_by, Axis(record.metric))
     parts.append(figure(chart, wide=True, note=f"{text} {named}"))
     return "".join(parts)
+
+
+def optional_number(value: object) -> float | None:
+    """Return a plain number, None for anything else, such as an interval that too few rows do not give."""
+    return float(value) if isinstance(value, int | float) else None
 
 
 def short_name(row: Row) -> str:
@@ -164,8 +186,8 @@ def design(record: StudyRecord) -> str:
     study = record.study
     tested = len(record.test_evaluations)
     facts: dict[str, Cell] = {
-        "data": record.base.source or "quickstart",
-        "model": record.base.model or "quickstart",
+        "data": home_name(record.base.source or "quickstart"),
+        "model": home_name(record.base.model or "quickstart"),
         "search": f"{study.chosen_strategy}: {rounds_in_words(record.rounds)} of the steps",
         "seeds": ", ".join(map(str, record.seeds)),
         "chosen by": f"mean {record.metric} on the selection split (folds {', '.join(study.folds)} of the training rows)",

@@ -9,18 +9,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from glassloop.errors import SettingsError, counted, listed
+from glassloop.errors import SettingsError, counted
 from glassloop.measures import LOSS
 from glassloop.run_folder.record import FINISHED, RUNNING, SELECTION
 from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING
-from glassloop.run_folder.study_json import PAUSED, RoundRecord, StudyRecord, TrialRecord, write_study
+from glassloop.run_folder.study_json import PAUSED, StudyRecord, TrialRecord, write_study
 from glassloop.settings_file import GivenSettings, write_settings
+from glassloop.show.study import setting_name
 from glassloop.study.optuna_search import next_optuna_round
 from glassloop.study.reached import found_done
 from glassloop.study.strategies import Played, next_round
 from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_runs, task_of
 from glassloop.study_settings import OPTUNA
-from glassloop.study_space import shown
 
 WORST_LOSS = 1e9  # of a failed run, where less is better
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
@@ -232,13 +232,3 @@ def split_scores(done: Done, *, has_selection: bool) -> dict[str, dict[str, floa
         for found in (done.evaluation, done.baseline)
     )
     return {"selection": first, "validation": validation, "baseline": baseline}
-
-
-def setting_name(values: Mapping[str, object]) -> str:
-    """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
-    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)  # type: ignore[arg-type]
-
-
-def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:
-    """Return the rounds of a search: `24 settings to 25 %, 12 to 50 %, 6 to 100 %`."""
-    return ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in rounds)

@@ -9,7 +9,7 @@ from pathlib import Path
 from glassloop.errors import GlassloopError
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.files import replacing
-from glassloop.run_folder.layout import MODEL_NAME
+from glassloop.run_folder.layout import CALIBRATION_NAME, CARD_NAME, MODEL_NAME
 from glassloop.run_folder.study_json import StudyRecord
 from glassloop.settings import DataSettings
 from glassloop.statistics.conclusions import SettingRuns, setting_result
@@ -61,7 +61,7 @@ def average_weights(models: list[Path], target: Path) -> None:
     from safetensors import safe_open
     from safetensors.torch import save_file
 
-    shutil.copytree(models[0], target, ignore=shutil.ignore_patterns(WEIGHTS_NAME))
+    shutil.copytree(models[0], target, ignore=shutil.ignore_patterns(WEIGHTS_NAME, CARD_NAME, CALIBRATION_NAME))
     mean: dict[str, torch.Tensor] = {}
     for number, model in enumerate(models, 1):
         with safe_open(model / WEIGHTS_NAME, framework="pt") as opened:

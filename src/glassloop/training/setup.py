@@ -27,6 +27,7 @@ from glassloop.models.inputs import refuse_unknown_tokens
 from glassloop.models.outputs import label_names, refuse_config, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
+from glassloop.training.recorder import Recorder
 from glassloop.training.rows import make_batches
 from glassloop.transformers_types import Model, Tokenizer
 
@@ -85,6 +86,7 @@ class TrainerSetup:
         self._choose_usable()
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         self._in_run = False  # a run holds the lock of the folder, and gets the final model
+        self._recorder: Recorder | None = None  # of the latest training
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
         self.state = self._new_state()
 
@@ -125,6 +127,11 @@ class TrainerSetup:
     def measures(self) -> Measures:
         """The metrics of an evaluation, unless `compute_metrics` is given."""
         return chosen_measures(self._given_measures, self.task, label_names(self.model.config), self.args.positive_label)
+
+    @property
+    def _own_measures(self) -> Measures | None:
+        """Glassloop's metrics; None if `compute_metrics` replaces them."""
+        return self.measures if self.compute_metrics is None else None
 
     def _choose_usable(self) -> None:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""

@@ -10,7 +10,7 @@ from glassloop.command_result import CommandResult
 from glassloop.options import given_for, with_settings
 from glassloop.settings import FILE_SETTINGS, DataSettings
 from glassloop.show.stages import starting
-from glassloop.verbs.shared_options import Device, Json, Run
+from glassloop.verbs.shared_options import Device, Json, Precision, Run
 
 
 @with_settings(DataSettings, only=FILE_SETTINGS)
@@ -28,6 +28,7 @@ def predict_command(
         int, typer.Option("--processes", help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
     ] = 1,
     device: Device = "auto",
+    precision: Precision = "auto",
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
@@ -36,4 +37,4 @@ def predict_command(
         from glassloop.commands.predict import predict
 
     reading = given_for(DataSettings, options)
-    return predict(run, text, text_pair, file, out, text_column, pair_column, device, reading, processes)
+    return predict(run, text, text_pair, file, out, text_column, pair_column, device, reading, processes, precision)

@@ -9,7 +9,7 @@ import typer
 from glassloop.command_result import CommandResult
 from glassloop.options import completed_runs
 from glassloop.show.stages import starting
-from glassloop.verbs.shared_options import RUN_HELP, Device, Json
+from glassloop.verbs.shared_options import RUN_HELP, Device, Json, Precision
 
 
 def serve_command(
@@ -34,6 +34,7 @@ def serve_command(
         str | None, typer.Option("--api_key_file", help="File with the API key. Default: the variable GLASSLOOP_API_KEY.")
     ] = None,
     device: Device = "auto",
+    precision: Precision = "auto",
     as_json: Json = False,
 ) -> CommandResult:
     """Answer requests for predictions over HTTP."""
@@ -42,4 +43,4 @@ def serve_command(
         from glassloop.serving.limits import Limits
 
     limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
-    return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file)
+    return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file, precision)

@@ -18,12 +18,14 @@ from starlette.routing import Route
 from glassloop.pages.page import Section, page
 from glassloop.pages.parts import paragraph
 from glassloop.run_folder.record import FINISHED
+from glassloop.run_folder.summary import RunSummary
+from glassloop.web.groups import GroupSummary
 from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
 from glassloop.web.reports import Reports
 from glassloop.web.side_by_side import compare_view
 from glassloop.web.view import View
-from glassloop.web.views import list_view, run_view, way_back
-from glassloop.web.watch import RunSummary, Watcher
+from glassloop.web.views import group_links, list_view, run_view, way_back
+from glassloop.web.watch import Watcher
 
 MOST_COMPARED = 8  # there are eight colors
 MOST_REMEMBERED = 32  # answers
@@ -65,15 +67,18 @@ class LivePage:
     def home(self, request: Request) -> Response:
         """Return the list of runs."""
         runs = self.watcher.runs()
-        found = self.watcher.found
-        version = (tuple((run.version, run.silent) for run in runs), found.links, found.complete)
-        return answered(request, self.answers.view("", version, lambda: list_view(self.root, runs, found, self.base)))
+        found, groups = self.watcher.found, self.watcher.groups(runs)
+        versions = (tuple((run.version, run.silent) for run in runs), tuple((one.version, one.status) for one in groups))
+        version = (*versions, found.links, found.complete)
+        return answered(request, self.answers.view("", version, lambda: list_view(self.root, runs, found, self.base, groups)))
 
     def run(self, request: Request) -> Response:
         """Return a run while it trains, its report when it is finished."""
-        run = self.watcher.run(os.fsdecode(b"/".join(path_parts(request.scope)[2:])))
+        name = os.fsdecode(b"/".join(path_parts(request.scope)[2:]))
+        run = self.watcher.run(name)
         if run is None:
-            return gone(request)
+            group = self.watcher.group(name)
+            return page_answer(self.group_page(group)) if group else gone(request)
         report = self.reports.of(run) if run.status == FINISHED else None
         if report and report.html:
             update = "update" in request.query_params
@@ -83,6 +88,13 @@ class LivePage:
         problem = report.problem if report else ""
         version = (run.version, run.silent, curves.version, curves.complete)
         return answered(request, self.answers.view(run.name, version, lambda: run_view(run, curves, self.base, problem)))
+
+    def group_page(self, group: GroupSummary) -> str:
+        """Return the report of several seeds, or the page of a study, with links to its runs."""
+        report = self.reports.of(group)
+        problem = Section("problem", "There is no report", paragraph(report.problem))
+        html = report.html or page(group.name, [problem])
+        return html.replace(HEADER, HEADER + way_back(self.base) + group_links(group, self.base), 1)
 
     def compare(self, request: Request) -> Response:
         """Return several runs side by side."""

@@ -15,8 +15,8 @@ from glassloop.report.drawn import Drawn
 from glassloop.report.source import RunSource
 from glassloop.run_folder.history import Entry
 from glassloop.run_folder.record import RunRecord, is_timing
+from glassloop.run_folder.summary import RunSummary
 from glassloop.run_folder.tail import Curves
-from glassloop.web.watch import RunSummary
 
 EVALUATION = "eval_"
 LOSSES = (LOSS, f"{EVALUATION}{LOSS}")

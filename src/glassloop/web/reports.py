@@ -12,7 +12,11 @@ from glassloop.comparing.results import compare_runs
 from glassloop.comparing.web_page import comparison_page
 from glassloop.errors import GlassloopError
 from glassloop.report.build import report_of
-from glassloop.web.watch import RunSummary
+from glassloop.run_folder.layout import is_study
+from glassloop.run_folder.study_json import read_study
+from glassloop.run_folder.summary import RunSummary
+from glassloop.study.page import study_page
+from glassloop.web.groups import GroupSummary
 
 MOST_KEPT = 8  # a report has up to two megabytes
 
@@ -29,10 +33,13 @@ class Reports:
     """Makes reports and comparisons. The report.html of a run folder is not read: anyone may have written it."""
 
     def __init__(self) -> None:
-        self.lock, self.kept = Lock(), OrderedDict[tuple[int, ...], Report]()
+        self.lock, self.kept = Lock(), OrderedDict[tuple[object, ...], Report]()
 
-    def of(self, *runs: RunSummary) -> Report:
-        """Return the report of a run, or the comparison of several. It is made once for each version of their files."""
+    def of(self, *runs: RunSummary | GroupSummary) -> Report:
+        """Return the report of a run, of several seeds or of a study, or the comparison of several runs.
+
+        It is made once for each version of their files.
+        """
         versions = tuple(run.version for run in runs)
         with self.lock:
             if versions not in self.kept:
@@ -50,11 +57,17 @@ def made(*folders: Path) -> Report:
             return Report(problem=f"There is no report: {strange[0]} is a link, a pipe or a device.")
         if len(folders) > 1:
             return Report(comparison_page(compare_runs([str(folder) for folder in folders])))
-        return Report(report_of(folders[0]).html)
+        (folder,) = folders
+        return Report(study_html(folder) if is_study(folder) else report_of(folder).html)
     except GlassloopError as error:
         return Report(problem=f"{error.problem}. {error.remedy}.")
     except Exception as error:
         return Report(problem=f"The report cannot be made: {type(error).__name__}: {error}")
+
+
+def study_html(folder: Path) -> str:
+    """Return the page of a study. Raises `ModelError` if study.json is damaged."""
+    return study_page(folder.name, read_study(folder))
 
 
 def is_usual(path: Path) -> bool:

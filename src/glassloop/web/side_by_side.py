@@ -11,13 +11,14 @@ from glassloop.markup import escaped
 from glassloop.measures import short_metrics
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, Html, code_block, paragraph, score, table
+from glassloop.quantities import duration
 from glassloop.run_folder.record import FINISHED
+from glassloop.run_folder.summary import RunSummary
 from glassloop.run_folder.tail import Curves
 from glassloop.web.curves import compared_figures, latest_metrics, title_of
 from glassloop.web.view import View
 from glassloop.web.views import link, quoted, seconds_between_updates, status_tag, way_back
-from glassloop.web.watch import RunSummary
-from glassloop.web.words import duration, list_progress
+from glassloop.web.words import list_progress
 
 OWN_SETTINGS = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # differ in every run
 
@@ -39,7 +40,7 @@ def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str)
 def progress_row(run: RunSummary, base: str) -> list[Cell]:
     """Return where a run stands."""
     seconds = run.record.seconds if run.record else None
-    return [Html(link(run, base)), Html(status_tag(run)), list_progress(run), duration(seconds) if seconds else ""]
+    return [Html(link(run.name, base)), Html(status_tag(run)), list_progress(run), duration(seconds) if seconds else ""]
 
 
 def results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str:

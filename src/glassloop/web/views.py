@@ -13,16 +13,17 @@ from glassloop.files import near_name
 from glassloop.markup import escaped
 from glassloop.pages.page import Section
 from glassloop.pages.parts import Cell, Html, Number, code_block, fact_list, filters, number, paragraph, score, table, tag
-from glassloop.run_folder.record import FINISHED, RunRecord
+from glassloop.quantities import duration
+from glassloop.run_folder.record import FINISHED, RUNNING, RunRecord
 from glassloop.run_folder.scan import Found
 from glassloop.run_folder.status import DAMAGED
+from glassloop.run_folder.summary import RunSummary
 from glassloop.run_folder.tail import Curves
 from glassloop.web.curves import EVALUATION, ordered, run_figures, title_of
+from glassloop.web.groups import GroupSummary
 from glassloop.web.view import View
-from glassloop.web.watch import RunSummary
 from glassloop.web.words import (
     TAGS,
-    duration,
     list_progress,
     local_time,
     moment,
@@ -35,6 +36,7 @@ from glassloop.web.words import (
 
 LIVE_SECONDS, QUIET_SECONDS = 1.0, 4.0  # between two updates of a page, with and without a run that trains
 MOST_EVALUATIONS = 30
+MOST_LINKS = 40
 
 
 def quoted(name: str) -> str:
@@ -42,9 +44,18 @@ def quoted(name: str) -> str:
     return quote(fsencode(name))
 
 
-def link(run: RunSummary, base: str) -> str:
-    """Return a link to a run."""
-    return f'<a href="{base}run/{escaped(quoted(run.name))}">{escaped(run.name)}</a>'
+def link(name: str, base: str) -> str:
+    """Return a link to a run, or to several."""
+    return f'<a href="{base}run/{escaped(quoted(name))}">{escaped(name)}</a>'
+
+
+def group_links(group: GroupSummary, base: str) -> str:
+    """Return links to the runs of several seeds or of a study, and what its page does not show yet."""
+    shown = ", ".join(link(name, base) for name in group.runs[:MOST_LINKS])
+    more = f" and {len(group.runs) - MOST_LINKS:,} more in the list" if len(group.runs) > MOST_LINKS else ""
+    late = " Reload this page for later results." if group.status == RUNNING else ""
+    about = paragraph(f"{group.progress} finished.{late}", "way") if group.status != FINISHED and group.number else ""
+    return about + (f'<p class="way">Runs: {shown}{more}</p>' if shown else "")
 
 
 def way_back(base: str) -> str:
@@ -71,14 +82,15 @@ def seconds_between_updates(runs: Sequence[RunSummary]) -> float:
 # --- the list ----------------------------------------------------------------------------------------------------------
 
 
-def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str) -> View:
-    """Return all runs of a folder."""
+def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str, groups: Sequence[GroupSummary] = ()) -> View:
+    """Return all runs of a folder, after the folders of several seeds and of studies."""
     training = sum(run.running for run in runs)
     head = paragraph(f"{counted(len(runs), 'run', 'runs')} in {root.absolute()}, {training} training", "soft")
     name = root.absolute().name or "Runs"
-    if runs:
+    if runs or groups:
         columns = ("", "Run", "Status", "Progress", "Result", "Data", "Model", "Started", "Time")
-        body = table(columns, [list_row(run, base) for run in runs], sortable=True, name="runs")
+        rows = [*(group_row(group, base) for group in groups), *(list_row(run, base) for run in runs)]
+        body = table(columns, rows, sortable=True, name="runs")
     else:
         body = paragraph("There is no run yet. It appears here as soon as a training starts, for example with:")
         body += code_block(f"glassloop train quickstart --output_dir {near_name(str(root.absolute()))}/first")
@@ -87,9 +99,26 @@ def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str) -
         body += paragraph(f"{links} not followed.", "note")
     body += "" if found.complete else paragraph("There are more folders than this page reads.", "note")
     compare = '<p><a id="compare" class="action" href="compare" hidden>Compare</a></p>'
-    tools = filters("runs", {}, search="Filter") + compare if runs else ""
+    tools = filters("runs", {}, search="Filter") + compare if runs or groups else ""
     tab = printable(f"({training}) {name}" if training else name)
     return View(name, head, [Section("list", "All runs", body)], seconds_between_updates(runs) * 2, tools, tab)
+
+
+def group_row(group: GroupSummary, base: str) -> list[Cell]:
+    """Return a row of the list for several seeds or for a study. It cannot be chosen to be compared side by side."""
+    box = f'<input type="checkbox" value="{escaped(quoted(group.name))}" aria-label="{escaped(group.name)}" disabled>'
+    began, share = moment(group.started), 100 * group.done / max(group.number, 1)
+    return [
+        Html(box),
+        Html(f"{link(group.name, base)} {tag(group.kind)}"),
+        Html(tag(group.status, TAGS.get(group.status, ""))),
+        Number(share, group.progress),
+        Number(group.value, group.result),
+        near_name(group.source),
+        near_name(group.model),
+        Number(began, local_time(began) if began else ""),
+        Number(group.seconds, duration(group.seconds) if group.seconds else ""),
+    ]
 
 
 def list_row(run: RunSummary, base: str) -> list[Cell]:
@@ -100,7 +129,7 @@ def list_row(run: RunSummary, base: str) -> list[Cell]:
     seconds = record.seconds if record else None
     return [
         Html(box),
-        Html(link(run, base)),
+        Html(link(run.name, base)),
         Html(status_tag(run)),
         Number(percent(run), list_progress(run)),
         Number(value, result),
@@ -118,7 +147,7 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
     """Return a run while it trains, or one that has no report. `problem` says why there is none."""
     head = way_back(base) + f"<p>{status_tag(run)} {escaped(progress_words(run))}</p>" + bar(run)
     head += paragraph(status_words(run)) + paragraph(problem, "note")
-    if run.record and not run.running and run.status not in (FINISHED, DAMAGED):
+    if run.record and not run.by_trainer and not run.running and run.status not in (FINISHED, DAMAGED):
         head += paragraph("To resume it:", "note") + code_block(f"glassloop train --resume {shlex.quote(str(run.folder))}")
     figures = run_figures(run, curves)
     if curves.damaged:

@@ -6,24 +6,14 @@ from datetime import UTC, datetime
 
 from glassloop.errors import counted
 from glassloop.measures import LOSS, Measures, short_metrics
+from glassloop.quantities import duration
 from glassloop.run_folder.record import FINISHED, RUNNING
 from glassloop.run_folder.seeds_json import FAILED, STOPPED
 from glassloop.run_folder.status import DAMAGED, KILLED
-from glassloop.web.watch import RunSummary
+from glassloop.run_folder.summary import RunSummary
 
 TAGS = {RUNNING: "live", FINISHED: "good", KILLED: "bad", FAILED: "bad", DAMAGED: "bad"}
 SHOWN_METRICS = 1  # of the result in the list; two make the table wider than a page
-
-
-def duration(seconds: float) -> str:
-    """Return `45 s`, `3 min 20 s`, `2 h 5 min` or `3 d 4 h`."""
-    whole = max(0, round(seconds))
-    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-    place = next((place for place, (size, _) in enumerate(units) if whole >= size), 3)
-    (size, name), smaller = units[place], units[place + 1 : place + 2]
-    first, rest = divmod(whole, size)
-    second = f" {rest // smaller[0][0]} {smaller[0][1]}" if smaller and rest >= smaller[0][0] and first < 10 else ""
-    return f"{first} {name}{second}"
 
 
 def moment(text: str) -> float | None:

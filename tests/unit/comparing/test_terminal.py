@@ -32,7 +32,7 @@ def test_two_runs_with_hostile_texts_and_long_names(tmp_path: Path) -> None:
         "accuracy",
         "f1 (equivalent)",
         "exact McNemar test",
-        "paired bootstrap",
+        "paired jackknife",
         ": better",
         "<0.001",
     ):
@@ -46,10 +46,18 @@ def test_several_seeds_state_their_correction(tmp_path: Path) -> None:
         for name, skill in (("a", 1), ("b", 1), ("c", 3))
     ]
     found = shown(*folders)
-    assert "test: seeds and rows, p-values corrected for 2 comparisons (Holm)" in found
+    words = " ".join(found.split())
+    assert "test: seeds and rows; intervals of differences and p-values corrected for 2 comparisons, 95 % for all" in words
+    assert any(line.split()[-3:] == ["difference", "corrected", "p"] for line in found.splitlines())
     assert "of seeds right" in found
     assert "One seed each" not in found
     assert max(map(len, found.splitlines())) <= 80
+
+
+def test_a_metric_with_too_few_rows_has_no_interval(tmp_path: Path) -> None:
+    folders = [write_drawn_run(tmp_path / name, drawn_rows(8, 1.0, seed)) for seed, name in enumerate("ab")]
+    lines = [line for line in shown(*folders).splitlines() if "too few rows" in line]
+    assert len(lines) == 2, "F1 of both runs; accuracy has an interval for any number of rows"
 
 
 def test_scores_show_both_predictions(tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from glassloop.data.encoded_texts import encode_texts
+import threading
+
+import pytest
+
+from glassloop.data import encoded_texts
+from glassloop.data.encoded_texts import encode_texts, encoded_ahead
 
 
 def test_each_text_has_its_tokens_and_its_cut(tiny_tokenizer) -> None:
@@ -15,3 +20,29 @@ def test_each_text_has_its_tokens_and_its_cut(tiny_tokenizer) -> None:
 def test_pairs_say_which_text_was_cut(tiny_tokenizer) -> None:
     (row,) = encode_texts(tiny_tokenizer, [["good"], ["bad " * 20]], 10).rows
     assert (row.cut.num_first, row.cut.num_second) == (0, 1)
+
+
+def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_texts, "AHEAD_ROWS", 2)
+    texts, started = ["good", "bad film", "a", "good bad", "film"], [threading.Event() for _ in range(3)]
+
+    def encode(columns):
+        started[texts.index(columns[0][0]) // 2].set()
+        return encode_texts(tiny_tokenizer, columns, 10)
+
+    found = []
+    for place, part in enumerate(encoded_ahead(encode, [texts])):
+        assert all(event.wait(5) for event in started[: place + 2]), "the rows after these are under way"
+        found += part.rows
+    assert found == encode_texts(tiny_tokenizer, [texts], 10).rows
+    assert len([*encoded_ahead(encode, [["good"]])]) == 1
+
+
+def test_a_tokenizer_that_fails_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_texts, "AHEAD_ROWS", 1)
+
+    def encode(columns):
+        raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        [*encoded_ahead(encode, [["a", "b", "c"]])]

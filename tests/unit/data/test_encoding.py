@@ -299,8 +299,7 @@ def test_a_tokenizer_that_splits_special_tokens_has_another_key(tokenizer) -> No
 
 
 def test_the_lengths_of_a_split_are_summarized() -> None:
-    split = SimpleNamespace(lengths=np.array([2, 4, 4, 48]), truncation=Truncation(num_rows=1, longest=90))
-    facts = encoding.length_facts(split)
+    facts = encoding.length_facts(np.array([2, 4, 4, 48]), Truncation(num_rows=1, longest=90))
     assert (facts.mean, facts.median, facts.longest, facts.num_truncated, facts.longest_before) == (14.5, 4.0, 48, 1, 90)
     assert (sum(facts.counts), facts.counts[-1], len(facts.counts)) == (4, 1, 24)
-    assert encoding.length_facts(SimpleNamespace(lengths=np.array([]), truncation=Truncation())) is None
+    assert encoding.length_facts(np.array([])) is None

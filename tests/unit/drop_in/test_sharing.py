@@ -1,29 +1,32 @@
-"""The model card, and the upload, which says clearly why it is not possible."""
+"""The model card of a Trainer: facts of a script, settings and metrics, in the one format of all cards."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
+from huggingface_hub import ModelCard
 
 from glassloop import TrainingArguments
-from glassloop.drop_in.sharing import upload, write_card
-from glassloop.errors import ResourceError
+from glassloop.drop_in.sharing import repository_of, trainer_card
+from glassloop.sharing.card import card_text
 
 
-def test_a_card_has_facts_settings_and_the_latest_metrics(tmp_path: Path) -> None:
-    history = [{"step": 1, "eval_loss": 2.0}, {"step": 2, "eval_loss": 1.0}, {"step": 3, "loss": 1.0}]
+def test_a_card_has_facts_settings_and_the_latest_metrics() -> None:
+    history = [{"step": 1, "eval_loss": 2.0}, {"step": 2, "eval_loss": 1.0, "eval_runtime": 3.0}, {"step": 3, "loss": 1.0}]
     facts = {"language": "en", "tags": ["mine"], "model_name": "My model", "finetuned_from": "bert", "license": None}
-    write_card(tmp_path / "new", TrainingArguments("out", seed=7), history, facts)
-    text = (tmp_path / "new" / "README.md").read_text(encoding="utf-8")
-    for line in ("language: en", "base_model: bert", "- mine", "# My model", "- seed: 7", "- eval_loss: 1.0"):
+    text = card_text(trainer_card("folder", TrainingArguments("out", seed=7), history, {**facts, "dataset": "Mine"}))
+    for line in ("language: en", "base_model: bert", "- mine", "# My model", "| seed | 7 |"):
         assert f"\n{line}\n" in text
+    assert "| loss | validation | 1.0000 |" in text
+    assert "runtime" not in text
     assert "license" not in text
+    data = ModelCard(text).data
+    assert (data.model_name, data.eval_results[0].dataset_name, data.eval_results[0].metric_value) == ("My model", "Mine", 1.0)
 
 
-def test_an_upload_without_a_hub_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ResourceError) as caught:
-        upload(tmp_path, "me/model", "End of training", token=None, revision=None)
-    assert caught.value.problem == "the model hub cannot be reached: HF_HUB_OFFLINE is set"
-    assert str(tmp_path) in caught.value.remedy
+def test_a_card_without_evaluation_and_data() -> None:
+    data = ModelCard(card_text(trainer_card("folder", TrainingArguments("out"), [], {"tags": "one"}))).data
+    assert data.tags == ["glassloop", "generated_from_trainer", "one"]
+    assert data.eval_results is None
+
+
+def test_the_repository_is_that_of_the_settings(tmp_path) -> None:
+    assert repository_of(tmp_path / "mine", TrainingArguments("out")) == "mine"

@@ -110,7 +110,7 @@ def test_many_rows_and_many_classes_stay_small_and_say_what_they_omit(tmp_path: 
     report = report_of(tmp_path)
     assert len(report.html) < 2_000_000
     text = read(report)
-    assert "The 20 classes with the most errors of 1,000" in text
+    assert "20 of 1,000 classes, those with the most errors between them" in text
     assert "more rows are not shown, because their texts are long" in text
     assert "980 less frequent labels are not shown." in text
 

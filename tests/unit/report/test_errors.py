@@ -10,7 +10,15 @@ from reported_runs import write_fake_run
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from glassloop.report.drawn import Drawn
-from glassloop.report.errors import class_table, confusion, confusion_chart, counts_by_class, errors, label_chart
+from glassloop.report.errors import (
+    class_table,
+    confusion,
+    confusion_chart,
+    counts_by_class,
+    errors,
+    label_chart,
+    most_confused,
+)
 from glassloop.report.source import read_source
 from glassloop.settings import CLASSES, SEVERAL
 
@@ -29,7 +37,7 @@ def test_of_many_classes_the_most_confused_are_shown(tmp_path: Path) -> None:
     rows = read_source(tmp_path).results[0].rows
     chart, note = confusion_chart(rows, confusion(rows))
     assert len(chart.table().rows) == 20
-    assert "The 20 classes with the most errors of 50" in note
+    assert "20 of 50 classes, those with the most errors between them" in note
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
@@ -58,3 +66,13 @@ def test_the_section_counts_the_errors(tmp_path: Path) -> None:
     source = read_source(tmp_path)
     wrong = int((~source.results[0].rows.right).sum())
     assert f"{wrong} of 60 rows of validation are predicted wrongly" in errors(source, Drawn())
+
+
+def test_of_very_many_classes_those_of_confused_pairs_are_shown() -> None:
+    off = np.zeros((100, 100), dtype=int)
+    off[np.arange(0, 60), 99 - np.arange(0, 60) // 3] = 1  # sixty classes with one error each
+    off[70, 80], off[80, 70] = 3, 2
+    kept = most_confused(off)
+    assert {70, 80} <= {*kept.tolist()}
+    assert len(kept) == 20
+    assert off[np.ix_(kept, kept)].sum() > 5

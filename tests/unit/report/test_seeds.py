@@ -17,11 +17,11 @@ from glassloop.run_folder.seeds_json import FAILED, MeasuresRecord, SeedRecord, 
 from glassloop.settings_file import GivenSettings
 
 
-def write_fake_seeds(folder: Path, seeds: int = 3) -> SeedsRecord:
+def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:
     """Write a folder with one run per seed, and one that failed."""
     entries = {}
     for seed in range(seeds):
-        record = write_fake_run(folder / seed_name(seed), signal=0.4 + seed / 4)
+        record = write_fake_run(folder / seed_name(seed), signal=0.4 + seed / 4, **data)
         scores = {key: short_metrics(record.evaluation)[key] for key in record.metrics}
         entries[seed] = SeedRecord(FINISHED, seed_name(seed), 3.0, scores, {"accuracy": 0.5}, MeasuresRecord(record.metrics))
     entries[seeds] = SeedRecord(FAILED, seed_name(seeds), error=("killed",))
@@ -40,6 +40,14 @@ def test_all_points_are_shown(tmp_path: Path) -> None:
     assert "4 random seeds, 3 finished." in report.html
     assert "rows are wrong with every seed" in report.html
     assert "eval-accuracy" in report.charts
+
+
+def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> None:
+    write_fake_seeds(tmp_path, num_rows=100, num_labels=20)
+    accuracy, macro = report_of(tmp_path).results
+    assert (accuracy.note, macro.key, macro.interval, macro.note) == ("", "f1_macro", "", "too few rows")
+    assert accuracy.interval != ""
+    assert "no interval: too few rows" in report_of(tmp_path).html
 
 
 def test_the_sentence_counts_seeds_that_failed_to_learn(tmp_path: Path) -> None:

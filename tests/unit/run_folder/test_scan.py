@@ -30,6 +30,17 @@ def test_runs_of_a_command_of_a_trainer_and_of_seeds(tmp_path: Path) -> None:
     assert find_runs(tmp_path / "missing").runs == {}
 
 
+def test_folders_of_seeds_and_studies_are_groups(tmp_path: Path) -> None:
+    make(tmp_path / "seeds", "seeds.json")
+    make(tmp_path / "seeds" / "seed-1")
+    make(tmp_path / "deep" / "study", "study.json")
+    make(tmp_path / "trained", "trainer.json")
+    found = find_runs(tmp_path)
+    assert {*found.groups} == {"seeds", "deep/study"}
+    assert {*found.runs} == {"seeds/seed-1", "trained"}
+    assert [*find_runs(tmp_path / "seeds").groups] == ["seeds"], "the folder itself is one"
+
+
 def test_a_link_that_leaves_the_folder_is_counted_and_not_followed(tmp_path: Path) -> None:
     outside, root = make(tmp_path / "outside"), tmp_path / "runs"
     make(root / "real")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from glassloop.run_folder.listing import ListedRun, RunList
-from glassloop.show.run_list import amount, duration, show_run_list
+from glassloop.show.run_list import show_run_list
 
 HERE = Path()
 
@@ -32,7 +31,7 @@ def test_every_kind_of_entry() -> None:
         complete=False,
     )
     assert found[0].split() == ["run", "status", "result", "time", "size"]
-    assert found[1].split() == ["mrpc", "finished", "f1", "(yes)", "0.9000", "75", "s", "91", "MB"]
+    assert found[1].split() == ["mrpc", "finished", "f1", "(yes)", "0.9000", "1", "min", "15", "s", "91", "MB"]
     text = "\n".join(found)
     for part in ("s (2 seeds)", "1 of 2 seeds finished", "accuracy 0.5000 ± 0.0100", "step 20 of 1,000", "[red] not JSON"):
         assert part in text
@@ -49,12 +48,3 @@ def test_long_names_fit() -> None:
 
 def test_no_runs() -> None:
     assert shown() == ["no runs in runs"]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (180, "3 min"), (7500, "2 h 05 min")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_amounts() -> None:
-    assert [amount(size) for size in (12, 2_000, 3_400_000, 1_250_000_000)] == ["12 B", "2 kB", "3 MB", "1.2 GB"]

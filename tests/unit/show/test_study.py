@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,31 @@ def test_the_chosen_setting_comes_first_and_stopped_ones_last(record: StudyRecor
 def test_tables_for_a_paper(record: StudyRecord) -> None:
     lines = markdown_table(record).splitlines()
     columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95 % interval"]
-    assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'verdict'])} |"
+    assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'its 95 % interval', 'verdict'])} |"
     assert lines[2].startswith("| 0.0001 | 100% | 0.3333 | ")
-    assert lines[2].endswith("| 0 of 2 | – | chosen |")
-    assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | stopped early |"
+    assert lines[2].endswith("| 0 of 2 | – | – | chosen |")
+    assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | – | stopped early |"
     tex = latex_table(record)
-    assert tex.startswith("\\begin{tabular}{llllllll}\n\\toprule\nlearning\\_rate & trained & ")
+    assert tex.startswith("\\begin{tabular}{lllllllll}\n\\toprule\nlearning\\_rate & trained & ")
     assert "100\\%" in tex
     assert "$\\pm$" in tex
     assert latex("a_b\\~") == r"a\_b\textbackslash{}\textasciitilde "
+
+
+def test_several_comparisons_state_their_correction(record: StudyRecord) -> None:
+    first, *others = record.results["settings"]  # type: ignore[misc]
+    compared = {"difference": 0.01, "low": -0.02, "high": 0.04, "p_value": 0.3, "corrected": 0.6, "verdict": "undecided"}
+    settings = [first, *({**other, "comparison": compared} for other in others), {**first, "comparison": compared}]
+    several = replace(record, results={**record.results, "settings": settings})
+    table = markdown_table(several)
+    assert "| difference | interval corrected for 4 comparisons | verdict |" in table
+    assert "| +0.0100 | -0.0200 to +0.0400 |" in table
+    assert "interval corrected for 4 comparisons" in latex_table(several)
+    sentence = next(line for line in lines_of(several) if "corrected" in line)
+    assert sentence == (
+        "intervals of differences and verdicts are corrected for 4 comparisons: all hold together with 95 %; "
+        "the intervals of single settings hold with 95 % each"
+    )
 
 
 def test_sentences_say_what_was_used_to_choose(record: StudyRecord) -> None:

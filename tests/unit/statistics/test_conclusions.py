@@ -63,6 +63,29 @@ def test_all_are_compared_with_the_reference(settings: list[SettingRuns]) -> Non
     assert [one.difference.corrected for one in found.comparisons] == holm(p_values)
 
 
+def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(settings: list[SettingRuns]) -> None:
+    several, single = concluded(settings, "accuracy"), concluded(settings[:2], "accuracy")
+    assert [one.difference.interval.level for one in several.comparisons] == [pytest.approx(0.975)] * 2
+    assert [one.interval.level for one in several.results if one.interval] == [0.95] * 3, "single settings are not corrected"
+    assert several.correction.endswith("corrected for 2 comparisons, 95 % for all together")
+    assert single.correction == ""
+    reach = [found.comparisons[0].difference.interval for found in (several, single)]
+    assert reach[0].half_width > reach[1].half_width
+    margin = (reach[0].high + reach[1].high) / 2  # between both intervals
+    assert concluded(settings[:2], "accuracy", margin=margin).comparisons[0].verdict.kind == "no difference"
+    assert concluded(settings, "accuracy", margin=margin).comparisons[0].verdict.kind == "undecided"
+
+
+def test_a_mean_over_classes_with_few_rows_is_compared_without_own_intervals() -> None:
+    """The value of each side is biased, but about equally, so that the difference has an interval."""
+    sides = [
+        SettingRuns(name, {0: drawn_rows(60, 1.0, seed, labels=[*"abcdefghijklmnopqrst"])}) for seed, name in enumerate("ab")
+    ]
+    found = concluded(sides, "f1_macro")
+    assert [one.interval for one in found.results] == [None, None]
+    assert found.comparisons[0].difference.value in found.comparisons[0].difference.interval
+
+
 def test_the_sentence_names_what_is_better_and_what_is_open(settings: list[SettingRuns]) -> None:
     found = concluded(settings, "accuracy")
     assert found.reference == "weak"
@@ -84,6 +107,9 @@ def test_a_design_before_training_knows_the_rows() -> None:
         "5 seeds and 408 rows: differences above 4.4 points between two single models; the spread of seeds is not known yet"
     )
     assert str(designed(1, 408, deviation=0.02)).endswith("one seed shows no spread")
+    assert str(designed(5, 408, deviation=0.019, comparisons=23)) == (
+        "5 seeds and 408 rows: differences above 6.7 points (seeds vary by 1.9, corrected for 23 comparisons)"
+    )
     assert str(designed(5, 408, deviation=0.019)) == "5 seeds and 408 rows: differences above 3.8 points (seeds vary by 1.9)"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fake_study import drawn_study
 
 from glassloop.study.conclusions import conclude
-from glassloop.study.page import study_page, write_page
+from glassloop.study.page import optional_number, points, study_page, write_page
 
 
 def test_the_page_has_every_part(tmp_path: Path) -> None:
@@ -23,6 +23,17 @@ def test_the_page_has_every_part(tmp_path: Path) -> None:
         assert text in html, text
     assert html.count("<figure") == 4
     assert "http" not in html.replace("http-equiv", ""), "nothing is loaded from elsewhere"
+
+
+def test_a_result_without_an_interval_is_drawn_without_one(tmp_path: Path) -> None:
+    record = conclude(tmp_path, drawn_study(tmp_path), print)
+    settings = record.results["settings"]
+    assert "95 % interval 0." in points(record)
+    for setting in settings:  # type: ignore[attr-defined]
+        if setting["validation"]:
+            setting["validation"] |= {"low": None, "high": None}
+    assert "95 % interval 0." not in points(record)
+    assert (optional_number(None), optional_number(0.5)) == (None, 0.5)
 
 
 def test_the_page_and_both_tables_are_written(tmp_path: Path) -> None:

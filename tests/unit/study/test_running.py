@@ -9,7 +9,8 @@ from fake_study import FakeExecutor, record_for, run_fake
 
 from glassloop.errors import SettingsError
 from glassloop.run_folder.study_json import TrialRecord, read_study
-from glassloop.study.running import reached, rounds_in_words, setting_name, split_scores
+from glassloop.show.study import rounds_in_words, setting_name
+from glassloop.study.running import reached, split_scores
 from glassloop.study.trials import Done
 from glassloop.study_settings import StudySettings
 

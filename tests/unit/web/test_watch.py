@@ -12,6 +12,7 @@ import pytest
 from watched_runs import lock_as, log_steps, write_watched
 
 from glassloop.lock import locked
+from glassloop.run_folder import summary
 from glassloop.run_folder.sessions import END, START, note_moment
 from glassloop.web import watch
 from glassloop.web.watch import Watcher
@@ -84,7 +85,7 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
         write_watched(tmp_path / f"run-{number}")
     watcher = Watcher(tmp_path)
     first = watcher.runs()
-    monkeypatch.setattr(watch, "read_run", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(watch, "summary_of", Mock(side_effect=AssertionError))
     assert watcher.runs() == first
     assert [run.version for run in watcher.runs()] == [run.version for run in first]
 
@@ -117,7 +118,7 @@ def test_special_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (found.status, found.problem) == ("damaged", "run.json is not a regular file")
     assert Watcher(tmp_path).curves(found).points == {}
     write_watched(tmp_path / "b")
-    monkeypatch.setattr(watch, "MOST_RECORD_BYTES", 100)
+    monkeypatch.setattr(summary, "MOST_RECORD_BYTES", 100)
     assert Watcher(tmp_path).run("b").problem == "run.json is too large"  # type: ignore[union-attr]
 
 

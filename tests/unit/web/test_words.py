@@ -1,28 +1,15 @@
-"""Durations, times, progress and status in words."""
+"""Times, progress and status in words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from glassloop.web.watch import RunSummary
-from glassloop.web.words import duration, list_progress, local_time, moment, percent, progress_words, result_of, status_words
+from glassloop.run_folder.summary import RunSummary
+from glassloop.web.words import list_progress, local_time, moment, percent, progress_words, result_of, status_words
 
 
 def run(status: str = "running", **more: object) -> RunSummary:
     return RunSummary("a", Path("a"), status, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0, "0 s"), (-5, "0 s"), (0.4, "0 s"), (45, "45 s"), (60, "1 min"), (200, "3 min 20 s"), (1000, "16 min"),
-        (3600, "1 h"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (86_400 * 40, "40 d"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
 
 
 def test_times() -> None:

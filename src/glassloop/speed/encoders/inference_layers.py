@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -56,6 +57,22 @@ def groups_of(packing: Packing) -> list[Group]:
     ]
 
 
+def num_tokens(groups: Sequence[Group]) -> int:
+    """Return the number of tokens of all sequences; rows behind them are those of `filled`."""
+    return groups[-1].start + groups[-1].rows * groups[-1].length
+
+
+def attended(joined: torch.Tensor, heads: int, groups: Sequence[Group]) -> torch.Tensor:
+    """Return the attention within each sequence, from the queries, keys and values of all tokens in one matrix."""
+    parts = joined.view(len(joined), 3, heads, -1)
+    found = joined.new_empty(len(joined), heads, parts.shape[-1])
+    for group in groups:
+        query, key, value = group.grid(parts).permute(2, 0, 3, 1, 4)
+        group.grid(found).copy_(functional.scaled_dot_product_attention(query, key, value).transpose(1, 2))
+    found[num_tokens(groups) :] = 0.0
+    return found.view(len(joined), -1)
+
+
 class InferenceLayer:
     """One post-norm layer with prepared weights.
 
@@ -86,13 +103,7 @@ class InferenceLayer:
 
     def attend(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
         """Return the attention within each sequence."""
-        joined = self.queries_keys_values(x).view(len(x), 3, self.heads, -1)
-        found = []
-        for group in groups:
-            query, key, value = group.grid(joined).permute(2, 0, 3, 1, 4)
-            attended = functional.scaled_dot_product_attention(query, key, value)
-            found.append(attended.transpose(1, 2).reshape(-1, self.width))
-        return filled(found[0] if len(found) == 1 else torch.cat(found))
+        return attended(self.queries_keys_values(x), self.heads, groups)
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
         """Return the output of the layer only for the first token of each row, which the head reads.
@@ -109,8 +120,18 @@ class InferenceLayer:
             scores = torch.bmm(folded[place : place + group.rows], grid.mT).mul_(queries.shape[-1] ** -0.5)
             mixed.append(torch.bmm(torch.softmax(scores, -1), grid))
             place += group.rows
-        attended = torch.bmm(torch.cat(mixed).transpose(0, 1), self.value.mT).transpose(0, 1) + self.value_bias
-        return self.feed_forward(filled(attended.reshape(number, self.width)), source)[:number]
+        values = torch.bmm(torch.cat(mixed).transpose(0, 1), self.value.mT).transpose(0, 1) + self.value_bias
+        return self.feed_forward(filled(values.reshape(number, self.width)), source)[:number]
+
+
+class PackedLayer(Protocol):
+    """One layer over the tokens of a packed batch."""
+
+    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
+        """Return the output of the layer for all tokens."""
+
+    def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
+        """Return the output of the layer only for the first token of each row."""
 
 
 class InferenceLayers:
@@ -118,16 +139,17 @@ class InferenceLayers:
 
     Args:
         model: A classifier of a family whose layers have a fast form, on a CPU and in fp32.
+        make_layer: Returns the fast form of a layer.
     """
 
     packs, vocabulary = True, None
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, make_layer: Callable[[LayerParts], PackedLayer] = InferenceLayer) -> None:
         embeddings = embeddings_of(model)
         if embeddings is None:
             raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
         self.model, self.embeddings, self.num_layer_calls = model, embeddings, num_layer_calls(model)
-        self.layers = [(parts.module, InferenceLayer(parts)) for parts in layers_of(model)]
+        self.layers = [(parts.module, make_layer(parts)) for parts in layers_of(model)]
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self.uncounted = uncounted_token_of(model)
         most_tokens = embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
@@ -170,7 +192,7 @@ class InferenceLayers:
             self.packing = None
 
     def layer_forward(
-        self, layer: InferenceLayer, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
+        self, layer: PackedLayer, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
     ) -> torch.Tensor:
         """Run one layer over the packed batch; the last one returns only the first token of each row, for the head."""
         if self.packing is None:

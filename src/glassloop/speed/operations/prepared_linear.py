@@ -15,6 +15,11 @@ def has_prepared_form() -> bool:
     return bool(found and hasattr(torch.ops.mkldnn, "_reorder_linear_weight"))
 
 
+def joined(parts: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
+    """Return one weight, or several as one matrix."""
+    return torch.cat([part.detach() for part in parts]) if isinstance(parts, list) else parts.detach()
+
+
 class PreparedLinear:
     """x @ weight^T + bias, with weights that are copied once.
 
@@ -24,11 +29,9 @@ class PreparedLinear:
     """
 
     def __init__(self, weight: torch.Tensor | list[torch.Tensor], bias: torch.Tensor | list[torch.Tensor]) -> None:
-        weights = [part.detach() for part in (weight if isinstance(weight, list) else [weight])]
-        biases = [part.detach() for part in (bias if isinstance(bias, list) else [bias])]
-        joined, self.bias = torch.cat(weights), torch.cat(biases)
+        weights, self.bias = joined(weight), joined(bias)
         self.prepared = has_prepared_form()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(joined, TYPICAL_TOKENS) if self.prepared else joined
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights, TYPICAL_TOKENS) if self.prepared else weights
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return x @ weight^T + bias."""

@@ -7,7 +7,6 @@ import torch
 from families import FAST, weights_hash
 from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
 
-from glassloop.backends.packed import PackedBackend
 from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, filled, groups_of
 
@@ -36,25 +35,6 @@ def test_removal_leaves_no_trace() -> None:
 def test_rows_of_one_length_are_one_group() -> None:
     found = groups_of(packing_of(token_rows((5, 5, 3, 5))))
     assert found == [Group(0, 2, 5), Group(10, 1, 3), Group(13, 1, 5)]
-
-
-def test_prepared_weights_are_used_again_until_a_weight_changes() -> None:
-    model, rows, backend = lively().eval(), token_rows(), PackedBackend()
-    backend.keeps_prepared = True
-
-    def logits() -> torch.Tensor:
-        with torch.inference_mode(), backend.evaluation_context(model):
-            return model(**inputs_of(model, rows)).logits
-
-    first, kept = logits(), backend.kept
-    assert torch.equal(logits(), first)
-    assert backend.kept is kept
-    with torch.no_grad():
-        model.base_model.encoder.layer[0].output.dense.weight.mul_(1.5)
-    changed = logits()
-    assert backend.kept is not kept
-    assert not torch.allclose(changed, first)
-    torch.testing.assert_close(changed, model(**padded_inputs(rows)).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_few_different_numbers_of_rows_reach_the_kernels() -> None:

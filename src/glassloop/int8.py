@@ -1,0 +1,144 @@
+"""Predict in int8: quantize a loaded model, and compare it with the stored predictions of its run before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from glassloop.answers import Answering
+from glassloop.backends.choose import choose_device, choose_precision
+from glassloop.backends.int8 import Int8Backend, why_not_int8
+from glassloop.data.encoded_texts import EncodedText, EncodedTexts
+from glassloop.data.interfaces import Texts
+from glassloop.engine.interfaces import Backend
+from glassloop.errors import ModelError, SettingsError, counted, listed, say
+from glassloop.measures import LOWER_IS_BETTER, recorded_measures
+from glassloop.metric_values import one_of
+from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.predictions import predicted_splits, read_predictions
+from glassloop.run_folder.record import RunRecord
+from glassloop.settings import SCORE
+from glassloop.statistics.scored import scored_rows
+from glassloop.transformers_types import Model
+
+Item = TypeVar("Item")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+MEASURED_ROWS = 64  # whose values set the ranges of the quantized layers
+COMPARED_ROWS = 1_000
+ALLOWED_DROP = 0.01  # of a metric
+USE_FP32 = "use precision fp32"
+
+
+class Quantizable(Protocol):
+    """What is quantized: a predictor, and how it tells rows from answers."""
+
+    model: Model
+    run: RunRecord | None
+    task: str
+    names: list[str]
+    answering: Answering
+    backend: Backend
+
+    def encoded(self, columns: Texts) -> EncodedTexts:
+        """Return texts as token ids."""
+
+    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
+        """Return the logits of encoded texts."""
+
+    def use(self, backend: Backend) -> None:
+        """Run forward passes on a backend from now on."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the predictions of a quantized model agree with those that its run stored.
+
+    Attributes:
+        split: The split.
+        rows: The number of rows that were compared.
+        changed: The number of rows with another answer; None if the model predicts a score.
+        difference: The largest difference of a logit.
+        metrics: Each metric of these rows: as stored, and in int8.
+    """
+
+    split: str
+    rows: int
+    changed: int | None
+    difference: float
+    metrics: dict[str, tuple[float, float]]
+
+    def __str__(self) -> str:
+        scores = ", ".join(f"{name} {before:.4f} → {after:.4f}" for name, (before, after) in self.metrics.items())
+        rows = f"{counted(self.rows, 'stored prediction', 'stored predictions')} for {self.split}"
+        changed = f"{self.changed:,} of {rows} changed" if self.changed is not None else rows
+        return f"int8: {changed}, logits by up to {self.difference:.2g}; {scores}"
+
+    @property
+    def dropped(self) -> list[str]:
+        """The metrics that are worse than allowed. Errors have no fixed scale; the correlations beside them have."""
+        kept = {name: pair for name, pair in self.metrics.items() if name not in LOWER_IS_BETTER}
+        return [name for name, (before, after) in kept.items() if not after >= before - ALLOWED_DROP]
+
+
+def is_int8(precision: str) -> bool:
+    """Return whether predictions in this precision are quantized. Raise `SettingsError` if they do not have it."""
+    one_of(precision, PRECISIONS, "precision of predictions")
+    return precision == "int8"
+
+
+def precision_of(run: RunRecord | None, device: str, wanted: str) -> str:
+    """Return the precision of a model before it is quantized: auto is that of the run on a GPU that has it, else fp32."""
+    if is_int8(wanted):
+        return "fp32"
+    if wanted != "auto" or run is None or (found := choose_device(device)) != "cuda":
+        return "fp32" if wanted == "auto" else wanted
+    return run.precision if run.precision in ("fp16", choose_precision("auto", found)) else "fp32"
+
+
+def quantize(predictor: Quantizable, folder: Path) -> Agreement:
+    """Let a predictor run in int8 from now on, and return how its predictions agree with those of its run.
+
+    Raises:
+        ModelError: If the model or the CPU has no int8 form, or if a metric drops by more than a point.
+        SettingsError: If the device is no CPU, or if there are no stored predictions to compare with.
+    """
+    if (device := predictor.backend.device.type) != "cpu":
+        raise SettingsError(f"precision int8 needs a CPU, but the device is {device}", f"use device cpu, or {USE_FP32}")
+    if (reason := why_not_int8(predictor.model)) is not None:
+        raise ModelError(f"precision int8: {reason}", USE_FP32)
+    record, splits = predictor.run, predicted_splits(folder) if is_run(folder) else []
+    if record is None or not splits:
+        problem = f"precision int8: {folder} has no stored predictions to compare with"
+        raise SettingsError(problem, f"name the folder of a finished run, or {USE_FP32}")
+    split = next((name for name in splits if name.startswith("validation")), splits[0])
+    entries = spread(read_predictions(folder, split), COMPARED_ROWS)
+    stored = scored_rows(entries, predictor.task, None if predictor.task == SCORE else predictor.names)
+    rows = predictor.encoded([[str(entry.get(name, "")) for entry in entries] for name in record.data.columns.texts]).rows
+    backend = Int8Backend()
+    predictor.use(backend)
+    predictor.forward(spread(rows, MEASURED_ROWS))
+    if predictor.backend is not backend:
+        raise ModelError("precision int8: the packed layers of this model differ from the plain ones", USE_FP32)
+    backend.quantize()
+    predictor.use(backend)
+    logits = predictor.forward(rows)
+    before, after = (np.asarray(predictor.answering.choices(values)) for values in (stored.logits, logits))
+    changed = None if predictor.task == SCORE else int((before != after).reshape(len(rows), -1).any(1).sum())
+    measures = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
+    metric = measures.metric(predictor.task, predictor.names)
+    old, new = (metric.compute(predictions=answers, references=stored.references) for answers in (before, after))
+    metrics = {measures.title(name): (old[name], new[name]) for name in measures.keys}
+    found = Agreement(split, len(rows), changed, float(np.abs(logits - stored.logits).max()), metrics)
+    if found.dropped:
+        raise ModelError(f"{found}: {listed(found.dropped)} dropped by more than a point", USE_FP32)
+    say(str(found))
+    return found
+
+
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many items, evenly spread over all of them."""
+    return [items[int(place)] for place in np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))]

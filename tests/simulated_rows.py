@@ -1,0 +1,64 @@
+"""Simulated validation rows of one model with a known truth: classes of known frequencies are confused with known shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from glassloop.settings import CLASSES
+from glassloop.statistics.scored import ScoredRows
+
+RECALL_SPREAD, CONFUSION = 8.0, 0.5  # classes differ in their recall, and most errors go to a few other classes
+
+
+@dataclass(frozen=True)
+class Population:
+    """How frequent each pair of true and predicted class is: classes x classes."""
+
+    shares: np.ndarray
+
+    def truth(self, key: str) -> float:
+        """Return a metric of infinitely many rows. F1 is that of the last class."""
+        hits, true, given = np.diag(self.shares), self.shares.sum(axis=1), self.shares.sum(axis=0)
+        f1 = 2 * hits / (true + given)
+        spread = (1 - given @ given) * (1 - true @ true)
+        found = {"accuracy": hits.sum(), "f1": f1[-1], "f1_macro": f1.mean()}
+        found["matthews_correlation"] = (hits.sum() - given @ true) / np.sqrt(spread)
+        return float(found[key])
+
+    def rows(self, generator: np.random.Generator, number: int) -> ScoredRows:
+        """Return so many rows, drawn independently."""
+        size = len(self.shares)
+        counts = generator.multinomial(number, self.shares.ravel())
+        references, predictions = np.divmod(np.repeat(np.arange(size * size), counts), size)
+        names = tuple(f"class {place}" for place in range(size))
+        return ScoredRows(CLASSES, names, predictions, references, np.zeros((number, 0)))
+
+
+def population(generator: np.random.Generator, classes: int, accuracy: float, *, skewed: bool = False) -> Population:
+    """Return classes that are equally frequent, or skewed (1, 1/2, 1/3, ...), with an expected accuracy."""
+    frequency = 1 / np.arange(1, classes + 1) if skewed else np.ones(classes)
+    recall = np.clip(generator.beta(accuracy * RECALL_SPREAD, (1 - accuracy) * RECALL_SPREAD, size=classes), 0.02, 0.995)
+    shares = np.empty((classes, classes))
+    for place in range(classes):
+        others = generator.dirichlet(np.full(classes - 1, CONFUSION)) * (1 - recall[place])
+        shares[place] = np.insert(others, place, recall[place])
+    return Population(shares * (frequency / frequency.sum())[:, None])
+
+
+SHARED = 0.6  # of the answers of two models are the same
+
+
+def two_models(
+    generator: np.random.Generator, first: Population, second: Population, number: int
+) -> tuple[ScoredRows, ScoredRows, Population]:
+    """Return the rows of two models on the same rows, and the population of the second, which often answers like the first."""
+    rows = first.rows(generator, number)
+    given = second.shares / second.shares.sum(axis=1, keepdims=True)
+    border = np.cumsum(given, axis=1)[rows.references]
+    own = np.minimum((border < generator.random((number, 1))).sum(axis=1), len(given) - 1)
+    predictions = np.where(generator.random(number) < SHARED, rows.predictions, own)
+    frequency = first.shares.sum(axis=1, keepdims=True)
+    mixed = Population(SHARED * first.shares + (1 - SHARED) * given * frequency)
+    return rows, replace(rows, predictions=predictions), mixed

@@ -1,0 +1,67 @@
+"""Predictions are read the same whether Arrow or JSON reads their logits, and damage is reported with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reported_runs import write_fake_run
+
+from glassloop.errors import ModelError
+from glassloop.report import answers
+from glassloop.report.answers import numbers_in, read_answers, wide_entries
+from glassloop.run_folder.layout import predictions_name
+from glassloop.run_folder.predictions import read_predictions
+from glassloop.settings import CLASSES
+
+HARD = 'a text with "logits": [1, 2] and ] in it'
+
+
+def test_many_logits_are_read_bit_for_bit(tmp_path: Path) -> None:
+    record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20, text=HARD)
+    path = tmp_path / predictions_name("validation")
+    found, expected = wide_entries(path), read_predictions(tmp_path, "validation")
+    assert found is not None
+    assert [{**entry, "logits": 0} for entry in found] == [{**entry, "logits": 0} for entry in expected]
+    assert np.array_equal([entry["logits"] for entry in found], [entry["logits"] for entry in expected])
+    rows, entries = read_answers(tmp_path, "validation", record.data)
+    assert rows is not None
+    assert rows.logits.shape == (20, 60)
+    assert HARD in str(entries[0]["first"])
+
+
+def test_few_logits_are_read_with_the_rest(tmp_path: Path) -> None:
+    record = write_fake_run(tmp_path)
+    assert wide_entries(tmp_path / predictions_name("validation")) is None
+    rows, _ = read_answers(tmp_path, "validation", record.data)
+    assert rows is not None
+    assert len(rows) == 60
+    assert wide_entries(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"logits": [', b'"logits": [x, ', "line 1: Expecting value"),
+        (b'{"row": 3', b'{"row": ', "line 4: Expecting value"),
+        (b'"logits": [', b'"logits": [0.5, ', "do not fit the run's labels"),
+    ],
+)
+def test_damage_is_reported(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+    record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20)
+    path = tmp_path / predictions_name("validation")
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(ModelError, match=message):
+        read_answers(tmp_path, "validation", record.data)
+
+
+def test_a_split_without_labels_has_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = write_fake_run(tmp_path)
+    monkeypatch.setattr(answers, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
+    assert read_answers(tmp_path, "validation", record.data) == (None, [{"row": 0, "prediction": "a"}])
+
+
+def test_texts_that_are_no_numbers() -> None:
+    assert numbers_in(b"1, 2.5,-3e-05").tolist() == [1.0, 2.5, -3e-05]  # type: ignore[union-attr]
+    assert numbers_in(b"1, two") is None

@@ -1,0 +1,144 @@
+"""Which temperature and thresholds answer: those of the calibration, unless the caller gives others."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calibrated_runs import FOUND
+
+from glassloop.answers import Answering
+from glassloop.calibrated import answering_of, calibration_note
+from glassloop.errors import ModelError
+from glassloop.run_folder.calibration_json import weights_of, write_calibration
+from glassloop.run_folder.run_json import read_run
+from glassloop.settings import CLASSES
+
+NAMES = ("label 0", "label 1")
+
+
+def test_a_calibration_is_used_unless_others_are_given(tmp_path: Path) -> None:
+    found, used = answering_of(tmp_path, None, CLASSES, NAMES, None, None)
+    assert (found.temperature, found.thresholds, used) == (1.0, {}, None)
+    write_calibration(tmp_path, FOUND)
+    found, used = answering_of(tmp_path, None, CLASSES, NAMES, None, None)
+    assert (found.temperature, found.thresholds, used) == (2.0, {"label 1": 0.25}, FOUND)
+    assert calibration_note(FOUND, found) == (
+        "calibrated on 60 rows of validation: temperature 2, threshold 0.2500 for label 1"
+    )
+    found, used = answering_of(tmp_path, None, CLASSES, NAMES, None, {"label 0": 0.9})
+    assert (found.temperature, found.thresholds, used) == (2.0, {"label 0": 0.9}, FOUND)
+    found, used = answering_of(tmp_path, None, CLASSES, NAMES, 1.0, None)
+    assert (found.temperature, found.thresholds, used) == (1.0, {}, None)
+
+
+def test_many_thresholds_are_not_all_told() -> None:
+    limits = {f"label {number}": 0.5 for number in range(9)}
+    found, _ = answering_of(Path("none"), None, "multi_label_classification", [*limits], 1.5, limits)
+    assert calibration_note(FOUND, found).endswith("threshold 0.5000 for label 2 and 6 more")
+
+
+def test_a_damaged_calibration_is_refused_unless_a_temperature_is_given(tmp_path: Path) -> None:
+    (tmp_path / "calibration.json").write_text("{")
+    with pytest.raises(ModelError, match="the calibration cannot be read"):
+        answering_of(tmp_path, None, CLASSES, NAMES, None, None)
+    answering_of(tmp_path, None, CLASSES, NAMES, 1.0, None)
+    write_calibration(tmp_path, replace(FOUND, weights={"model.safetensors": "abc"}))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="fitted for other weights"):
+        answering_of(tmp_path, None, CLASSES, NAMES, None, None)
+
+
+@pytest.mark.slow
+def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
+    text_run: Path, seeds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run answers with its thresholds, also behind a server; several seeds together do not use that of one of them."""
+    from glassloop import Predictor
+    from glassloop.commands.predict import predict
+    from glassloop.ensemble import SeedsPredictor
+    from glassloop.evaluation import Wanted, evaluate_run
+    from glassloop.serving.batching import Answered
+    from glassloop.serving.hosted import load_hosted
+    from glassloop.serving.questions import Question
+
+    folder = tmp_path / "seeds"
+    shutil.copytree(seeds_folder, folder)
+    run = folder / "seed-1"
+    before = Predictor(run, device="cpu")
+    texts = ["a good film", "a bad film"]
+    first, second = before.names
+    (plain, _) = before.predict(texts)
+    thresholds = {first: 1.0}  # never
+    write_calibration(run / "model", replace(FOUND, temperature=4.0, thresholds=thresholds, weights=weights_of(run / "model")))
+    found = Predictor(run, device="cpu")
+    assert found.calibration is not None
+    assert [answer.label for answer in found.predict(texts)] == [second, second]
+    assert np.array_equal(found.logits(texts), before.logits(texts))
+    shares = Answering(found.task, tuple(found.names), 4.0).shares(np.array([plain.logits]))[0]
+    assert [*found.predict(texts)[0].scores.values()] == pytest.approx(shares)
+    assert Predictor(run, device="cpu", temperature=1.0).predict(texts)[0] == plain
+    assert Predictor(run / "model", device="cpu").predict(texts)[0].label == second, "a bare model folder, too"
+    capsys.readouterr()
+    (answer,) = predict(str(run), texts[0], None, None, None, None, None, "cpu", {}).content["predictions"]
+    assert answer["label"] == second
+    assert "calibrated on 60 rows of validation: temperature 4, threshold 1.0000 for" in capsys.readouterr().err
+    (hosted,) = load_hosted([str(run)], "cpu")
+    info = hosted.info()
+    assert (info["temperature"], info["thresholds"]) == (4.0, thresholds)
+    assert info["calibration"] == {"target": "highest F1", "split": "validation", "rows": 60, "written": FOUND.written}
+    encoded = found.encoded([texts])
+    described = hosted.described(Question([texts]), Answered(found.forward(encoded.rows), encoded))
+    assert (described["temperature"], described["thresholds"]) == (4.0, thresholds)
+    assert [answer["label"] for answer in described["predictions"]] == [second, second]
+    ensemble = SeedsPredictor(folder, device="cpu")
+    assert (ensemble.calibration, ensemble.answering.temperature, ensemble.answering.thresholds) == (None, 1.0, {})
+    evaluated = evaluate_run(str(run), Wanted(device="cpu")).metrics
+    told = capsys.readouterr().err
+    assert "metrics are computed without the calibration of the run, which predict and serve use" in told
+    (run / "model" / "calibration.json").unlink()
+    again = evaluate_run(str(run), Wanted(device="cpu")).metrics
+    assert {name: value for name, value in again.items() if "second" not in name and "runtime" not in name} == {
+        name: value for name, value in evaluated.items() if "second" not in name and "runtime" not in name
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_lines_of_the_card_load_the_model(
+    pair_run: Path,
+    text_run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    calibrated: bool,
+) -> None:
+    """Both blocks of the card are run in the model folder, and print the same answer and probabilities."""
+    from glassloop.sharing.card_file import update_card
+
+    source = text_run if calibrated else pair_run
+    run = tmp_path / "run"
+    shutil.copytree(source, run)
+    assert (run / "model" / "README.md").is_file(), "a training writes it"
+    if calibrated:
+        names = read_run(run).data.labels or ()
+        given = replace(FOUND, thresholds={names[0]: 0.999}, temperature=3.0, weights=weights_of(run / "model"))
+        write_calibration(run / "model", given)
+        update_card(run)
+    text = (run / "model" / "README.md").read_text(encoding="utf-8")
+    printed = []
+    capsys.readouterr()
+    monkeypatch.chdir(run / "model")
+    for block in re.findall(r"```python\n(.*?)\n```", text, re.DOTALL):
+        exec(block, {})
+        printed.append(capsys.readouterr().out.strip())
+    label, _, shares = printed[1].rpartition(" [")
+    assert f"label={label!r}" in printed[0]
+    wanted = [float(part) for part in shares.rstrip("]").split(",")]
+    own = re.search(r"scores=\{(.*?)\}", printed[0])
+    assert own is not None
+    assert [float(value) for value in re.findall(r": ([\d.e-]+)", own[1])] == pytest.approx(wanted, abs=1e-5)

@@ -1,0 +1,144 @@
+"""Predictions in int8: compared with the stored ones before they are used, and refused if a metric drops."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from quantized import needs_kernels
+
+from glassloop import Predictor, int8
+from glassloop.ensemble import SeedsPredictor
+from glassloop.errors import ModelError
+from glassloop.int8 import Agreement, is_int8, spread
+from glassloop.serving.hosted import load_hosted
+from glassloop.speed.encoders.int8_layers import Int8Layer
+
+TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
+
+
+def test_precisions(says) -> None:
+    assert is_int8("int8")
+    assert not is_int8("fp32")
+    with says(
+        '"int4" is not a known precision of predictions; did you mean "int8"?', "choose one of: auto, fp32, bf16, fp16, int8"
+    ):
+        is_int8("int4")
+
+
+def test_spread_items() -> None:
+    assert spread([*range(100)], 3) == [0, 49, 99]
+    assert spread([1, 2], 3) == [1, 2]
+
+
+def test_what_is_said() -> None:
+    found = Agreement("validation", 408, 5, 0.0512, {"accuracy": (0.73284, 0.73529), "f1 (yes)": (0.83048, 0.8321)})
+    assert str(found) == (
+        "int8: 5 of 408 stored predictions for validation changed, logits by up to 0.051; "
+        "accuracy 0.7328 → 0.7353, f1 (yes) 0.8305 → 0.8321"
+    )
+    score = Agreement("validation", 1, None, 0.002, {"pearson": (0.9, 0.9), "mse": (0.1, 0.2)})
+    assert str(score) == (
+        "int8: 1 stored prediction for validation, logits by up to 0.002; pearson 0.9000 → 0.9000, mse 0.1000 → 0.2000"
+    )
+    assert score.dropped == [], "an error has no fixed scale"
+
+
+@pytest.mark.parametrize(("after", "dropped"), [(0.84, []), (0.8301, []), (0.8299, ["f1"]), (float("nan"), ["f1"])])
+def test_a_drop_of_more_than_a_point(after: float, dropped: list[str]) -> None:
+    assert Agreement("validation", 408, 5, 0.05, {"accuracy": (0.7, 0.7), "f1": (0.84, after)}).dropped == dropped
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_a_run_in_int8(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, fast = Predictor(text_run, device="cpu"), Predictor(text_run, device="cpu", precision="int8")
+    said = capsys.readouterr().err
+    assert plain.agreement is None
+    assert fast.agreement is not None
+    assert (fast.agreement.split, fast.agreement.rows, fast.backend.name) == ("validation", 11, "int8")
+    assert str(fast.agreement) in said
+    assert [one.label for one in fast.predict(TEXTS)] == [one.label for one in plain.predict(TEXTS)]
+    stored = [json.loads(line) for line in (text_run / "validation-predictions.jsonl").read_text().splitlines()]
+    again, wanted = fast.logits([row["text"] for row in stored]), np.array([row["logits"] for row in stored])
+    apart = np.abs(again - wanted).max()
+    assert apart == pytest.approx(fast.agreement.difference, abs=0.02)
+    assert 0 < apart < 0.05 * np.abs(wanted).max()
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_pairs_seeds_light_and_server(text_run: Path, pair_run: Path, seeds_folder: Path) -> None:
+    assert Predictor(pair_run, device="cpu", precision="int8").predict("good", "bad")[0].scores
+    seeds = SeedsPredictor(seeds_folder, device="cpu", precision="int8")
+    assert {one.backend.name for one in (seeds, *seeds.others)} == {"int8"}
+    assert len(seeds.predict(TEXTS)) == 4
+    light = Predictor(text_run, device="cpu", precision="int8", light=True)
+    assert type(light.model).__name__ == "BertForSequenceClassification", "a light model has no int8 layers"
+    (hosted,) = load_hosted([str(text_run)], "cpu", "int8")
+    assert hosted.checked == 11
+    assert hosted.info()["backend"] == "int8"
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_several_threads(text_run: Path) -> None:
+    predictor = Predictor(text_run, device="cpu", precision="int8")
+    wanted = [one.label for one in predictor.predict(TEXTS)]
+    found: list[list[object]] = []
+
+    def ask() -> None:
+        found.extend([one.label for one in predictor.predict(TEXTS)] for _ in range(5))
+
+    threads = [Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [wanted] * 20
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_a_metric_that_drops_is_refused(text_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Int8Layer, "__call__", lambda layer, x, groups: torch.zeros_like(x))
+    with pytest.raises(ModelError) as caught:
+        Predictor(text_run, device="cpu", precision="int8")
+    said = r"int8: \d+ of 11 stored predictions for validation changed, .*: accuracy.* dropped by more than a point"
+    assert re.fullmatch(said, caught.value.problem)
+    assert caught.value.remedy == "use precision fp32"
+
+
+@pytest.mark.slow
+def test_what_has_no_int8(says, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "why_not_int8", lambda model: "BertModel has layers without an int8 form")
+    with says("precision int8: BertModel has layers without an int8 form", "use precision fp32", ModelError):
+        Predictor(text_run, device="cpu", precision="int8")
+    monkeypatch.setattr(int8, "why_not_int8", lambda model: None)
+    problem = f"precision int8: {text_run / 'model'} has no stored predictions to compare with"
+    with says(problem, "name the folder of a finished run, or use precision fp32"):
+        Predictor(text_run / "model", device="cpu", precision="int8")
+    copied = shutil.copytree(text_run, tmp_path / "run")
+    (copied / "validation-predictions.jsonl").unlink()
+    with says(f"precision int8: {copied} has no stored predictions to compare with"):
+        Predictor(copied, device="cpu", precision="int8")
+    predictor = Predictor(text_run, device="cpu")
+    predictor.backend.device = type("Device", (), {"type": "cuda"})()
+    with says("precision int8 needs a CPU, but the device is cuda", "use device cpu, or use precision fp32"):
+        int8.quantize(predictor, text_run)
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_parts_of_another_precision_are_not_used(text_run: Path, tmp_path: Path) -> None:
+    from glassloop.file_predictions import model_key
+
+    plain, fast = (Predictor(text_run, device="cpu", precision=precision) for precision in ("fp32", "int8"))
+    keys = {str(model_key(one.model_dirs, "cpu", one.answering, int8=one.agreement is not None)) for one in (plain, fast)}
+    assert len(keys) == 2

@@ -1,0 +1,44 @@
+"""Several seeds and studies as rows of the list: their state, their progress and their main result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from drawn_runs import drawn_rows, write_drawn_seeds
+from fake_study import drawn_study
+
+from glassloop.lock import locked
+from glassloop.run_folder.study_json import write_study
+from glassloop.run_folder.summary import summary_of
+from glassloop.study.conclusions import conclude
+from glassloop.web.groups import group_of
+
+
+def test_several_seeds(tmp_path: Path) -> None:
+    folder = write_drawn_seeds(tmp_path / "seeds", {seed: drawn_rows(10) for seed in (9, 10)})
+    runs = [summary_of(f"seeds/seed-{seed}", folder / f"seed-{seed}") for seed in (10, 9)]
+    found = group_of("seeds", folder, runs)
+    assert (found.kind, found.status, found.progress, found.value) == ("seeds", "finished", "2 of 2 runs", 0.75)
+    assert found.result == "accuracy 0.7500 ± 0.0000"
+    assert found.runs == ("seeds/seed-9", "seeds/seed-10")
+    assert group_of("seeds", folder, runs).version == found.version
+    (folder / "seeds.json").write_text("{")
+    again = group_of("seeds", folder, runs)
+    assert (again.status, "seeds.json" in again.problem) == ("damaged", True)
+    assert again.version != found.version
+
+
+def test_a_study(tmp_path: Path) -> None:
+    record = drawn_study(tmp_path)
+    write_study(tmp_path, replace(record, status="running"))
+    assert group_of("study", tmp_path, []).status == "stopped"
+    with locked(tmp_path, print):
+        running = group_of("study", tmp_path, [])
+    assert (running.status, running.progress, running.value, running.result) == ("running", "6 of 8 runs", None, "")
+    write_study(tmp_path, conclude(tmp_path, record, print))
+    found = group_of("study", tmp_path, [])
+    assert (found.kind, found.status, found.source, found.model) == ("study", "finished", "data.csv", "tiny")
+    assert found.result.startswith("accuracy 0.")
+    (tmp_path / "study.json").write_text("[]")
+    assert group_of("study", tmp_path, []).status == "damaged"
