@@ -46,7 +46,7 @@ def logits_agree(run: Path, found: Exported, pairs: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", family, pairs=True, rows=8)
     found = exported(run, kind)
@@ -56,7 +56,7 @@ def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 def test_every_task(kind: str, name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "bert", *TASKS[name])
     found = exported(run, kind)
