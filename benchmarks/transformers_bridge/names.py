@@ -31,7 +31,8 @@ BRIDGED = (
     + ".",
     "Of a checkpoint, `optimizer.pt` is `optimizer.safetensors`, `scheduler.pt` is in `state.json`, "
     "and `training_args.bin` is in `manifest.json`.",
-    "`history.jsonl` and `sessions.jsonl`, which Glassloop adds to the output folder, are not counted.",
+    "`history.jsonl`, `sessions.jsonl` and the files of the report, which Glassloop adds to the output folder, "
+    "are not counted.",
     "The helper `get_steps_per_epoch` of the tests reads the plan of Glassloop, because it uses internals of transformers.",
     "Names that newer versions of transformers have removed exist, so that test modules can be imported.",
 )
@@ -80,7 +81,8 @@ FILES = {
     "scaler.pt": "state.json",
     "training_args.bin": "manifest.json",
 }
-ADDED = ("history.jsonl", "sessions.jsonl")  # what Glassloop writes beside the checkpoints
+# What Glassloop writes beside the checkpoints.
+ADDED = ("history.jsonl", "sessions.jsonl", "trainer.json", "report.html", "validation-predictions.jsonl")
 
 
 def bridge_helpers() -> None:

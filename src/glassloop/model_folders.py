@@ -11,15 +11,16 @@ from glassloop.backends.choose import choose_backend
 from glassloop.backends.plain import PlainBackend
 from glassloop.collection import collection_paused
 from glassloop.engine.interfaces import Backend
-from glassloop.errors import SettingsError
-from glassloop.int8 import precision_of
+from glassloop.errors import ModelError, SettingsError
+from glassloop.int8 import is_int8, precision_of
 from glassloop.models.exported import device_of, load_exported
 from glassloop.models.inputs import refuse_unknown_tokens
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.run_folder.export_json import ExportRecord, is_export, read_export
+from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import model_in
+from glassloop.run_folder.run_json import model_of_run
 from glassloop.stages import LOADING, stage
 from glassloop.transformers_types import Model, Tokenizer
 
@@ -49,15 +50,21 @@ def open_model(folder: Path, device: str, precision: str = "auto", *, light: boo
     Args:
         folder: A run folder, a folder with a model and its tokenizer, or an exported folder.
         device: "auto", "cpu", "cuda" or "mps".
-        precision: The precision that a user asks for; int8 is fp32 before it is quantized.
-        light: Load a known model of a run without transformers.
+        precision: "auto", "fp32", "bf16", "fp16" or "int8"; an exported folder has its own.
+        light: Load a known model of a run without transformers, unless it will be quantized.
 
     Raises:
         ModelError: If there is no model, or its files are damaged.
+        SettingsError: If a precision is asked of an exported folder.
     """
-    if folder.is_dir() and is_export(folder):
-        return open_export(folder, read_export(folder), device, precision)
-    model_dir, run = model_in(folder)
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
+    light = not is_int8(precision) and light
+    if is_export(folder):
+        if precision != "auto":
+            raise SettingsError(f"{folder}: an exported model has its own precision, not {precision}", "omit the precision")
+        return open_export(folder, read_export(folder), device)
+    model_dir, run = model_of_run(folder) if is_run(folder) else (folder, None)
     backend = choose_backend(TrainingArguments(device=device, precision=precision_of(run, device, precision)))
     with stage(LOADING), collection_paused():
         found = load_light(model_dir, run, backend.device) if light and run else None
@@ -67,11 +74,8 @@ def open_model(folder: Path, device: str, precision: str = "auto", *, light: boo
     return OpenedModel(model_dir, run, tokenizer, model, supported_backend(backend, model))
 
 
-def open_export(folder: Path, record: ExportRecord, device: str, precision: str = "auto") -> OpenedModel:
+def open_export(folder: Path, record: ExportRecord, device: str) -> OpenedModel:
     """Return the model of an exported folder, run by its own runtime on sorted and padded batches."""
-    if precision not in ("auto", record.precision):
-        problem = f"{folder} is an export in {record.precision}, so it cannot predict in {precision}"
-        raise SettingsError(problem, "omit the precision, or use the run itself")
     backend = PlainBackend(choose_backend(TrainingArguments(device=device_of(record, device), precision="fp32")).device)
     with stage(LOADING), collection_paused():
         model = load_exported(folder, record, backend.device)

@@ -87,7 +87,6 @@ class Predictor:
         thresholds: Mapping[str, float] | None = None,
         precision: str = "auto",
     ) -> None:
-        light = not is_int8(precision) and light  # a light model has no int8 form
         opened = open_model(user_path(folder), device, precision, light=light)
         self.model_dir, self.run, self.backend = opened.folder, opened.run, opened.backend
         self.tokenizer, self.model, config = opened.tokenizer, opened.model, opened.model.config

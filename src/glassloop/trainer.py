@@ -81,10 +81,7 @@ class Trainer(TrainerSetup):
         return trainer_view(named, self.state.history)
 
     def report(self) -> Report:
-        """Return the report of the training, which a notebook shows: the same as `report.html` in the output folder.
-
-        `report().save(path)` writes it to another file. Before a training it has no results.
-        """
+        """Return the report of the training, as in `report.html`. A notebook shows it; `save(path)` writes it to a file."""
         return report_so_far(self._recorder, self._folder, self.state.history)
 
     def _parts(self) -> TrainingParts:

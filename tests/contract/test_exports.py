@@ -18,7 +18,7 @@ from families import FAMILIES
 from made_runs import make_run, sentence
 
 from glassloop import Predictor
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, SettingsError
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.exporting.folder import Exported, export_run
 from glassloop.run_folder.calibration_json import Calibration, weights_of, write_calibration
@@ -125,6 +125,12 @@ def test_a_server_refuses_an_export_that_answers_otherwise(calibrated: Path, tmp
     with pytest.raises(ModelError) as caught:
         load_hosted([str(folder)], "cpu")
     assert "does not repeat its own predictions for reference rows (rows " in caught.value.problem
+
+
+def test_an_export_has_its_own_precision(calibrated: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Predictor(calibrated, device="cpu", precision="bf16")
+    assert caught.value.problem == f"{calibrated}: an exported model has its own precision, not bf16"
 
 
 def test_evaluate_predict_and_files_take_an_export(calibrated: Path, tmp_path: Path) -> None:

@@ -94,6 +94,13 @@ def test_the_same_is_written_down(both: Ended, place: Path) -> None:
     assert "torch" in found["versions"]
 
 
+def test_the_card_of_each_seed_has_the_results_of_all(both: Ended, place: Path) -> None:
+    for seed in (7, 8):
+        card = (place / "runs" / "run-001" / f"seed-{seed}" / "model" / "README.md").read_text(encoding="utf-8")
+        assert f"The random seed was {seed}." in card
+        assert "The same training with 2 random seeds:" in card
+
+
 @pytest.mark.exhaustive
 def test_a_seed_fails_and_is_resumed_later(both: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> None:
     """A third seed is added; its folder belongs to somebody else, so it is refused with the code of its run alone."""

@@ -65,6 +65,8 @@ def test_a_study_chooses_compares_tests_once_and_counts_what_failed(ended: Ended
     folders = {path.name for path in (place / "whole" / "runs").iterdir() if path.is_dir()}
     assert folders == {*record["runs"]}
     assert any("failed: learning_rate 1e+30" in line for line in ended.lines)
+    cards = [path.parent.parent.name for path in (place / "whole" / "runs").glob("*/model/README.md")]
+    assert len(cards) == len(found["final"]["validation"]["points"]), "the final runs have a model card"
     html = (place / "whole" / "study.html").read_text(encoding="utf-8")
     assert "used once, at the end" in html
 

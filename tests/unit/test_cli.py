@@ -67,7 +67,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "predict": (
         ["run", "text", "text_pair"],
         [
-            *("--file", "-o", "--out", "--text", "--text_pair", "--processes", "--device", "--json"),
+            *("--file", "-o", "--out", "--text", "--text_pair", "--processes", "--device", "--precision", "--json"),
             *(f"--{name}" for name in FILE_SETTINGS),
         ],
         (),
@@ -76,16 +76,16 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["runs"],
         [
             *("--host", "--port", "--max_inputs", "--max_characters", "--max_payload", "--max_requests", "--queue_seconds"),
-            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--device", "--json"),
+            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--device", "--precision", "--json"),
         ],
         (),
     ),
-    "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),
     "push": (
         ["run", "repository"],
         ["--private", "--revision", "--message", "-m", "--with_report", "--dry_run", "--json"],
         (),
     ),
+    "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),
     "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
     "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
     "list": (["folder"], ["--json"], ()),

@@ -16,6 +16,7 @@ from glassloop.files import (
     absolute_name,
     cache_dir,
     find_path,
+    home_name,
     kind_of_special,
     names_beside,
     near_name,
@@ -438,3 +439,14 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(s
     ):
         write_text(tmp_path / "history.jsonl", "line")
     assert [*tmp_path.rglob("*")] == [tmp_path / "history.jsonl", tmp_path / "history.jsonl" / "kept"]
+
+
+def test_a_path_below_the_home_folder_begins_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert home_name(str(tmp_path / "data" / "rows.csv")) == "~/data/rows.csv"
+    assert user_path(home_name(str(tmp_path / "a b"))) == tmp_path / "a b", "commands expand it"
+    assert [home_name(name) for name in ("glue/mrpc", "/elsewhere/rows.csv", str(tmp_path))] == [
+        *("glue/mrpc", "/elsewhere/rows.csv", str(tmp_path))
+    ]
+    monkeypatch.setenv("HOME", "/")
+    assert home_name("/data/rows.csv") == "/data/rows.csv"

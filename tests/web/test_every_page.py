@@ -124,6 +124,7 @@ def test_a_printed_report_keeps_its_legends_and_the_heads_of_its_tables(files: d
     page = open_page(files["several"], width=700)
     page.emulate_media(media="print")
     assert page.locator(".legend button").first.is_visible()
+    assert page.evaluate("getComputedStyle(document.querySelector('.legend i')).printColorAdjust") == "exact", "with its colors"
     assert page.locator("th button", has_text="precision").first.is_visible()
     assert not page.locator("nav.contents").is_visible()
     assert not page.locator("button.theme").is_visible()

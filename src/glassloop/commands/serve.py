@@ -41,7 +41,8 @@ def serve(
         hosted = load_hosted(runs, device, precision)
         for model in hosted:
             rows = counted(model.checked, "stored prediction", "stored predictions")
-            say(f"{model.name}: repeated {rows}" if model.checked else f"{model.name}: no stored predictions to check")
+            done = "repeated" if model.predictor.agreement is None else "compared"
+            say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
         first = hosted[0].predictor
         budget = batch_tokens or min(measured_budget(model.predictor, model.predictor.max_length) for model in hosted)
         for model in hosted:

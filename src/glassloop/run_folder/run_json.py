@@ -100,10 +100,3 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
         if sha256_of(model / name) != checksum:
             raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
     return model, run
-
-
-def model_in(folder: Path) -> tuple[Path, RunRecord | None]:
-    """Return the folder of a model and the record of its run; None without a run. Raises `ModelError` if there is no model."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
-    return model_of_run(folder) if is_run(folder) else (folder, None)

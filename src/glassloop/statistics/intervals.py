@@ -16,7 +16,7 @@ import numpy as np
 from glassloop.errors import SettingsError
 from glassloop.measures import LOWER_IS_BETTER
 from glassloop.metric_values import CORRELATIONS
-from glassloop.statistics.row_metrics import OF_SCORES, SHARES, RowMetric, row_metric
+from glassloop.statistics.row_metrics import OF_SCORES, SHARES, RowMetric, one_row_variance, row_metric
 from glassloop.statistics.scored import ScoredRows
 
 LEVEL = 0.95
@@ -124,7 +124,8 @@ def metric_interval(found: RowMetric, key: str, level: float = LEVEL) -> Interva
         return None
     rows, value = len(found.changes), found.value
     if key in LOWER_IS_BETTER:
-        reach = t_interval(0.0, found.variance / value**2, rows - 1, level).high
+        variance = found.variance + one_row_variance(found.changes)
+        reach = t_interval(0.0, variance / value**2, rows - 1, level).high
         return Interval(value * math.exp(-reach), value * math.exp(reach), level, "t")
     if key in CORRELATIONS:
         if abs(value) > 1 - ROUNDING:

@@ -11,9 +11,9 @@ import numpy as np
 from glassloop.errors import SettingsError
 from glassloop.statistics.intervals import LEVEL, Interval, normal_quantile, row_metrics_of
 from glassloop.statistics.power import ALPHA
-from glassloop.statistics.row_metrics import SHARES
+from glassloop.statistics.row_metrics import SHARES, one_row_variance
 from glassloop.statistics.scored import ScoredRows, has_rows_right
-from glassloop.statistics.several_seeds import Spread, one_row_variance, spread_of, stacked, unpaired_spread
+from glassloop.statistics.several_seeds import Spread, spread_of, stacked, unpaired_spread
 
 MCNEMAR, JACKKNIFE, CLUSTERED = "exact McNemar test", "paired jackknife", "seeds and rows"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from glassloop.metric_values import Array
 from glassloop.statistics.intervals import LEVEL, Estimate, Interval, is_biased, metric_interval, row_metrics_of, too_few_rows
-from glassloop.statistics.row_metrics import RowMetric, covariance_of
+from glassloop.statistics.row_metrics import RowMetric, covariance_of, one_row_variance
 from glassloop.statistics.scored import ScoredRows
 
 
@@ -111,20 +111,6 @@ def spread_of(points: Array, changes: Array) -> Spread:
     shared = (covariance.sum() - np.trace(covariance)) / (number * (number - 1))
     seeds = Part(max(float(np.var(points, ddof=1)) / number, one_row_variance(changes) / (2 * number) ** 2), number - 1)
     return Spread(mean, seeds, Part(max(float(shared), 0.0), max(num_rows - 1, 1)), number, num_rows)
-
-
-def one_row_variance(changes: Array) -> float:
-    """Return the mean square of what a row contributes, weighted by the squares themselves; 0 if no row contributes anything.
-
-    Scores are counts of rows. Seeds with equal scores, or models that differ on a handful of rows, therefore prove less than
-    their variance says, by about the contribution of a row.
-
-    Args:
-        changes: What each row contributes, in any shape.
-    """
-    squares = np.square(changes)
-    total = float(squares.sum())
-    return float(np.square(squares).sum()) / total if total else 0.0
 
 
 def unpaired_spread(first: tuple[Array, Array], second: tuple[Array, Array]) -> Spread:

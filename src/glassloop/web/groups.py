@@ -28,7 +28,7 @@ class GroupSummary:
         name: Its path below the folder that is watched.
         folder: The folder.
         kind: "seeds" or "study".
-        status: As that of a run; of several seeds, the one that deserves a look first.
+        status: As that of a run; of several seeds, the most urgent of theirs.
         done: Number of finished runs.
         number: Number of all runs that are known so far.
         value: The main result, to sort by; None if there is none yet.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 from importlib.resources import files
 
 from glassloop.markup import escaped
@@ -48,6 +50,12 @@ class View:
         parts = {"head": self.head, **{section.name: section.body for section in self.sections}}
         content = {"tab": self.tab or self.title, "seconds": self.seconds, "reload": self.reload, "parts": parts}
         return json.dumps(content)
+
+    @cached_property
+    def answer(self) -> tuple[bytes, str]:
+        """The update and its tag, made once for all readers."""
+        body = self.update().encode()
+        return body, f'"{blake2b(body, digest_size=12).hexdigest()}"'
 
 
 def part(name: str, body: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calibrated_runs import write_run_with_model
 from sample_record import RECORD
 
 from glassloop.arguments import TrainingArguments
@@ -234,3 +235,13 @@ def test_no_run(tmp_path: Path, name: str) -> None:
     assert not is_run(tmp_path / name)
     with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
         read_run(tmp_path / name)
+
+
+def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run")
+    for name in ("README.md", "calibration.json"):
+        (run / "model" / name).write_text("first")
+    write_run(run, read_run(run))
+    assert {*read_run(run).files} == {"config.json", "model.safetensors"}
+    (run / "model" / "README.md").write_text("edited")
+    assert model_of_run(run)[0] == run / "model"

@@ -10,11 +10,11 @@ from simulated_seeds import simulated, true_accuracy
 
 from glassloop.settings import SCORE
 from glassloop.statistics.intervals import metric_estimate, row_metrics_of
+from glassloop.statistics.row_metrics import one_row_variance
 from glassloop.statistics.several_seeds import (
     Part,
     Spread,
     joint_reach,
-    one_row_variance,
     seeds_estimate,
     spread_of,
     stacked,

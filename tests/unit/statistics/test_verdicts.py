@@ -93,6 +93,7 @@ def test_errors_have_a_relative_margin() -> None:
 # --- simulations -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "spread"), [(2, 0.15), (3, 0.1), (5, 0.2), (10, 0.3)])
 def test_better_is_rarely_wrong(seeds: int, spread: float) -> None:
     """Three settings that are equally good: at most 5 % of studies call one of them better, or worse."""

@@ -7,13 +7,21 @@ import os
 import random
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from drawn_runs import drawn_rows, write_drawn_seeds
+from fake_study import drawn_study
+from reported_runs import write_fake_run
 from starlette.testclient import TestClient
 from watched_runs import HOSTILE, lock_as, log_steps, write_watched
 
+from glassloop.run_folder.run_json import write_record
+from glassloop.run_folder.sessions import START, note_moment
+from glassloop.run_folder.study_json import write_study
+from glassloop.study.conclusions import conclude
 from glassloop.web import watch
 from glassloop.web.app import application
 from glassloop.web.reports import Report
@@ -171,3 +179,34 @@ def test_many_runs(client: TestClient, tmp_path: Path) -> None:
     for number in range(1, 300):
         shutil.copytree(first, tmp_path / f"run-{number}")
     assert client.get("").text.count('<input type="checkbox"') == 300
+
+
+def test_seeds_and_studies_are_listed_and_opened(client: TestClient, tmp_path: Path) -> None:
+    write_drawn_seeds(tmp_path / "seeds", {seed: drawn_rows(20, 1.0, seed) for seed in (1, 2)})
+    study = tmp_path / "study"
+    record = drawn_study(study)
+    write_study(study, record)
+    page = client.get("").text
+    assert '<a href="/token/run/seeds">seeds</a>' in page
+    assert "2 of 2 runs" in page
+    found = client.get("run/seeds").text
+    assert "2 random seeds, 2 finished." in found
+    assert '<a href="/token/run/seeds/seed-1">seeds/seed-1</a>' in found
+    assert "There is no result yet." in client.get("run/study").text
+    write_study(study, conclude(study, record, print))
+    assert ">Verdict</h2>" in client.get("run/study").text
+    assert "final-seed-1" in client.get("run/study").text
+    (study / "study.json").write_text("{")
+    assert "There is no report" in client.get("run/study").text
+    assert client.get("run/nothing").status_code == 404
+
+
+def test_a_run_of_a_trainer_ends_as_its_report_and_cannot_be_resumed_by_command(client: TestClient, tmp_path: Path) -> None:
+    record = write_fake_run(tmp_path / "t")
+    (tmp_path / "t" / "run.json").rename(tmp_path / "t" / "trainer.json")
+    assert "Confusion matrix" in client.get("run/t").text
+    write_record(tmp_path / "t" / "trainer.json", replace(record, status="running"))
+    note_moment(tmp_path / "t", START, 0, 60)
+    page = client.get("run/t").text
+    assert "An error ended it" in page
+    assert "glassloop train" not in page

@@ -1,7 +1,7 @@
 """Layers in int8 for forward passes on a CPU, and the layers that measure the ranges of their inputs first.
 
 Only the four linear layers of each encoder layer are quantized. Embeddings, attention, norms, sums, the last layer (which is
-computed for first tokens only) and the head stay in fp32. So do a few channels behind GELU: one or two are many times larger
+computed for first tokens only) and the head stay in fp32. So do a few channels behind GELU: one or two are several times larger
 than all others, and one scale for all would leave few steps to the rest.
 """
 
