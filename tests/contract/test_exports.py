@@ -18,9 +18,10 @@ from families import FAMILIES
 from made_runs import make_run, sentence
 
 from glassloop import Predictor
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, SettingsError
 from glassloop.evaluation import Wanted, evaluate_run
 from glassloop.exporting.folder import Exported, export_run
+from glassloop.run_folder.calibration_json import Calibration, weights_of, write_calibration
 from glassloop.run_folder.export_json import MODEL_FILES, checksums, read_record, write_export
 from glassloop.serving.hosted import load_hosted
 from glassloop.settings import CLASSES, SCORE, SEVERAL
@@ -45,7 +46,7 @@ def logits_agree(run: Path, found: Exported, pairs: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", family, pairs=True, rows=8)
     found = exported(run, kind)
@@ -55,7 +56,7 @@ def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 def test_every_task(kind: str, name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "bert", *TASKS[name])
     found = exported(run, kind)
@@ -102,16 +103,17 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) ->
     run = make_run(tmp_path_factory.mktemp("calibrated") / "run", "bert", CLASSES, 3)
     scores = Predictor(run, device="cpu").predict("a text")[0].scores
     likely = max(scores, key=lambda name: scores[name])
-    (run / "model" / "calibration.json").write_text(json.dumps({"temperature": 2.0, "thresholds": {likely: 0.99}}))
+    found = Calibration(2.0, {likely: 0.99}, None, None, "validation", 24, "", "", 5, (), weights_of(run / "model"))
+    write_calibration(run / "model", found)
     return exported(run, "torch").folder
 
 
-def test_the_readme_uses_the_calibration(calibrated: Path) -> None:
-    given = json.loads((calibrated / "calibration.json").read_text())
-    (likely,) = given["thresholds"]
-    careful = Predictor(calibrated, device="cpu", **given).predict("a text")[0]
-    assert readme_answers(calibrated) == rounded({"label": careful.label, "scores": careful.scores})
-    assert careful.label != likely
+def test_the_calibration_is_used_with_and_without_glassloop(calibrated: Path) -> None:
+    (likely,) = json.loads((calibrated / "calibration.json").read_text())["thresholds"]
+    predictor = Predictor(calibrated, device="cpu")
+    assert (predictor.answering.temperature, predictor.answering.thresholds) == (2.0, {likely: 0.99})
+    assert readme_answers(calibrated) == answers_of(calibrated)
+    assert predictor.predict("a text")[0].label != likely
 
 
 def test_a_server_refuses_an_export_that_answers_otherwise(calibrated: Path, tmp_path: Path) -> None:
@@ -123,6 +125,12 @@ def test_a_server_refuses_an_export_that_answers_otherwise(calibrated: Path, tmp
     with pytest.raises(ModelError) as caught:
         load_hosted([str(folder)], "cpu")
     assert "does not repeat its own predictions for reference rows (rows " in caught.value.problem
+
+
+def test_an_export_has_its_own_precision(calibrated: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Predictor(calibrated, device="cpu", precision="bf16")
+    assert caught.value.problem == f"{calibrated}: an exported model has its own precision, not bf16"
 
 
 def test_evaluate_predict_and_files_take_an_export(calibrated: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def exported(servers: trials.Servers, run: Path, folder: Path, fault: str) -> tr
 
 
 @pytest.mark.parametrize("place", [1, 6, 12, 18, 24])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_killed_export(servers: trials.Servers, run: Path, tmp_path: Path, place: int) -> None:
     assert exported(servers, run, tmp_path, f"kill:{place}").code == -9
     assert all(path.name.startswith(".out.") for path in tmp_path.iterdir()), "hidden, under another name"

@@ -87,7 +87,7 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
     if plain.run is None:
         raise ModelError(f"{folder}: the record of the run is missing", "name the folder of a run")
     rows = validation_rows(folder, plain.run)
-    plain.backend = PlainBackend("cpu")
+    plain.use(PlainBackend("cpu"))
     first = plain.encoded([column[:1] for column in rows.columns]).rows
     inputs = tuple(PaddingCollator(plain.tokenizer)([row.inputs for row in first]))
     refuse_unknown_family(plain.model.config, inputs)

@@ -38,7 +38,8 @@ def show_export(console: Console, found: Exported) -> None:
     own, others = check.rows_per_second["exported"], [name for name in check.rows_per_second if name != "exported"]
     threads = counted(check.threads, "thread", "threads")
     compared = [f"{own / (speed := check.rows_per_second[name]):.2f}x {TITLES[name]} ({speed:,.0f})" for name in others]
-    line(console, f"rows per second with {threads}: {own:,.0f}, which is {' and '.join(compared)}")
+    line(console, f"rows per second with {threads}: {own:,.0f}")
+    line(console, f"  {', '.join(compared)}")
     line(console, f"{found.record.kind} → {found.folder}")
 
 

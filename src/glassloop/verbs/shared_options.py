@@ -10,7 +10,7 @@ from glassloop.options import choices_of, completed_runs
 
 DATA_HELP = "Data to {}: a file, a folder, glue/mrpc, quickstart, or a hub name."
 MODEL_HELP = "Model: a folder, a run folder, a hub name, or quickstart."
-RUN_HELP = "Run folder, folder of a model, or folder of several seeds."
+RUN_HELP = "Run folder, folder of a model or an export, or folder of several seeds."
 Run = Annotated[str, typer.Argument(help=RUN_HELP, autocompletion=completed_runs)]
 Device = Annotated[str, typer.Option("--device", help="Device: cuda, mps, cpu, or auto.", autocompletion=choices_of("device"))]
 Precision = Annotated[

@@ -71,6 +71,16 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
     assert all(one.low <= one.high for one in found.metrics.values())
 
 
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_few_rows_have_finite_figures(task: str, rows: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", task=task, labels=3, rows=rows)
+    for sign in (1, -1):
+        found = compared(run, task, lambda after, sign=sign: after.__imul__(sign))
+        figures = [value for one in found.metrics.values() for value in vars(one).values() if isinstance(value, float)]
+        assert np.isfinite(figures).all()
+
+
 def test_a_run_without_validation_predictions(says, folder: Path, tmp_path: Path) -> None:
     problem = f"{tmp_path}: the run has no stored predictions for validation rows, which an export is compared with"
     with says(problem, "train it again with validation rows, for example with --validation_share 0.1"):

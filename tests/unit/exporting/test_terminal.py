@@ -43,7 +43,7 @@ def test_every_figure_is_shown() -> None:
     assert "answers that changed: 2 of 408" in text
     assert "  row 7 [a] a → b, c: first\\x1b[31m text | second" in text
     assert "size: 22.9 MB (25% of the run's 90.9 MB)" in text
-    assert "rows per second with 2 threads: 150, which is 1.25x Glassloop (120) and 1.50x transformers (100)" in text
+    assert "rows per second with 2 threads: 150\n  1.25x Glassloop (120), 1.50x transformers (100)\n" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "row 7" in line)
     assert text.rstrip().endswith("onnx-int8 → runs/mrpc-onnx-int8")
 
