@@ -39,6 +39,16 @@ class Connection:
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
         """Send a request, and return status and body. A broken connection raises `OSError` or `EOFError`."""
+        kept = self.streams is not None
+        try:
+            return await self.answer(request)
+        except (OSError, EOFError) as error:
+            if not kept or getattr(error, "partial", b""):
+                raise
+        return await self.answer(request)  # the server had closed an idle connection
+
+    async def answer(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request once, and return status and body."""
         try:
             reader, writer = await self.open()
             writer.write(request)
