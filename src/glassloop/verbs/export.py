@@ -21,7 +21,7 @@ def export_command(
     ] = False,
     as_json: Json = False,
 ) -> CommandResult:
-    """Write the model of a run for ONNX or torch.export, and check it."""
+    """Export the model to ONNX or torch.export, and check it."""
     with starting():
         from glassloop.commands.export import export
 
