@@ -22,6 +22,7 @@ from glassloop.transformers_types import Model
 PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 
 
+SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
 # oneDNN compiles and keeps a kernel for each number of rows: below 128, 1,024 and beyond, numbers are rounded up to these.
 ROUNDED = ((128, 16), (1_024, 64), (1 << 40, 256))
 
@@ -62,13 +63,23 @@ def num_tokens(groups: Sequence[Group]) -> int:
     return groups[-1].start + groups[-1].rows * groups[-1].length
 
 
+def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return the attention of sequences of one length: [rows, heads, length, width]."""
+    rows, heads, length, width = query.shape
+    if length > SHORT:
+        return functional.scaled_dot_product_attention(query, key, value)
+    query, key, value = (part.reshape(rows * heads, length, width) for part in (query, key, value))
+    scores = torch.baddbmm(query.new_empty(1), query, key.mT, beta=0, alpha=width**-0.5)
+    return torch.bmm(torch.softmax(scores, -1), value).view(rows, heads, length, width)
+
+
 def attended(joined: torch.Tensor, heads: int, groups: Sequence[Group]) -> torch.Tensor:
     """Return the attention within each sequence, from the queries, keys and values of all tokens in one matrix."""
     parts = joined.view(len(joined), 3, heads, -1)
     found = joined.new_empty(len(joined), heads, parts.shape[-1])
     for group in groups:
         query, key, value = group.grid(parts).permute(2, 0, 3, 1, 4)
-        group.grid(found).copy_(functional.scaled_dot_product_attention(query, key, value).transpose(1, 2))
+        group.grid(found).copy_(attention(query, key, value).transpose(1, 2))
     found[num_tokens(groups) :] = 0.0
     return found.view(len(joined), -1)
 
