@@ -181,18 +181,18 @@ def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float
     if not comparisons:
         return f"{reference} is the only setting with a result."
     kinds = [comparison.verdict.kind for comparison in comparisons]
-    total, words = len(kinds), []
+    all_others, words = f" of {counted(len(kinds), 'other setting', 'other settings')}", []
     if kinds.count(BETTER):
         names = ", ".join(one.name for one in comparisons if one.verdict.kind == BETTER)
         words.append(f"worse than {names}")
     if number := kinds.count(WORSE):
-        words.append(f"better than {number} of {counted(total, 'other setting', 'other settings')}")
+        words.append(f"better than {number}{all_others}")
     if number := kinds.count(SAME):
-        words.append(f"within {margin:.3g} of {number}")
+        words.append(f"within {margin:.3g} of {number}{'' if WORSE in kinds else all_others}")
     if number := kinds.count(UNDECIDED):
         more = [one.verdict.more_seeds for one in comparisons if one.verdict.more_seeds is not None]
         about = f" (about {counted(min(more), 'more seed', 'more seeds')} would decide the first)" if more else ""
-        words.append(f"undecided against {number}{about}")
+        words.append(f"undecided against {number}{'' if WORSE in kinds or SAME in kinds else all_others}{about}")
     return f"{reference} is {'; '.join(words)}."
 
 

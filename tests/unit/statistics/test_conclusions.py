@@ -91,7 +91,7 @@ def test_the_sentence_names_what_is_better_and_what_is_open(settings: list[Setti
     assert found.reference == "weak"
     assert found.sentence.startswith("weak is worse than strong; undecided against 1")
     wide = concluded(settings[:2], "accuracy", margin=0.5)
-    assert wide.sentence == "weak is within 0.5 of 1."
+    assert wide.sentence == "weak is within 0.5 of 1 of 1 other setting."
     assert concluded(settings[:1], "accuracy").sentence == "weak is the only setting with a result."
 
 
