@@ -75,40 +75,46 @@ class Entry:
 
 
 class Batcher:
-    """Two threads: one turns waiting texts into token ids, the other runs the model on one batch after the other.
+    """One thread turns waiting texts into token ids, and one for each copy of the models runs one batch after the other.
 
-    A batch starts as soon as the model is free: a lone request never waits for others. What arrives while a batch runs is
-    in the next one. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
-    texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
+    A batch starts as soon as a copy is free: a lone request never waits for others. What arrives while all are busy is in the
+    next batch. Copies that are free share what waits. A text of n tokens is due n times the measured time of a token after its
+    request arrived, added up over the texts of a request, so that a short request passes a long one, but only requests that
+    arrived before the long one was due.
 
     Args:
         models: The models, by their number.
         budget: The number of tokens of a batch.
         meters: Counts what happens.
         clock: Returns the time in seconds.
+        copies: Further copies of all models.
     """
 
     def __init__(
-        self, models: Sequence[Model], budget: int, meters: Meters, clock: Callable[[], float] = time.monotonic
+        self,
+        models: Sequence[Model],
+        budget: int,
+        meters: Meters,
+        clock: Callable[[], float] = time.monotonic,
+        copies: Sequence[Sequence[Model]] = (),
     ) -> None:
         self.models, self.budget, self.meters, self.clock = models, budget, meters, clock
         self.seconds_per_token = START_SECONDS_PER_TOKEN
         self.incoming: SimpleQueue[Job | None] = SimpleQueue()
         self.entries: list[Entry] = []
         self.changed = threading.Condition()
-        self.number, self.waiting_tokens, self.closing = 0, 0, False
-        self.threads = [
-            threading.Thread(target=work, name=name, daemon=True)
-            for name, work in (("tokenizer", self.tokenize), ("model", self.run))
-        ]
+        self.number, self.waiting_tokens, self.num_free, self.closing = 0, 0, 0, False
+        self.threads = [threading.Thread(target=self.tokenize, name="tokenizer", daemon=True)]
+        for served in (models, *copies):
+            self.threads.append(threading.Thread(target=self.run, args=(served,), name="model", daemon=True))
 
     def start(self) -> None:
-        """Start both threads."""
+        """Start all threads."""
         for thread in self.threads:
             thread.start()
 
     def close(self) -> None:
-        """Answer everything that waits, and end both threads."""
+        """Answer everything that waits, and end all threads."""
         self.incoming.put(None)
         for thread in self.threads:
             thread.join()
@@ -123,7 +129,7 @@ class Batcher:
     @property
     def waiting_seconds(self) -> float:
         """How long the work in the queue will take."""
-        return self.waiting_tokens * self.seconds_per_token
+        return self.waiting_tokens * self.seconds_per_token / (len(self.threads) - 1)
 
     def tokenize(self) -> None:
         """Turn the texts of waiting jobs into token ids, until the queue is closed."""
@@ -145,7 +151,7 @@ class Batcher:
             self.add(job, job.texts.rows)
         with self.changed:
             self.closing = True
-            self.changed.notify()
+            self.changed.notify_all()
 
     def add(self, job: Job, rows: Sequence[EncodedText]) -> None:
         """Add the texts of a job to the entries."""
@@ -157,14 +163,18 @@ class Batcher:
                 due = job.arrived + tokens * self.seconds_per_token
                 heapq.heappush(self.entries, Entry(due, self.number, row, job, place))
             self.waiting_tokens += tokens
-            self.changed.notify()
+            self.changed.notify_all()
 
     def next_batch(self) -> list[Entry]:
-        """Return the entries of the next batch: those due first, of one model, up to the budget; expired jobs are refused."""
+        """Return the entries of the next batch: those due first, of one model, up to the budget; expired jobs are refused.
+
+        If other copies are free, it is only a share of what waits.
+        """
         batch: list[Entry] = []
         others: list[Entry] = []
         tokens, now = 0, self.clock()
-        while self.entries and tokens < self.budget:
+        most = min(self.budget, -(-self.waiting_tokens // (1 + self.num_free)))
+        while self.entries and tokens < most:
             entry = heapq.heappop(self.entries)
             size = entry.row.num_tokens
             if not entry.job.left and now > entry.job.deadline:
@@ -172,7 +182,7 @@ class Batcher:
                 self.meters.expired.add()
             if entry.job.left:
                 self.waiting_tokens -= size
-            elif batch and (entry.job.model != batch[0].job.model or tokens + size > self.budget):
+            elif batch and (entry.job.model != batch[0].job.model or tokens + size > most):
                 others.append(entry)
                 if len(others) > len(batch) + 64:
                     break
@@ -184,39 +194,42 @@ class Batcher:
         self.waiting_tokens -= tokens
         return sorted(batch, key=lambda entry: entry.row.num_tokens)
 
-    def run(self) -> None:
-        """Run the model on one batch after the other, until the queue is closed and empty."""
+    def run(self, models: Sequence[Model]) -> None:
+        """Run a copy of the models on one batch after the other, until the queue is closed and empty."""
         while True:
             with self.changed:
+                self.num_free += 1
                 self.changed.wait_for(lambda: self.entries or self.closing)
+                self.num_free -= 1
                 if not self.entries and self.closing:
                     return
                 batch = self.next_batch()
             if batch:
-                self.answer(batch)
+                self.answer(models, batch)
 
-    def answer(self, batch: Sequence[Entry]) -> None:
+    def answer(self, models: Sequence[Model], batch: Sequence[Entry]) -> None:
         """Run a batch and give each job its logits. If it fails, each text is run alone, and those that fail are refused."""
         began = self.clock()
         tokens = sum(entry.row.num_tokens for entry in batch)
         try:
-            logits = self.models[batch[0].job.model].forward([entry.row for entry in batch])
+            logits = models[batch[0].job.model].forward([entry.row for entry in batch])
         except Exception as error:
             if len(batch) > 1:
                 for entry in batch:
-                    self.answer([entry])
+                    self.answer(models, [entry])
                 return
             batch[0].job.refuse(Refused(424, BACKEND, f"the model failed: {type(error).__name__}"))
             return
         seconds = self.clock() - began
-        self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
-        self.meters.inference.observe(seconds)
-        self.meters.batch_tokens.observe(tokens)
-        for entry, row in zip(batch, logits, strict=True):
-            job = entry.job
-            job.logits[entry.place] = row
-            job.missing -= 1
-            if not job.missing and not job.left and job.texts is not None:
-                self.meters.queueing.observe(began - job.arrived)
-                with suppress(Exception):  # the client is gone
-                    job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))
+        with self.changed:  # another copy may answer other texts of the same request
+            self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
+            self.meters.inference.observe(seconds)
+            self.meters.batch_tokens.observe(tokens)
+            for entry, row in zip(batch, logits, strict=True):
+                job = entry.job
+                job.logits[entry.place] = row
+                job.missing -= 1
+                if not job.missing and not job.left and job.texts is not None:
+                    self.meters.queueing.observe(began - job.arrived)
+                    with suppress(Exception):  # the client is gone
+                        job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))

@@ -154,9 +154,36 @@ def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") ->
         raise SettingsError(f"two runs have the name {visible(twice[0])}", "rename one of the folders")
     found = []
     for name, folder in zip(names, map(user_path, folders), strict=True):
-        kind = SeedsPredictor if has_seeds(folder) else Predictor
-        predictor = kind(folder, device=device, precision=precision)
+        predictor = load_predictor(folder, device, precision)
         found.append(Hosted(name, predictor, check_predictions(folder, predictor)))
+    return found
+
+
+def load_predictor(folder: Path, device: str, precision: str) -> Predictor:
+    """Return the predictor of a run, of an exported folder, or of several seeds."""
+    kind = SeedsPredictor if has_seeds(folder) else Predictor
+    return kind(folder, device=device, precision=precision)
+
+
+def further_copies(
+    folders: Sequence[str], hosted: Sequence[Hosted], number: int, device: str, precision: str
+) -> list[list[Predictor]]:
+    """Return so many further copies of the models. A copy of a single model shares its weights.
+
+    Args:
+        folders: The folders of the models.
+        hosted: The models.
+        number: How many copies of each.
+        device: The device.
+        precision: The precision.
+    """
+    found = []
+    for _ in range(number):
+        copies = [load_predictor(user_path(folder), device, precision) for folder in folders]
+        for copied, model in zip(copies, hosted, strict=True):
+            for ours, theirs in zip(copied.model.parameters(), model.predictor.model.parameters(), strict=True):
+                ours.data = theirs.data
+        found.append(copies)
     return found
 
 

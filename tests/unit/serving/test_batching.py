@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from served import CountingModel
 
@@ -105,7 +107,7 @@ def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
 def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher, model: CountingModel) -> None:
     batcher.budget = 100
     jobs = [add(batcher, size) for size in (3, 13, 5)]
-    batcher.answer(batcher.next_batch())
+    batcher.answer([model], batcher.next_batch())
     assert [job.future.result(0).logits[0, 0] for job in (jobs[0], jobs[2])] == [3, 5]
     with pytest.raises(Refused) as caught:
         jobs[1].future.result(0)
@@ -137,3 +139,33 @@ def test_texts_that_cannot_be_tokenized_are_refused() -> None:
     assert (caught.value.status, caught.value.kind) == (422, "Tokenizer")
     assert "secret" not in caught.value.message
     assert "text itself" not in caught.value.message
+
+
+def test_copies_that_are_free_share_what_waits(batcher: Batcher) -> None:
+    for size in (2, 2, 2, 2):
+        add(batcher, size)
+    batcher.num_free = 1
+    assert sizes_of(batcher) == [2, 2]
+    batcher.num_free = 0
+    assert sizes_of(batcher) == [2, 2], "all the rest if the others are busy"
+
+
+def test_two_copies_answer_the_texts_of_one_request() -> None:
+    class Meeting(CountingModel):
+        """Runs a batch only while another copy runs one."""
+
+        def forward(self, rows):
+            barrier.wait(10)
+            return super().forward(rows)
+
+    barrier, copies = threading.Barrier(2), [Meeting(), Meeting()]
+    batcher = Batcher(copies[:1], 5, Meters(), copies=[copies[1:]])
+    batcher.start()
+    job = batcher.submit(0, [["w " * size for size in (5, 4)]], 30.0)
+    try:
+        assert job.future.result(10).logits[:, 0].tolist() == [5, 4]
+    finally:
+        barrier.abort()
+        batcher.close()
+    assert copies[0].batches
+    assert copies[1].batches
