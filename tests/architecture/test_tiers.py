@@ -45,6 +45,11 @@ CHECKED_ELSEWHERE = {
             "tests/e2e/test_script_parts.py::test_a_resumed_training_is_bit_identical"
         ),
     },
+    "tests/e2e/test_study.py": {
+        "test_a_study_whose_worker_or_all_of_it_is_killed_ends_the_same": (
+            "tests/e2e/test_study.py::test_killed_anywhere_it_ends_the_same"
+        ),
+    },
     "tests/e2e/test_study_ray.py": {
         "test_a_node_is_killed_and_every_run_ends_as_alone": (
             "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone"

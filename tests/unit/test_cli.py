@@ -83,7 +83,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "push": (
         ["run", "repository"],
-        ["--private", "--revision", "--message", "-m", "--with_report", "--dry_run", "--json"],
+        ["--private", "--revision", "-m", "--message", "--with_report", "--dry_run", "--json"],
         (),
     ),
     "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),

@@ -16,7 +16,7 @@ def push_command(
     repository: Annotated[str, typer.Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     revision: Annotated[str | None, typer.Option("--revision", help="Branch to upload to. Default: the main branch.")] = None,
-    message: Annotated[str, typer.Option("--message", "-m", help="Message of the commit.")] = "Upload a model of Glassloop",
+    message: Annotated[str, typer.Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
     with_report: Annotated[
         bool, typer.Option("--with_report", help="Also upload report.html, which contains texts of the validation rows.")
     ] = False,
