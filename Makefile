@@ -31,11 +31,11 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: $(READY) ## Check every promise once, with two processes (about nine minutes).
+test: $(READY) ## Check every promise once, with two processes (about ten minutes).
 	@echo "==> pytest without the exhaustive cases"
 	$(PYTEST) -m 'not exhaustive'
 
-test-fast: $(READY) ## Run the quick tests, for the edit loop (at most 90 seconds).
+test-fast: $(READY) ## Run the quick tests, for the edit loop (about two minutes).
 	@echo "==> pytest, quick tests only"
 	$(PYTEST) -m 'not exhaustive and not slow' tests/unit tests/architecture
 
