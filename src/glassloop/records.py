@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from glassloop.errors import GlassloopError, visible
+from glassloop.errors import GlassloopError, ModelError, visible
 
 MOST_BYTES = 100_000_000  # a record has a few kilobytes; a file this large is not a record
 KINDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
@@ -61,6 +61,25 @@ def sealed(content: Mapping[str, object]) -> dict[str, object]:
     """Return a record with a SHA-256 of its content, which shows whether it was edited or damaged later."""
     content = {name: value for name, value in content.items() if name != "sha256"}
     return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def read_sealed(kind: type[Record], path: Path, newest: int) -> Record:
+    """Return a record from a file. Raises `NotARecordError` if it is damaged or edited, `ModelError` if it is too new.
+
+    Args:
+        kind: The class of the record.
+        path: The file.
+        newest: The newest format that is known.
+    """
+    found = read_json(path)
+    version = found.get("format", newest) if isinstance(found, dict) else newest
+    if type(version) is int and version > newest:
+        problem = f"{path}: has format {version}, but this version of Glassloop reads formats up to {newest}"
+        raise ModelError(problem, "update Glassloop")
+    record = decoded(kind, found)
+    if sealed(object_of(found, "")) != found:
+        raise NotARecordError("its checksum differs, so it was edited or damaged")
+    return record
 
 
 def refuse_constant(name: str) -> float:

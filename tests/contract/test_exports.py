@@ -29,7 +29,8 @@ from glassloop.settings import CLASSES, SCORE, SEVERAL
 TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}
 ALLOWED = {"onnx": 1e-4, "torch": 1e-4, "onnx-int8": 0.5}  # of logits that are about 1 in random models of 32 numbers
 has_onnx = find_spec("onnx") is not None and find_spec("onnxruntime") is not None
-KINDS = [pytest.param(kind, marks=[] if has_onnx or kind == "torch" else pytest.mark.skip("onnx")) for kind in MODEL_FILES]
+needs_onnx = pytest.mark.skipif(not has_onnx, reason="onnx or onnxruntime is not installed: pip install 'glassloop[onnx]'")
+KINDS = [pytest.param(kind, marks=[] if kind == "torch" else needs_onnx) for kind in MODEL_FILES]
 
 
 def exported(folder: Path, kind: str, **options: bool) -> Exported:

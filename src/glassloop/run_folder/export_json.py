@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassloop.errors import ModelError, alternatives
 from glassloop.files import sha256_of, write_text
-from glassloop.records import Json, NotARecordError, decoded, object_of, read_json, sealed
+from glassloop.records import Json, NotARecordError, object_of, read_sealed, sealed
 from glassloop.run_folder.layout import has_name
 from glassloop.run_folder.record import RunRecord
 
@@ -106,15 +106,7 @@ def read_record(folder: Path) -> ExportRecord:
     """Return what export.json says. Raises `ModelError` if it is damaged, edited, of a newer version, or not finished."""
     path = folder / EXPORT_NAME
     try:
-        found: Json = read_json(path)
-        version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
-        if type(version) is int and version > FORMAT:
-            raise ModelError(
-                f"{path}: has format {version}, but this version of Glassloop reads formats up to {FORMAT}", "update Glassloop"
-            )
-        record = decoded(ExportRecord, found)
-        if sealed(object_of(found, "")) != found:
-            raise NotARecordError("its checksum differs, so it was edited or damaged")
+        record = read_sealed(ExportRecord, path, FORMAT)
     except NotARecordError as error:
         raise ModelError(f"{path}: the record of the export cannot be read: {error}", RESTORE) from error
     if record.check is None and not folder.name.startswith("."):  # the command itself reads its hidden folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassloop.errors import ModelError, listed
 from glassloop.files import sha256_of, write_text
-from glassloop.records import NotARecordError, decoded, object_of, read_json, sealed
+from glassloop.records import NotARecordError, read_sealed, sealed
 from glassloop.run_folder.layout import (
     CALIBRATION_NAME,
     CARD_NAME,
@@ -38,16 +38,7 @@ def record_of(folder: Path) -> RunRecord:
 def read_record(path: Path) -> RunRecord:
     """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
     try:
-        found = read_json(path)
-        version = found.get("format", FORMAT) if isinstance(found, dict) else FORMAT
-        if type(version) is int and version > FORMAT:
-            raise ModelError(
-                f"{path}: has format {version}, but this version of Glassloop reads formats up to {FORMAT}", "update Glassloop"
-            )
-        record = decoded(RunRecord, found)
-        if sealed(object_of(found, "")) != found:
-            raise NotARecordError("its checksum differs, so it was edited or damaged")
-        return record
+        return read_sealed(RunRecord, path, FORMAT)
     except NotARecordError as error:
         denied = isinstance(error.__cause__, PermissionError)
         remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
