@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from glassloop.data.interfaces import Rows
+import numpy as np
+
+from glassloop.data.interfaces import Row, Rows
 from glassloop.engine.evaluate import Evaluation
 from glassloop.engine.interfaces import LossSum
 from glassloop.errors import ModelError, listed, say
@@ -40,6 +43,12 @@ class SeedsPredictor(Predictor):
     def model_dirs(self) -> list[Path]:
         """The folders of all models that predict together."""
         return [self.model_dir, *(other.model_dir for other in self.others)]
+
+    def _in_one_pass(self, rows: Sequence[Row]) -> np.ndarray | None:
+        """Return the averaged logits of a few rows; None if a model needs more than one forward pass."""
+        found = [super()._in_one_pass(rows), *(other._in_one_pass(rows) for other in self.others)]
+        logits = [one for one in found if one is not None]
+        return averaged_logits(logits, self.task) if len(logits) == len(found) else None
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""

@@ -14,12 +14,13 @@ import numpy as np
 
 from glassloop.answers import Given, Prediction, columns_of, finite, paired
 from glassloop.backends.admission import NO_STATE, state_of, verified_backend
+from glassloop.backends.packed import PackedBackend
 from glassloop.calibrated import answering_of
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts, encoded_ahead
-from glassloop.data.interfaces import Rows, Texts
+from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.labels import LabelSet
 from glassloop.data.special_tokens import NONE_TYPED
 from glassloop.data.truncation import NOTHING_CUT, LengthLimit
@@ -194,8 +195,18 @@ class Predictor:
             return encode_texts(self.tokenizer, columns, self.max_length)
 
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
-        """Return the logits of `rows` that `encoded` returned, in their order."""
-        return finite(self._forward([row.inputs for row in rows]).logits)
+        """Return the logits of `rows` that `encoded` returned, in their order.
+
+        Made for servers: after its first call it does not check again whether somebody changed the model. `predict` does.
+        """
+        inputs = [row.inputs for row in rows]
+        return finite(self._forward(inputs).logits if (found := self._in_one_pass(inputs)) is None else found)
+
+    def _in_one_pass(self, rows: Sequence[Row]) -> np.ndarray | None:
+        """Return the logits of a few rows by one forward pass; None if that is not possible, or if no batch was run before."""
+        with self._lock:
+            packed = self.backend if isinstance(self.backend, PackedBackend) and self._opened != NO_STATE else None
+            return packed.logits_of(rows) if packed is not None else None
 
     def evaluate(self, rows: Rows, measures: Measures, prefix: str = "eval") -> Evaluation:
         """Return logits, labels and metrics of the model on labelled rows.
@@ -217,8 +228,8 @@ class Predictor:
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
-        batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
+            batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
             self._open(batches)
             found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
         return found

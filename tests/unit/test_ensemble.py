@@ -46,6 +46,17 @@ def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.
         assert answer.label == max(answer.scores, key=lambda label: answer.scores[label])
 
 
+def test_seeds_predict_a_few_rows_in_one_pass_each(seeds_folder: Path) -> None:
+    predictor = SeedsPredictor(seeds_folder, device="cpu")
+    rows = predictor.encoded([TEXTS]).rows
+    assert predictor._in_one_pass([row.inputs for row in rows]) is None, "no batch was run yet"
+    wanted = predictor.forward(rows)
+    found = predictor._in_one_pass([row.inputs for row in rows])
+    assert found is not None
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, predictor.logits(TEXTS))
+
+
 def test_no_seed_is_finished(tmp_path: Path) -> None:
     write_seeds(SeedsRecord(RunSettings(), {1: SeedRecord()}, tmp_path))
     with pytest.raises(ModelError, match="no seed is finished yet") as caught:

@@ -19,10 +19,12 @@ import pyarrow.parquet
 import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
+from quantized import needs_kernels
 from safetensors.torch import load_file, save_file
 from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples, load_tokenizer
+from glassloop.backends import packed
 from glassloop.data.encoding import tokenizer_key
 from glassloop.data.readers import read_file
 from glassloop.errors import DataError, ModelError, SettingsError
@@ -228,6 +230,30 @@ def test_the_model_stays_ready_until_somebody_changes_it(text_run: Path) -> None
     handle.remove()
     predictor.model.classifier = torch.nn.Linear(predictor.model.config.hidden_size, 2)
     assert not np.allclose(predictor.logits(TEXTS), changed)
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("int8", marks=needs_kernels)])
+def test_a_few_rows_in_one_pass_are_those_of_a_pass_over_all(text_run: Path, precision: str, monkeypatch) -> None:
+    predictor = Predictor(text_run, device="cpu", precision=precision)
+    rows = predictor.encoded([["a good film", "bad", "very good story and a long one", "a", "not bad"]]).rows
+    wanted = predictor._forward([row.inputs for row in rows]).logits
+    with monkeypatch.context() as patched:
+        patched.setattr(Predictor, "_forward", lambda *given: pytest.fail("a pass over a split"))
+        np.testing.assert_array_equal(predictor.forward(rows), wanted)
+    with monkeypatch.context() as patched:
+        patched.setitem(packed.EVALUATION_TOKENS, "cpu", 8)
+        assert predictor._in_one_pass([row.inputs for row in rows]) is None, "more tokens than a batch holds"
+        np.testing.assert_allclose(predictor.forward(rows), wanted, atol=1e-6)
+
+
+def test_rows_in_one_pass_are_checked_like_others(text_run: Path, says) -> None:
+    predictor = Predictor(text_run, device="cpu")
+    (row,) = predictor.encoded([["a good film"]]).rows
+    predictor.forward([row])
+    number = predictor.model.config.vocab_size
+    problem = f"a row has the token id {number:,}, but the vocabulary of the model has only {number:,} tokens"
+    with says(problem, "use the model's own tokenizer"):
+        predictor.forward([replace(row, inputs={**row.inputs, "input_ids": [number] * row.num_tokens})])
 
 
 def test_temperature_and_thresholds(text_run: Path, predictor: Predictor) -> None:

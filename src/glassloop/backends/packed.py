@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from math import lcm
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import PaddingCollator
+from glassloop.data.interfaces import Row
 from glassloop.data.stability import Repeats, rows_repeat
 from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.engine.optimizer import decay_groups
@@ -27,9 +29,9 @@ from glassloop.speed.encoders.replaced_layers import ReplacedLayers
 from glassloop.speed.optimizer.adamw import FlatAdamW
 from glassloop.speed.optimizer.storage import FlatStorage
 from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
-from glassloop.speed.packing.layout import LENGTH_MULTIPLE
+from glassloop.speed.packing.layout import LENGTH_MULTIPLE, Packing
 from glassloop.speed.packing.packable import why_not_columns, why_not_masks
-from glassloop.speed.packing.packed_batches import PackedBatches
+from glassloop.speed.packing.packed_batches import EVALUATION_TOKENS, PackedBatches, packed_rows
 from glassloop.transformers_types import Model
 
 NO_TRAINING = TrainingUse((), 0.0)
@@ -145,6 +147,25 @@ class PackedBackend(PlainBackend):
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
         return PackedBatches(batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash)
+
+    def logits_of(self, rows: Sequence[Row]) -> np.ndarray | None:
+        """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None if that is not possible.
+
+        It computes the same as a pass over a split, without the preparations of a pass, which matter for a single row.
+
+        Args:
+            rows: The rows, as the tokenizer returned them.
+        """
+        savings, lengths = self.savings, [len(row["input_ids"]) for row in rows]
+        if not isinstance(savings, InferenceLayers) or sum(lengths) > EVALUATION_TOKENS["cpu"]:
+            return None
+        order = np.argsort([-length for length in lengths], kind="stable")
+        inputs = packed_rows([rows[place] for place in order], savings.uncounted, savings.limits)
+        with torch.inference_mode():
+            logits = savings.run(Packing.from_inputs(torch.from_numpy(inputs["packed"]), inputs)).numpy()
+        found = np.empty_like(logits)
+        found[order] = logits
+        return found
 
     def sync_to_model(self) -> None:
         """Copy trained word vectors into the model: only those that occur in the data are trained."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassloop.command_result import CommandResult
 from glassloop.errors import SettingsError, counted, listed, say
 from glassloop.files import user_path
+from glassloop.serving.cores import bind_threads, free_thread
 from glassloop.serving.limits import Limits
+
+if TYPE_CHECKING:
+    from glassloop.serving.hosted import Hosted
 
 KEY_VARIABLE = "GLASSLOOP_API_KEY"
 
@@ -25,33 +30,23 @@ def serve(
     drain_seconds: float = 30.0,
     api_key_file: str | None = None,
     precision: str = "auto",
-    copies: int | None = None,
 ) -> CommandResult:
     """Load the models, check them, measure the size of batches, and answer requests until a signal."""
+    cores = bind_threads()
     try:
         from glassloop.serving.app import Service
         from glassloop.serving.server import bound_socket, serve_on
     except ModuleNotFoundError as error:
         raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
-    from glassloop.serving.batching import Batcher
-    from glassloop.serving.budget import measured_budget, warm_up
-    from glassloop.serving.hosted import further_copies, load_hosted
+    from glassloop.serving.batching import Batcher, model_thread
     from glassloop.serving.meters import Meters
 
+    free_thread(cores)
     key = api_key(api_key_file)
-    with bound_socket(host, port) as opened, divided_threads(device, copies) as number:
-        hosted = load_hosted(runs, device, precision)
-        for model in hosted:
-            rows = counted(model.checked, "stored prediction", "stored predictions")
-            done = "repeated" if model.predictor.agreement is None else "compared"
-            say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
-        first = hosted[0].predictor
-        budget = batch_tokens or min(measured_budget(model.predictor, model.predictor.max_length) for model in hosted)
-        predictors, meters = [model.predictor for model in hosted], Meters()
-        others = further_copies(runs, hosted, number - 1, device, precision)
-        for predictor in (*predictors, *(one for part in others for one in part)):
-            warm_up(predictor, budget, predictor.max_length)
-        service = Service(hosted, Batcher(predictors, budget, meters, copies=others), limits, meters, key)
+    with bound_socket(host, port) as opened, model_thread() as worker:
+        hosted, budget = worker.submit(prepared, runs, device, precision, batch_tokens).result()
+        first, predictors, meters = hosted[0].predictor, [model.predictor for model in hosted], Meters()
+        service = Service(hosted, Batcher(predictors, budget, meters, worker=worker), limits, meters, key)
         address = opened.getsockname()
         shown = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
         names = listed(model.name for model in hosted)
@@ -62,30 +57,23 @@ def serve(
     return CommandResult({"runs": [*runs], "requests": answered})
 
 
-@contextmanager
-def divided_threads(device: str, wanted: int | None) -> Iterator[int]:
-    """Yield how many copies of each model run side by side, and give each its share of the threads of a CPU.
+def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int | None) -> tuple[list[Hosted], int]:
+    """Load and check the models, and run some batches. Return the models, and the number of tokens of a batch."""
+    from glassloop.serving.budget import measured_budget, warm_up
+    from glassloop.serving.hosted import load_hosted
 
-    A thread that waits for another one delays it. On a CPU whose cores also serve clients, two copies with half of the threads
-    each answer more requests than one with all of them.
-
-    Args:
-        device: The device.
-        wanted: The number of copies. Default: two on a CPU with two threads or more, else one.
-    """
-    import torch
-
-    from glassloop.backends.choose import choose_device
-
-    threads = torch.get_num_threads()
-    if wanted is not None and wanted < 1:
-        raise SettingsError(f"copies is {wanted}, not a positive number", "use 1 for one copy of each model")
-    found = wanted or (2 if choose_device(device) == "cpu" and threads > 1 else 1)
-    torch.set_num_threads(max(1, threads // found))
-    try:
-        yield found
-    finally:
-        torch.set_num_threads(threads)
+    hosted = load_hosted(runs, device, precision)
+    for model in hosted:
+        rows = counted(model.checked, "stored prediction", "stored predictions")
+        done = "repeated" if model.predictor.agreement is None else "compared"
+        say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
+    predictors = [model.predictor for model in hosted]
+    budget = batch_tokens or min(measured_budget(predictor, predictor.max_length) for predictor in predictors)
+    for predictor in predictors:
+        warm_up(predictor, budget, predictor.max_length)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: walking over it would delay requests
+    return hosted, budget
 
 
 def api_key(name: str | None) -> str | None:

@@ -218,8 +218,9 @@ class Service:
 
     def show_health(self, request: Request) -> Response:
         """Return 200 while the threads of the queue run."""
-        alive = all(thread.is_alive() for thread in self.batcher.threads)
-        return Response(status_code=200) if alive else refusal(Refused(503, "Unhealthy", "the queue has stopped"))
+        return (
+            Response(status_code=200) if self.batcher.is_alive else refusal(Refused(503, "Unhealthy", "the queue has stopped"))
+        )
 
     def show_ready(self, request: Request) -> Response:
         """Return 200 if requests are accepted, 503 while the server shuts down."""

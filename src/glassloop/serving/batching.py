@@ -6,7 +6,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -21,6 +21,15 @@ from glassloop.serving.limits import BACKEND, TOKENIZER, Refused, overloaded
 from glassloop.serving.meters import Meters
 
 START_SECONDS_PER_TOKEN = 1e-4  # until a batch has been measured
+
+
+def model_thread() -> ThreadPoolExecutor:
+    """Return an executor with one thread, for everything that torch computes in a server.
+
+    OpenMP keeps a pool of threads for each thread that computes. With two pools there are more threads than cores. Then waiting
+    threads sleep instead of spinning, and a small batch takes up to 1.6 times as long.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="model")
 
 
 class Model(Protocol):
@@ -75,19 +84,18 @@ class Entry:
 
 
 class Batcher:
-    """One thread turns waiting texts into token ids, and one for each copy of the models runs one batch after the other.
+    """One thread turns waiting texts into token ids, and another one runs one batch after the other.
 
-    A batch starts as soon as a copy is free: a lone request never waits for others. What arrives while all are busy is in the
-    next batch. Copies that are free share what waits. A text of n tokens is due n times the measured time of a token after its
-    request arrived, added up over the texts of a request, so that a short request passes a long one, but only requests that
-    arrived before the long one was due.
+    A batch starts as soon as the models are free: a lone request never waits for others. What arrives in the meantime is in the
+    next batch. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
+    texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
 
     Args:
         models: The models, by their number.
         budget: The number of tokens of a batch.
         meters: Counts what happens.
         clock: Returns the time in seconds.
-        copies: Further copies of all models.
+        worker: Runs the models in its only thread; see `model_thread`.
     """
 
     def __init__(
@@ -96,28 +104,28 @@ class Batcher:
         budget: int,
         meters: Meters,
         clock: Callable[[], float] = time.monotonic,
-        copies: Sequence[Sequence[Model]] = (),
+        worker: Executor | None = None,
     ) -> None:
         self.models, self.budget, self.meters, self.clock = models, budget, meters, clock
+        self.worker = worker or model_thread()
         self.seconds_per_token = START_SECONDS_PER_TOKEN
         self.incoming: SimpleQueue[Job | None] = SimpleQueue()
         self.entries: list[Entry] = []
         self.changed = threading.Condition()
-        self.number, self.waiting_tokens, self.num_free, self.closing = 0, 0, 0, False
-        self.threads = [threading.Thread(target=self.tokenize, name="tokenizer", daemon=True)]
-        for served in (models, *copies):
-            self.threads.append(threading.Thread(target=self.run, args=(served,), name="model", daemon=True))
+        self.number, self.waiting_tokens, self.closing = 0, 0, False
+        self.tokenizer = threading.Thread(target=self.tokenize, name="tokenizer", daemon=True)
+        self.running: Future[None] | None = None
 
     def start(self) -> None:
-        """Start all threads."""
-        for thread in self.threads:
-            thread.start()
+        """Start both threads."""
+        self.tokenizer.start()
+        self.running = self.worker.submit(self.run)
 
     def close(self) -> None:
-        """Answer everything that waits, and end all threads."""
+        """Answer everything that waits, and end both threads."""
         self.incoming.put(None)
-        for thread in self.threads:
-            thread.join()
+        self.tokenizer.join()
+        self.worker.shutdown()
 
     def submit(self, model: int, columns: Texts, seconds: float, *, truncate: bool = True) -> Job:
         """Add a request to the queue; its future gets the answer, or a `Refused` after `seconds`."""
@@ -127,9 +135,14 @@ class Batcher:
         return job
 
     @property
+    def is_alive(self) -> bool:
+        """Whether both threads run."""
+        return self.tokenizer.is_alive() and self.running is not None and not self.running.done()
+
+    @property
     def waiting_seconds(self) -> float:
         """How long the work in the queue will take."""
-        return self.waiting_tokens * self.seconds_per_token / (len(self.threads) - 1)
+        return self.waiting_tokens * self.seconds_per_token
 
     def tokenize(self) -> None:
         """Turn the texts of waiting jobs into token ids, until the queue is closed."""
@@ -166,15 +179,11 @@ class Batcher:
             self.changed.notify_all()
 
     def next_batch(self) -> list[Entry]:
-        """Return the entries of the next batch: those due first, of one model, up to the budget; expired jobs are refused.
-
-        If other copies are free, it is only a share of what waits.
-        """
+        """Return the entries of the next batch: those due first, of one model, up to the budget; expired jobs are refused."""
         batch: list[Entry] = []
         others: list[Entry] = []
         tokens, now = 0, self.clock()
-        most = min(self.budget, -(-self.waiting_tokens // (1 + self.num_free)))
-        while self.entries and tokens < most:
+        while self.entries and tokens < self.budget:
             entry = heapq.heappop(self.entries)
             size = entry.row.num_tokens
             if not entry.job.left and now > entry.job.deadline:
@@ -182,7 +191,7 @@ class Batcher:
                 self.meters.expired.add()
             if entry.job.left:
                 self.waiting_tokens -= size
-            elif batch and (entry.job.model != batch[0].job.model or tokens + size > most):
+            elif batch and (entry.job.model != batch[0].job.model or tokens + size > self.budget):
                 others.append(entry)
                 if len(others) > len(batch) + 64:
                     break
@@ -194,42 +203,39 @@ class Batcher:
         self.waiting_tokens -= tokens
         return sorted(batch, key=lambda entry: entry.row.num_tokens)
 
-    def run(self, models: Sequence[Model]) -> None:
-        """Run a copy of the models on one batch after the other, until the queue is closed and empty."""
+    def run(self) -> None:
+        """Run one batch after the other, until the queue is closed and empty."""
         while True:
             with self.changed:
-                self.num_free += 1
                 self.changed.wait_for(lambda: self.entries or self.closing)
-                self.num_free -= 1
                 if not self.entries and self.closing:
                     return
                 batch = self.next_batch()
             if batch:
-                self.answer(models, batch)
+                self.answer(batch)
 
-    def answer(self, models: Sequence[Model], batch: Sequence[Entry]) -> None:
+    def answer(self, batch: Sequence[Entry]) -> None:
         """Run a batch and give each job its logits. If it fails, each text is run alone, and those that fail are refused."""
         began = self.clock()
         tokens = sum(entry.row.num_tokens for entry in batch)
         try:
-            logits = models[batch[0].job.model].forward([entry.row for entry in batch])
+            logits = self.models[batch[0].job.model].forward([entry.row for entry in batch])
         except Exception as error:
             if len(batch) > 1:
                 for entry in batch:
-                    self.answer(models, [entry])
+                    self.answer([entry])
                 return
             batch[0].job.refuse(Refused(424, BACKEND, f"the model failed: {type(error).__name__}"))
             return
         seconds = self.clock() - began
-        with self.changed:  # another copy may answer other texts of the same request
-            self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
-            self.meters.inference.observe(seconds)
-            self.meters.batch_tokens.observe(tokens)
-            for entry, row in zip(batch, logits, strict=True):
-                job = entry.job
-                job.logits[entry.place] = row
-                job.missing -= 1
-                if not job.missing and not job.left and job.texts is not None:
-                    self.meters.queueing.observe(began - job.arrived)
-                    with suppress(Exception):  # the client is gone
-                        job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))
+        self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
+        self.meters.inference.observe(seconds)
+        self.meters.batch_tokens.observe(tokens)
+        for entry, row in zip(batch, logits, strict=True):
+            job = entry.job
+            job.logits[entry.place] = row
+            job.missing -= 1
+            if not job.missing and not job.left and job.texts is not None:
+                self.meters.queueing.observe(began - job.arrived)
+                with suppress(Exception):  # the client is gone
+                    job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))

@@ -165,28 +165,6 @@ def load_predictor(folder: Path, device: str, precision: str) -> Predictor:
     return kind(folder, device=device, precision=precision)
 
 
-def further_copies(
-    folders: Sequence[str], hosted: Sequence[Hosted], number: int, device: str, precision: str
-) -> list[list[Predictor]]:
-    """Return so many further copies of the models. A copy of a single model shares its weights.
-
-    Args:
-        folders: The folders of the models.
-        hosted: The models.
-        number: How many copies of each.
-        device: The device.
-        precision: The precision.
-    """
-    found = []
-    for _ in range(number):
-        copies = [load_predictor(user_path(folder), device, precision) for folder in folders]
-        for copied, model in zip(copies, hosted, strict=True):
-            for ours, theirs in zip(copied.model.parameters(), model.predictor.model.parameters(), strict=True):
-                ours.data = theirs.data
-        found.append(copies)
-    return found
-
-
 def check_predictions(folder: Path, predictor: Predictor) -> int:
     """Predict some stored validation rows and return their number; 0 if there are none. In int8 they were compared already.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 
 from glassloop.models.families import FAMILIES, EncoderLayout
+from glassloop.models.light import ACTIVATIONS
 from glassloop.transformers_types import Model
 
 # The approximation of GELU that an activation stands for, by its name in a config. Other activations have no fast layer.
@@ -76,6 +79,20 @@ class EmbeddingParts:
         return [self.norm.weight, self.norm.bias]
 
 
+@dataclass(frozen=True, eq=False)
+class HeadParts:
+    """The classification head: a layer on the first token, its activation, and the outputs."""
+
+    dense: nn.Linear
+    activate: Callable[[torch.Tensor], torch.Tensor]
+    outputs: nn.Linear
+
+    def __call__(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of rows from the vectors of their first tokens."""
+        found: torch.Tensor = self.outputs(self.activate(self.dense(first_tokens)))
+        return found
+
+
 def layout_of(model: Model) -> EncoderLayout | None:
     """Return where the parts of a model's encoder are; None if its family has no fast layers."""
     family = FAMILIES.get(model.config.model_type)
@@ -111,9 +128,12 @@ def layer_parts(layer: nn.Module, layout: EncoderLayout, approximate: str) -> La
     )
 
 
-def num_layer_calls(model: Model) -> int:
-    """Return how many layers a forward pass goes through."""
-    return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
+def layer_calls(model: Model) -> list[int]:
+    """Return the layers that a forward pass goes through, by their place in `layers_of`: ALBERT's run several times."""
+    config = model.config
+    number, inner = int(config.num_hidden_layers), int(getattr(config, "inner_group_num", 1))
+    groups = int(getattr(config, "num_hidden_groups", number))
+    return [int(place / (number / groups)) * inner + part for place in range(number) for part in range(inner)]
 
 
 def embeddings_of(model: Model) -> EmbeddingParts | None:
@@ -129,6 +149,30 @@ def embeddings_of(model: Model) -> EmbeddingParts | None:
     except AttributeError:  # a version of transformers that builds this family in another way
         return None
     return EmbeddingParts(module, words, positions, getattr(module, layout.token_types, None), norm, dropout)
+
+
+def head_of(model: Model) -> HeadParts | None:
+    """Return the classification head of a model; None if it is not known."""
+    family = FAMILIES.get(model.config.model_type)
+    if family is None or family.head is None:
+        return None
+    dense, outputs = linear_at(model, family.head.dense), linear_at(model, family.head.outputs)
+    return HeadParts(dense, ACTIVATIONS[family.head.activation], outputs) if dense and outputs else None
+
+
+def projection_of(model: Model) -> nn.Linear | None:
+    """Return the linear layer between the embeddings and the first layer; None if a model has none."""
+    family = FAMILIES.get(model.config.model_type)
+    return linear_at(model, family.projection) if family is not None and family.projection is not None else None
+
+
+def linear_at(model: Model, path: str) -> nn.Linear | None:
+    """Return the linear layer at an attribute path that starts at a classifier or at its encoder; None if there is none."""
+    for start in (model, model.base_model):
+        with suppress(AttributeError):
+            found = attrgetter(path)(start)
+            return found if isinstance(found, nn.Linear) else None
+    return None
 
 
 def uncounted_token_of(model: Model) -> int | None:

@@ -30,9 +30,6 @@ def serve_command(
     batch_tokens: Annotated[
         int | None, typer.Option("--batch_tokens", help="Tokens of a batch. Default: measured at the start.")
     ] = None,
-    copies: Annotated[
-        int | None, typer.Option("--copies", help="Copies of each model, which share the threads. Default: 2 on a CPU, else 1.")
-    ] = None,
     api_key_file: Annotated[
         str | None, typer.Option("--api_key_file", help="File with the API key. Default: the variable GLASSLOOP_API_KEY.")
     ] = None,
@@ -46,4 +43,4 @@ def serve_command(
         from glassloop.serving.limits import Limits
 
     limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
-    return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file, precision, copies)
+    return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file, precision)

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from glassloop.commands.serve import KEY_VARIABLE, api_key, divided_threads, serve
+from glassloop.commands.serve import KEY_VARIABLE, api_key, serve
 from glassloop.errors import ModelError
 from glassloop.serving.limits import Limits
 
@@ -40,20 +39,3 @@ def test_a_run_that_does_not_exist(says, tmp_path: Path) -> None:
     problem = f"{tmp_path / 'gone'}: there is no such folder"
     with says(problem, "name the folder of a finished run, or of a model", ModelError):
         serve([str(tmp_path / "gone")], "127.0.0.1", 0, "cpu", Limits())
-
-
-def test_copies_share_the_threads(says) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(4)
-        for wanted, number, threads in ((None, 2, 2), (1, 1, 4), (3, 3, 1), (8, 8, 1)):
-            with divided_threads("cpu", wanted) as found:
-                assert (found, torch.get_num_threads()) == (number, threads)
-            assert torch.get_num_threads() == 4
-        torch.set_num_threads(1)
-        with divided_threads("cpu", None) as found:
-            assert found == 1
-        with says("copies is 0, not a positive number", "use 1 for one copy of each model"), divided_threads("cpu", 0):
-            pass
-    finally:
-        torch.set_num_threads(before)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from served import CountingModel
 
-from glassloop.serving.batching import Batcher, Job
+from glassloop.serving.batching import Batcher, Job, model_thread
 from glassloop.serving.limits import Refused
 from glassloop.serving.meters import Meters
 
@@ -107,7 +107,7 @@ def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
 def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher, model: CountingModel) -> None:
     batcher.budget = 100
     jobs = [add(batcher, size) for size in (3, 13, 5)]
-    batcher.answer([model], batcher.next_batch())
+    batcher.answer(batcher.next_batch())
     assert [job.future.result(0).logits[0, 0] for job in (jobs[0], jobs[2])] == [3, 5]
     with pytest.raises(Refused) as caught:
         jobs[1].future.result(0)
@@ -122,7 +122,8 @@ def test_threads_answer_in_the_order_of_the_texts_and_end(model: CountingModel) 
     for job in jobs:
         assert job.future.result(0).logits[:, 0].tolist() == [5, 1, 4]
     assert all(sum(batch) <= 8 for batch in model.batches)
-    assert not any(thread.is_alive() for thread in batcher.threads)
+    assert not batcher.is_alive
+    assert not batcher.tokenizer.is_alive()
 
 
 def test_texts_that_cannot_be_tokenized_are_refused() -> None:
@@ -141,31 +142,34 @@ def test_texts_that_cannot_be_tokenized_are_refused() -> None:
     assert "text itself" not in caught.value.message
 
 
-def test_copies_that_are_free_share_what_waits(batcher: Batcher) -> None:
-    for size in (2, 2, 2, 2):
-        add(batcher, size)
-    batcher.num_free = 1
-    assert sizes_of(batcher) == [2, 2]
-    batcher.num_free = 0
-    assert sizes_of(batcher) == [2, 2], "all the rest if the others are busy"
+def test_models_run_in_the_thread_that_loaded_them() -> None:
+    """A second thread that computes would have an OpenMP pool of its own: more threads than cores."""
+    threads: list[str] = []
 
-
-def test_two_copies_answer_the_texts_of_one_request() -> None:
-    class Meeting(CountingModel):
-        """Runs a batch only while another copy runs one."""
-
+    class Noting(CountingModel):
         def forward(self, rows):
-            barrier.wait(10)
+            threads.append(threading.current_thread().name)
             return super().forward(rows)
 
-    barrier, copies = threading.Barrier(2), [Meeting(), Meeting()]
-    batcher = Batcher(copies[:1], 5, Meters(), copies=[copies[1:]])
+    worker = model_thread()
+    loaded_in = worker.submit(lambda: threading.current_thread().name).result()
+    batcher = Batcher([Noting()], 8, Meters(), worker=worker)
     batcher.start()
-    job = batcher.submit(0, [["w " * size for size in (5, 4)]], 30.0)
-    try:
-        assert job.future.result(10).logits[:, 0].tolist() == [5, 4]
-    finally:
-        barrier.abort()
-        batcher.close()
-    assert copies[0].batches
-    assert copies[1].batches
+    for _ in range(5):
+        batcher.submit(0, [["w"]], 30.0).future.result(10)
+    assert batcher.is_alive
+    batcher.close()
+    assert {*threads} == {loaded_in}
+
+
+def test_a_queue_whose_thread_ended_is_not_alive(model: CountingModel) -> None:
+    batcher = Batcher([model], 8, Meters())
+    assert not batcher.is_alive
+    batcher.next_batch = lambda: 1 / 0  # type: ignore[method-assign]
+    batcher.start()
+    job = batcher.submit(0, [["w"]], 30.0)
+    with pytest.raises(ZeroDivisionError):
+        batcher.running.result(10)  # type: ignore[union-attr]
+    assert not batcher.is_alive
+    assert not job.future.done()
+    batcher.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.errors import ModelError
-from glassloop.serving.hosted import check_predictions, further_copies, load_hosted
+from glassloop.serving.hosted import check_predictions, load_hosted
 
 pytestmark = pytest.mark.slow  # trains
 
@@ -35,13 +35,3 @@ def test_two_runs_of_one_name(says, text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with says('two runs have the name "run"', "rename one of the folders"):
         load_hosted([str(text_run), str(tmp_path / "run")], "cpu")
-
-
-def test_copies_share_weights_and_give_the_same_answers(text_run: Path) -> None:
-    hosted = load_hosted([str(text_run)], "cpu")
-    ((copied,),) = further_copies([str(text_run)], hosted, 1, "cpu", "auto")
-    first = hosted[0].predictor
-    assert copied.model is not first.model
-    for ours, theirs in zip(copied.model.parameters(), first.model.parameters(), strict=True):
-        assert ours.data_ptr() == theirs.data_ptr()
-    assert copied.logits(["a good film"]).tolist() == first.logits(["a good film"]).tolist()

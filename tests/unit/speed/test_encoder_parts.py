@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from families import FAST, tiny_model
+from transformers import AlbertConfig
 
-from glassloop.speed.encoder_parts import embeddings_of, layers_of, num_layer_calls, uncounted_token_of
+from glassloop.speed.encoder_parts import (
+    embeddings_of,
+    head_of,
+    layer_calls,
+    layers_of,
+    projection_of,
+    uncounted_token_of,
+)
 
 
 def names_of(model: torch.nn.Module) -> dict[int, str]:
@@ -46,7 +56,23 @@ def test_the_parts_are_what_they_are_called(family: str) -> None:
 def test_a_layer_that_is_run_twice_is_found_once(family: str) -> None:
     model = tiny_model(family)
     assert len(layers_of(model)) == (1 if family == "albert" else 2)
-    assert num_layer_calls(model) == 2
+    assert layer_calls(model) == ([0, 0] if family == "albert" else [0, 1])
+
+
+def test_groups_of_layers_run_one_after_the_other() -> None:
+    config = AlbertConfig(num_hidden_layers=6, num_hidden_groups=2, inner_group_num=2)
+    assert layer_calls(SimpleNamespace(config=config)) == [0, 1] * 3 + [2, 3] * 3
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_the_head_of_every_family_is_found(family: str) -> None:
+    model = tiny_model(family)
+    head, projection = head_of(model), projection_of(model)
+    assert head is not None
+    assert head.outputs.out_features == model.config.num_labels
+    assert head.dense.weight.shape == (32, 32)
+    assert (projection is not None) == (family == "albert")
+    assert head_of(tiny_model("modernbert")) is None
 
 
 def test_dropout_rates_are_those_of_the_modules() -> None:

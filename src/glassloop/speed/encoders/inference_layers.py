@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -13,18 +11,23 @@ import torch
 from torch.nn import functional
 
 from glassloop.errors import ModelError
-from glassloop.speed.encoder_parts import LayerParts, embeddings_of, layers_of, num_layer_calls, uncounted_token_of
+from glassloop.speed.encoder_parts import (
+    LayerParts,
+    embeddings_of,
+    head_of,
+    layer_calls,
+    layers_of,
+    projection_of,
+    uncounted_token_of,
+)
 from glassloop.speed.encoders.own_layers import ModelOutput
 from glassloop.speed.operations.prepared_linear import PreparedLinear
 from glassloop.speed.packing.layout import Packing
 from glassloop.transformers_types import Model
 
-PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
-
-
 SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
-# oneDNN compiles and keeps a kernel for each number of rows: below 128, 1,024 and beyond, numbers are rounded up to these.
-ROUNDED = ((128, 16), (1_024, 64), (1 << 40, 256))
+# oneDNN compiles and keeps a kernel for each number of rows. Up to a first number, they are rounded up to a second one.
+ROUNDED = ((1, 1), (2, 2), (4, 4), (8, 8), (128, 16), (1_024, 64), (1 << 40, 256))
 
 
 def filled(x: torch.Tensor) -> torch.Tensor:
@@ -68,7 +71,7 @@ def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> to
     rows, heads, length, width = query.shape
     if length > SHORT:
         return functional.scaled_dot_product_attention(query, key, value)
-    query, key, value = (part.reshape(rows * heads, length, width) for part in (query, key, value))
+    query, key, value = (part.reshape(rows * heads, length, width) for part in (query, key, value))  # copies only several rows
     scores = torch.baddbmm(query.new_empty(1), query, key.mT, beta=0, alpha=width**-0.5)
     return torch.bmm(torch.softmax(scores, -1), value).view(rows, heads, length, width)
 
@@ -145,8 +148,15 @@ class PackedLayer(Protocol):
         """Return the output of the layer only for the first token of each row."""
 
 
+@dataclass
+class Output:
+    """What a classifier returns."""
+
+    logits: torch.Tensor
+
+
 class InferenceLayers:
-    """A model whose layers run over packed batches in evaluation, with weights that were copied once.
+    """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights that were copied once.
 
     Args:
         model: A classifier of a family whose layers have a fast form, on a CPU and in fp32.
@@ -156,31 +166,21 @@ class InferenceLayers:
     packs, vocabulary = True, None
 
     def __init__(self, model: Model, make_layer: Callable[[LayerParts], PackedLayer] = InferenceLayer) -> None:
-        embeddings = embeddings_of(model)
-        if embeddings is None:
-            raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
-        self.model, self.embeddings, self.num_layer_calls = model, embeddings, num_layer_calls(model)
-        self.layers = [(parts.module, make_layer(parts)) for parts in layers_of(model)]
-        self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+        embeddings, head = embeddings_of(model), head_of(model)
+        if embeddings is None or head is None:
+            raise ModelError(f"{type(model).__name__} has embeddings or a head without a fast form", "use backend plain")
+        self.model, self.embeddings, self.projection, self.head = model, embeddings, projection_of(model), head
+        layers = [make_layer(parts) for parts in layers_of(model)]
+        *self.layers, self.last_layer = [layers[number] for number in layer_calls(model)]
         self.uncounted = uncounted_token_of(model)
         most_tokens = embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
         self.limits = (most_tokens, embeddings.words.num_embeddings)
-        self.packing: Packing | None = None
-        self.groups: list[Group] = []
-        self.num_layers_run = 0
         self.plain_forward = model.forward
-        self.install()
-
-    def install(self) -> None:
-        """Replace the forward methods of the model and its layers; padded batches still use the old ones."""
-        self.model.forward = self.forward
-        for module, layer in self.layers:
-            module.forward = partial(self.layer_forward, layer, module.forward)
+        model.forward = self.forward
 
     def remove(self) -> None:
         """Restore the model."""
-        for module in (self.model, *(module for module, _ in self.layers)):
-            vars(module).pop("forward", None)
+        vars(self.model).pop("forward", None)
 
     def sync_to_model(self) -> None:
         """Do nothing: the weights of the model do not change."""
@@ -192,24 +192,21 @@ class InferenceLayers:
         """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
             return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
-        self.packing = Packing.from_inputs(packed, inputs)
-        self.groups, self.num_layers_run = groups_of(self.packing), 0
-        tokens = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
-        if self.takes_types:
-            tokens["token_type_ids"] = self.packing.types[None]
-        try:
-            return self.plain_forward(**tokens)  # type: ignore[no-any-return]
-        finally:
-            self.packing = None
+        return Output(self.run(Packing.from_inputs(packed, inputs)))
 
-    def layer_forward(
-        self, layer: PackedLayer, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
-    ) -> torch.Tensor:
-        """Run one layer over the packed batch; the last one returns only the first token of each row, for the head."""
-        if self.packing is None:
-            return plain(hidden_states, *args, **inputs)
-        self.num_layers_run += 1
-        x = filled(hidden_states.view(-1, hidden_states.shape[-1]))
-        if self.num_layers_run < self.num_layer_calls:
-            return layer(x, self.groups)[None]
-        return layer.first_tokens(x, self.groups, self.packing.first_tokens)[:, None]
+    def run(self, packing: Packing) -> torch.Tensor:
+        """Return the logits of a packed batch."""
+        groups, x = groups_of(packing), filled(self.embed(packing))
+        for layer in self.layers:
+            x = layer(x, groups)
+        return self.head(self.last_layer.first_tokens(x, groups, packing.first_tokens))
+
+    def embed(self, packing: Packing) -> torch.Tensor:
+        """Return the vectors of all tokens before the first layer."""
+        parts = self.embeddings
+        found = functional.embedding(packing.ids, parts.words.weight)
+        if parts.types is not None:
+            found += functional.embedding(packing.types, parts.types.weight)
+        found += functional.embedding(packing.positions, parts.positions.weight)
+        hidden: torch.Tensor = parts.norm(found)
+        return hidden if self.projection is None else self.projection(hidden)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from glassloop.errors import ModelError
-from glassloop.speed.encoder_parts import LayerParts, embeddings_of, layers_of, num_layer_calls, uncounted_token_of
+from glassloop.speed.encoder_parts import LayerParts, embeddings_of, layer_calls, layers_of, uncounted_token_of
 from glassloop.speed.encoders.own_layers import ModelOutput
 from glassloop.speed.operations.embedding import EmbeddingSum
 from glassloop.speed.operations.encoder_layer import PostNormLayer
@@ -52,7 +52,7 @@ class ReplacedLayers:
         embeddings = embeddings_of(model)
         if embeddings is None:
             raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
-        self.model, self.layers, self.num_layer_calls = model, layers_of(model), num_layer_calls(model)
+        self.model, self.layers, self.num_layer_calls = model, layers_of(model), len(layer_calls(model))
         self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
         self.storage = FlatStorage(
             model,

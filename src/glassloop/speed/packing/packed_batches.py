@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import torch
 
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import refuse_other_columns
+from glassloop.data.interfaces import Row
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
 from glassloop.data.stacking import has_no_number, refuse_lengths, stacks_rows
 from glassloop.errors import DataError, SettingsError
@@ -199,6 +200,21 @@ class PackedBatches:
         if self.stacks:
             refuse_lengths("input_ids", {(int(length),) for length in tokens["input_ids"][1]})
         return without_hidden(tokens), others
+
+
+def packed_rows(rows: Sequence[Row], uncounted: int | None, limits: tuple[int, int]) -> PackedInputs:
+    """Return tokenized rows as one packed batch for a CPU. Raise if the model does not accept them.
+
+    Args:
+        rows: The rows.
+        uncounted: The token id that positions start after and skip; None if they start at 0.
+        limits: The most tokens of a row, and the number of word vectors.
+    """
+    refuse_other_columns([*rows[0]])
+    tokens = without_hidden({name: join_rows([np.asarray(row[name]) for row in rows]) for name in rows[0]})
+    check_limits(tokens["input_ids"], *limits)
+    types = tokens["token_type_ids"][0] if "token_type_ids" in tokens else None
+    return pack(tokens["input_ids"], types, uncounted, ordered=False)
 
 
 def without_hidden(tokens: dict[str, Ragged]) -> dict[str, Ragged]:

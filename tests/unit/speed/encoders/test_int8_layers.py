@@ -42,13 +42,14 @@ def test_rows_that_only_round_the_number_of_tokens_are_not_measured() -> None:
 def test_which_layers_are_quantized() -> None:
     model = lively().eval()
     backend = quantized(model, ROWS)
-    forms = [layer for _, layer in backend.fast_form(model).layers]
-    assert [type(form) for form in forms] == [Int8Layer, InferenceLayer]
+    form = backend.fast_form(model)
+    assert [type(layer) for layer in (*form.layers, form.last_layer)] == [Int8Layer, InferenceLayer]
     model = lively("albert").eval()
     backend = quantized(model, ROWS)
-    (form,) = (layer for _, layer in backend.fast_form(model).layers)
-    assert isinstance(form, Int8Layer), "its only layer runs several times"
-    assert "plain" not in vars(form), "weights in fp32 are prepared when they are needed"
+    form = backend.fast_form(model)
+    assert isinstance(form.last_layer, Int8Layer), "its only layer runs several times"
+    assert form.layers == [form.last_layer]
+    assert "plain" not in vars(form.last_layer), "weights in fp32 are prepared when they are needed"
 
 
 @needs_kernels

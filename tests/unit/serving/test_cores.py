@@ -1,0 +1,58 @@
+"""Threads of parallel operations on cores of their own: set before torch is loaded, and only if nobody has chosen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from glassloop.serving.cores import BINDING, CHOICES, bind_threads
+
+needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind threads to cores")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CHOICES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@needs_affinity
+def test_what_somebody_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert bind_threads() == set()
+    assert BINDING not in os.environ
+
+
+@needs_affinity
+def test_nothing_is_set_after_torch_has_read_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    assert bind_threads() == set()
+    assert BINDING not in os.environ
+
+
+@needs_affinity
+@pytest.mark.slow
+def test_threads_have_cores_of_their_own_and_the_main_thread_has_all() -> None:
+    code = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from glassloop.serving.cores import bind_threads, free_thread
+
+cores = bind_threads()
+import torch
+
+free_thread(cores)
+before = {*os.listdir("/proc/self/task")}
+with ThreadPoolExecutor(1) as worker:
+    worker.submit(lambda: torch.zeros(4_000_000).add_(1)).result()
+    new = [int(name) for name in {*os.listdir("/proc/self/task")} - before]
+    bound = [os.sched_getaffinity(thread) for thread in new]
+print(os.sched_getaffinity(0) == cores, all(len(places) == 1 for places in bound), len({*map(min, bound)}) == len(cores))
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in CHOICES}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
