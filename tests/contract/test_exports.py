@@ -76,11 +76,20 @@ def test_every_task(kind: str, name: str, tmp_path: Path) -> None:
 
 def readme_answers(folder: Path) -> object:
     """What the lines in the README print, in a process that cannot import Glassloop."""
-    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return rounded(json.loads(run_lines(folder, python_blocks(folder)[0])))
+
+
+def python_blocks(folder: Path) -> list[str]:
+    """The lines of Python in the README of an export."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+
+
+def run_lines(folder: Path, code: str) -> str:
+    """What some lines print in a folder, in a process that cannot import Glassloop."""
     guard = "import sys; sys.modules['glassloop'] = None\n"
-    done = subprocess.run([sys.executable, "-c", guard + code], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", guard + code], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return rounded(json.loads(done.stdout))
+    return done.stdout
 
 
 def answers_of(folder: Path) -> object:
@@ -96,6 +105,26 @@ def rounded(value: object) -> object:
     return (
         [rounded(part) for part in value] if isinstance(value, list) else round(value, 4) if isinstance(value, float) else value
     )
+
+
+LOADED = """
+from transformers import AutoTokenizer
+model, tokenizer = torch._inductor.aoti_load_package("compiled.pt2"), AutoTokenizer.from_pretrained(".")
+for texts in (["good"], ["bad", "a very very good film"]):
+    batch = tokenizer(texts, padding=True, return_attention_mask=True)
+    print(json.dumps(model(*(torch.tensor(batch[name]) for name in record["inputs"])).tolist()))
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
+def test_the_lines_for_aotinductor_compile_the_program(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "bert", rows=8)
+    folder = exported(run, "torch").folder
+    printed = [json.loads(line) for line in run_lines(folder, python_blocks(folder)[1] + LOADED).splitlines()]
+    predictor = Predictor(run, device="cpu")
+    for texts, logits in zip((["good"], ["bad", "a very very good film"]), printed, strict=True):
+        np.testing.assert_allclose(predictor.logits(texts), logits, atol=1e-4)
 
 
 @pytest.fixture(scope="module")

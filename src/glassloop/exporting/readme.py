@@ -54,12 +54,24 @@ LABEL_LINES = """for row in 1 / (1 + np.exp(-logits)):
 SCORE_LINES = """print(json.dumps({"scores": logits[:, 0].tolist()}))
 """
 AOT_TEXT = """
-For C++, compile the program with AOTInductor on the machine that will run it, and load the package with
-`torch::inductor::AOTIModelPackageLoader`:
+For C++, compile the program with AOTInductor on the machine that will run it. That needs a C++ compiler.
 
-```text
-program = torch.export.load("model.pt2")
+```python
+import json
+import torch
+
+program, record = torch.export.load("model.pt2"), json.load(open("export.json", encoding="utf-8"))
+program.example_inputs = (tuple(torch.zeros(2, 8, dtype=torch.int64) for name in record["inputs"]), {})
 torch._inductor.aoti_compile_and_package(program, package_path="compiled.pt2")
+```
+
+Then load the package. It takes the inputs in the order of `inputs` in `export.json`.
+
+```cpp
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+torch::inductor::AOTIModelPackageLoader loader("compiled.pt2");
+at::Tensor logits = loader.run(inputs)[0];
 ```
 """
 TITLES = {"exported": "this model", "glassloop": "Glassloop", "transformers": "transformers, sorted and padded"}
