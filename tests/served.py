@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,18 @@ class CountingModel:
         return np.array([[row.num_tokens, 0.0] for row in rows])
 
 
+def start(stack: ExitStack, batcher: Batcher) -> Thread:
+    """Run a queue in a thread; the end of the stack waits until everything is answered."""
+    thread = Thread(target=batcher.run)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(batcher.end)
+    return thread
+
+
 def make_service(stack: ExitStack, runs: Sequence[Path], limits: Limits | None = None, **given: Any) -> Service:
     """Return a running service for some runs; the end of the stack closes it."""
     hosted, meters = load_hosted([str(run) for run in runs], "cpu"), Meters()
     service = Service(hosted, Batcher([one.predictor for one in hosted], 256, meters), limits or Limits(), meters, **given)
-    service.batcher.start()
-    stack.callback(service.batcher.close)
+    start(stack, service.batcher)
     return service

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from glassloop.command_result import CommandResult
 from glassloop.errors import SettingsError, counted, listed, say
 from glassloop.files import user_path
-from glassloop.serving.cores import bind_threads, free_thread
+from glassloop.serving.cores import bind_threads
 from glassloop.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -38,15 +38,14 @@ def serve(
         from glassloop.serving.server import bound_socket, serve_on
     except ModuleNotFoundError as error:
         raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
-    from glassloop.serving.batching import Batcher, model_thread
+    from glassloop.serving.batching import Batcher
     from glassloop.serving.meters import Meters
 
-    free_thread(cores)
     key = api_key(api_key_file)
-    with bound_socket(host, port) as opened, model_thread() as worker:
-        hosted, budget = worker.submit(prepared, runs, device, precision, batch_tokens).result()
+    with bound_socket(host, port) as opened:
+        hosted, budget = prepared(runs, device, precision, batch_tokens)
         first, predictors, meters = hosted[0].predictor, [model.predictor for model in hosted], Meters()
-        service = Service(hosted, Batcher(predictors, budget, meters, worker=worker), limits, meters, key)
+        service = Service(hosted, Batcher(predictors, budget, meters, cores=cores), limits, meters, key)
         address = opened.getsockname()
         shown = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
         names = listed(model.name for model in hosted)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence, Set
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -17,19 +17,11 @@ import numpy as np
 from glassloop.data.encoded_texts import EncodedText, EncodedTexts
 from glassloop.data.interfaces import Texts
 from glassloop.errors import GlassloopError
+from glassloop.serving.cores import free_thread
 from glassloop.serving.limits import BACKEND, TOKENIZER, Refused, overloaded
 from glassloop.serving.meters import Meters
 
 START_SECONDS_PER_TOKEN = 1e-4  # until a batch has been measured
-
-
-def model_thread() -> ThreadPoolExecutor:
-    """Return an executor with one thread, for everything that torch computes in a server.
-
-    OpenMP keeps a pool of threads for each thread that computes. With two pools there are more threads than cores. Then waiting
-    threads sleep instead of spinning, and a small batch takes up to 1.6 times as long.
-    """
-    return ThreadPoolExecutor(1, thread_name_prefix="model")
 
 
 class Model(Protocol):
@@ -84,18 +76,22 @@ class Entry:
 
 
 class Batcher:
-    """One thread turns waiting texts into token ids, and another one runs one batch after the other.
+    """A thread of its own turns waiting texts into token ids, and the thread that calls `run` runs one batch after the other.
 
     A batch starts as soon as the models are free: a lone request never waits for others. What arrives in the meantime is in the
     next batch. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
     texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
+
+    A server calls `run` in the thread that loaded the models. OpenMP keeps a pool of threads for each thread that computes.
+    With two pools there are more threads than cores. Then waiting threads sleep instead of spinning, and a small batch takes up
+    to 1.6 times as long.
 
     Args:
         models: The models, by their number.
         budget: The number of tokens of a batch.
         meters: Counts what happens.
         clock: Returns the time in seconds.
-        worker: Runs the models in its only thread; see `model_thread`.
+        cores: The cores for everything but the models, if OpenMP has bound the calling thread to one.
     """
 
     def __init__(
@@ -104,28 +100,19 @@ class Batcher:
         budget: int,
         meters: Meters,
         clock: Callable[[], float] = time.monotonic,
-        worker: Executor | None = None,
+        cores: Set[int] = frozenset(),
     ) -> None:
-        self.models, self.budget, self.meters, self.clock = models, budget, meters, clock
-        self.worker = worker or model_thread()
+        self.models, self.budget, self.meters, self.clock, self.cores = models, budget, meters, clock, cores
         self.seconds_per_token = START_SECONDS_PER_TOKEN
         self.incoming: SimpleQueue[Job | None] = SimpleQueue()
         self.entries: list[Entry] = []
         self.changed = threading.Condition()
-        self.number, self.waiting_tokens, self.closing = 0, 0, False
+        self.number, self.waiting_tokens, self.closing, self.running = 0, 0, False, False
         self.tokenizer = threading.Thread(target=self.tokenize, name="tokenizer", daemon=True)
-        self.running: Future[None] | None = None
 
-    def start(self) -> None:
-        """Start both threads."""
-        self.tokenizer.start()
-        self.running = self.worker.submit(self.run)
-
-    def close(self) -> None:
-        """Answer everything that waits, and end both threads."""
+    def end(self) -> None:
+        """Let `run` return when everything that waits is answered."""
         self.incoming.put(None)
-        self.tokenizer.join()
-        self.worker.shutdown()
 
     def submit(self, model: int, columns: Texts, seconds: float, *, truncate: bool = True) -> Job:
         """Add a request to the queue; its future gets the answer, or a `Refused` after `seconds`."""
@@ -136,8 +123,8 @@ class Batcher:
 
     @property
     def is_alive(self) -> bool:
-        """Whether both threads run."""
-        return self.tokenizer.is_alive() and self.running is not None and not self.running.done()
+        """Whether texts are turned into token ids, and batches are run."""
+        return self.tokenizer.is_alive() and self.running
 
     @property
     def waiting_seconds(self) -> float:
@@ -146,6 +133,7 @@ class Batcher:
 
     def tokenize(self) -> None:
         """Turn the texts of waiting jobs into token ids, until the queue is closed."""
+        free_thread(self.cores)
         while (job := self.incoming.get()) is not None:
             if job.left:
                 continue
@@ -204,15 +192,20 @@ class Batcher:
         return sorted(batch, key=lambda entry: entry.row.num_tokens)
 
     def run(self) -> None:
-        """Run one batch after the other, until the queue is closed and empty."""
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.entries or self.closing)
-                if not self.entries and self.closing:
-                    return
-                batch = self.next_batch()
-            if batch:
-                self.answer(batch)
+        """Start the tokenizer, and run one batch after the other in this thread until `end` was called and nothing waits."""
+        self.tokenizer.start()
+        self.running = True
+        try:
+            while True:
+                with self.changed:
+                    self.changed.wait_for(lambda: self.entries or self.closing)
+                    if not self.entries and self.closing:
+                        return
+                    batch = self.next_batch()
+                if batch:
+                    self.answer(batch)
+        finally:
+            self.running = False
 
     def answer(self, batch: Sequence[Entry]) -> None:
         """Run a batch and give each job its logits. If it fails, each text is run alone, and those that fail are refused."""

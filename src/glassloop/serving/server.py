@@ -7,6 +7,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from glassloop.errors import ResourceError, SettingsError
 from glassloop.serving.app import Service, make_app
+from glassloop.serving.cores import free_thread
 
 MOST_HEADER_BYTES = 32_768
 KEEP_ALIVE_SECONDS = 15
@@ -72,8 +74,8 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         self.drain = drain
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals in the block, and do not raise them again: draining is a success."""
+    def handling_signals(self) -> Iterator[None]:
+        """Handle signals in the block, in the main thread, and do not raise them again: draining is a success."""
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
         try:
             yield
@@ -110,6 +112,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve_on(opened: socket.socket, service: Service, drain_seconds: float, started: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`.
 
+    The models run in the calling thread, which is the main one, and the event loop in another.
+
     Args:
         opened: The socket to listen on.
         service: Answers requests.
@@ -138,14 +142,22 @@ def serve_on(opened: socket.socket, service: Service, drain_seconds: float, star
         backlog=2048,
     )
     server = DrainingServer(config, drain)
-    service.batcher.start()
 
     async def run() -> None:
         asyncio.get_running_loop().call_soon(started)
         await server.serve(sockets=[opened])
 
-    try:
-        asyncio.run(run())
-    finally:
-        service.draining = True
-        service.batcher.close()
+    def answer_requests() -> None:
+        try:
+            asyncio.run(run())
+        finally:
+            service.draining = True
+            service.batcher.end()
+
+    with server.handling_signals(), ThreadPoolExecutor(1, "requests", free_thread, (service.batcher.cores,)) as pool:
+        done = pool.submit(answer_requests)
+        try:
+            service.batcher.run()
+        finally:
+            server.should_exit = True
+        done.result()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
-from served import CountingModel
+from served import CountingModel, start
 
-from glassloop.serving.batching import Batcher, Job, model_thread
+from glassloop.serving.batching import Batcher, Job
 from glassloop.serving.limits import Refused
 from glassloop.serving.meters import Meters
 
@@ -116,13 +117,14 @@ def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher, mod
 
 def test_threads_answer_in_the_order_of_the_texts_and_end(model: CountingModel) -> None:
     batcher = Batcher([model], 8, Meters())
-    batcher.start()
-    jobs = [batcher.submit(0, [["w " * size for size in (5, 1, 4)]], 30.0) for _ in range(20)]
-    batcher.close()
+    with ExitStack() as stack:
+        thread = start(stack, batcher)
+        jobs = [batcher.submit(0, [["w " * size for size in (5, 1, 4)]], 30.0) for _ in range(20)]
     for job in jobs:
         assert job.future.result(0).logits[:, 0].tolist() == [5, 1, 4]
     assert all(sum(batch) <= 8 for batch in model.batches)
     assert not batcher.is_alive
+    assert not thread.is_alive()
     assert not batcher.tokenizer.is_alive()
 
 
@@ -132,9 +134,9 @@ def test_texts_that_cannot_be_tokenized_are_refused() -> None:
             raise ValueError("the text itself")
 
     batcher = Batcher([Broken()], 8, Meters())
-    batcher.start()
-    job = batcher.submit(0, [["secret"]], 30.0)
-    batcher.close()
+    with ExitStack() as stack:
+        start(stack, batcher)
+        job = batcher.submit(0, [["secret"]], 30.0)
     with pytest.raises(Refused) as caught:
         job.future.result(0)
     assert (caught.value.status, caught.value.kind) == (422, "Tokenizer")
@@ -142,34 +144,30 @@ def test_texts_that_cannot_be_tokenized_are_refused() -> None:
     assert "text itself" not in caught.value.message
 
 
-def test_models_run_in_the_thread_that_loaded_them() -> None:
+def test_models_run_in_the_thread_that_calls_run() -> None:
     """A second thread that computes would have an OpenMP pool of its own: more threads than cores."""
-    threads: list[str] = []
+    threads: list[int] = []
 
     class Noting(CountingModel):
         def forward(self, rows):
-            threads.append(threading.current_thread().name)
+            threads.append(threading.get_ident())
             return super().forward(rows)
 
-    worker = model_thread()
-    loaded_in = worker.submit(lambda: threading.current_thread().name).result()
-    batcher = Batcher([Noting()], 8, Meters(), worker=worker)
-    batcher.start()
-    for _ in range(5):
-        batcher.submit(0, [["w"]], 30.0).future.result(10)
-    assert batcher.is_alive
-    batcher.close()
-    assert {*threads} == {loaded_in}
+    batcher = Batcher([Noting()], 2, Meters())
+    assert not batcher.is_alive
+    jobs = [batcher.submit(0, [["w"]], 30.0) for _ in range(5)]
+    batcher.end()
+    batcher.run()
+    assert all(job.future.done() for job in jobs)
+    assert {*threads} == {threading.get_ident()}
 
 
-def test_a_queue_whose_thread_ended_is_not_alive(model: CountingModel) -> None:
+def test_a_queue_that_failed_is_not_alive(model: CountingModel) -> None:
     batcher = Batcher([model], 8, Meters())
-    assert not batcher.is_alive
     batcher.next_batch = lambda: 1 / 0  # type: ignore[method-assign]
-    batcher.start()
-    job = batcher.submit(0, [["w"]], 30.0)
+    batcher.submit(0, [["w"]], 30.0)
     with pytest.raises(ZeroDivisionError):
-        batcher.running.result(10)  # type: ignore[union-attr]
+        batcher.run()
+    assert batcher.tokenizer.is_alive()
     assert not batcher.is_alive
-    assert not job.future.done()
-    batcher.close()
+    batcher.end()
