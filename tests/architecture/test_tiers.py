@@ -12,11 +12,6 @@ from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled, value
 
 # Tests that only `make test-all` runs, and the test of `make test` that checks the same promise.
 CHECKED_ELSEWHERE = {
-    "tests/contract/test_exports.py": {
-        "test_the_lines_for_aotinductor_compile_the_program": (
-            "tests/unit/exporting/test_readme.py::test_only_the_program_of_torch_speaks_of_aotinductor"
-        ),
-    },
     "tests/e2e/test_course_notes.py": {
         "test_a_pretrained_model_learns_more_than_the_majority": "tests/e2e/test_examples.py::test_example_runs",
         "test_the_blocks_of_a_note_run": "tests/e2e/test_examples.py::test_example_runs",

@@ -116,7 +116,6 @@ for texts in (["good"], ["bad", "a very very good film"]):
 """
 
 
-@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 def test_the_lines_for_aotinductor_compile_the_program(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "bert", rows=8)

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from glassloop.errors import ModelError
+from glassloop.models.light import LightOutput
 from glassloop.speed.encoder_parts import (
     LayerParts,
     embeddings_of,
@@ -26,7 +27,7 @@ from glassloop.speed.packing.layout import Packing
 from glassloop.transformers_types import Model
 
 SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
-# oneDNN compiles and keeps a kernel for each number of rows. Up to a first number, they are rounded up to a second one.
+# oneDNN compiles and keeps a kernel for each number of rows. Up to so many rows, the number is rounded up to such a multiple.
 ROUNDED = ((1, 1), (2, 2), (4, 4), (8, 8), (128, 16), (1_024, 64), (1 << 40, 256))
 
 
@@ -148,13 +149,6 @@ class PackedLayer(Protocol):
         """Return the output of the layer only for the first token of each row."""
 
 
-@dataclass
-class Output:
-    """What a classifier returns."""
-
-    logits: torch.Tensor
-
-
 class InferenceLayers:
     """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights that were copied once.
 
@@ -188,11 +182,11 @@ class InferenceLayers:
     def sync_from_model(self) -> None:
         """Do nothing: the weights of the model do not change."""
 
-    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
+    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput | LightOutput:
         """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
             return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
-        return Output(self.run(Packing.from_inputs(packed, inputs)))
+        return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
 
     def run(self, packing: Packing) -> torch.Tensor:
         """Return the logits of a packed batch."""
