@@ -2,8 +2,8 @@
 
     python benchmarks/queue_simulation.py RUN [--rate 27.5] [--overhead 3.3]
 
-Requests of one row arrive at random moments. What arrives during a forward pass is in the next one, as in `glassloop serve`. A pass
-takes a fixed time and a time for each token; the lengths of the rows are those of the stored predictions of the run.
+Requests of one row arrive at random moments. What arrives during a forward pass is in the next one, as in `glassloop serve`.
+A pass takes a fixed time and a time for each token; the lengths of the rows are those of the stored predictions of the run.
 """
 
 from __future__ import annotations
