@@ -86,6 +86,19 @@ def test_many_clients_get_the_answers_to_their_own_questions(server: Server, run
         assert answer["predictions"][0]["probabilities"] == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind threads to cores")
+def test_the_models_have_bound_threads_and_requests_have_free_ones(run: Path, tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("this machine has one core")
+    server = Server(run, tmp_path / "log", OMP_NUM_THREADS="")
+    numbers = [int(folder.name) for folder in Path(f"/proc/{server.process.pid}/task").iterdir()]
+    threads = {number: os.sched_getaffinity(number) for number in numbers}
+    assert server.end() == 0
+    assert len(threads[server.process.pid]) == 1, "the main thread runs the models"
+    assert list(threads.values()).count(cores) >= 2, "the event loop and the tokenizer"
+
+
 def test_slow_headers_and_bodies_are_cut_off(server: Server) -> None:
     with server.connect() as slow, server.connect() as slow_body:
         slow.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\n")

@@ -17,7 +17,7 @@ def bind_threads() -> Set[int]:
     Call it before torch is imported. On a machine with few cores, the threads of a small operation otherwise often share a core
     for some milliseconds, because clients and the server itself run on the other one.
     """
-    if not hasattr(os, "sched_getaffinity") or "torch" in sys.modules or any(name in os.environ for name in CHOICES):
+    if not hasattr(os, "sched_getaffinity") or "torch" in sys.modules or any(os.environ.get(name) for name in CHOICES):
         return set()
     os.environ[BINDING] = "true"
     return os.sched_getaffinity(0)

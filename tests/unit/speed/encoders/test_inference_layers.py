@@ -6,6 +6,14 @@ import pytest
 import torch
 from families import FAST, weights_hash
 from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
+from transformers import (
+    AlbertConfig,
+    AlbertForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+)
 
 from glassloop.speed.encoders.fast_model import make_fast_model
 from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, filled, groups_of
@@ -21,6 +29,28 @@ def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -
         assert isinstance(savings, InferenceLayers)
         torch.testing.assert_close(model(**inputs_of(model, rows)).logits, wanted, atol=1e-5, rtol=1e-5)
         assert torch.equal(model(**padded_inputs(rows)).logits, wanted), "padded rows use the plain layers"
+
+
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 40, "initializer_range": 0.3}
+OTHER_SHAPES = {
+    "groups of several layers": lambda: AlbertForSequenceClassification(
+        AlbertConfig(embedding_size=16, num_hidden_layers=6, num_hidden_groups=2, inner_group_num=2, **SMALL)
+    ),
+    "projected embeddings": lambda: ElectraForSequenceClassification(
+        ElectraConfig(embedding_size=12, num_hidden_layers=2, **SMALL)
+    ),
+    "one layer": lambda: BertForSequenceClassification(BertConfig(num_hidden_layers=1, **SMALL)),
+}
+
+
+@pytest.mark.parametrize("shape", OTHER_SHAPES)
+def test_models_of_other_shapes(shape: str) -> None:
+    torch.manual_seed(0)
+    model, rows = OTHER_SHAPES[shape]().eval(), token_rows((7, 2, 70, 5, 5, 1))
+    with torch.inference_mode():
+        wanted = model(**padded_inputs(rows)).logits
+        assert isinstance(make_fast_model(model, torch.float32, trains=False), InferenceLayers)
+        torch.testing.assert_close(model(**inputs_of(model, rows)).logits, wanted, atol=2e-5, rtol=1e-5)
 
 
 def test_removal_leaves_no_trace() -> None:
