@@ -1,52 +1,16 @@
-"""Check the floors, the size of modules and packages, their docstrings, and dangerous calls: one test per rule."""
+"""Check the floors, the docstrings of modules, and dangerous calls: one test per rule."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from house import FLOORS, LEVELS, PATHS, ROOT, floor_of, imports_of, own_imports, own_module, room_of, tree_of
+from house import FLOORS, LEVELS, PATHS, floor_of, imports_of, own_imports, own_module, room_of, tree_of
 
-UNIT = ROOT / "tests" / "unit"
-
-MOST_LINES = 300
-LONGER_MODULES: dict[str, str] = {}  # module -> the reason why it may be longer
-LINE_BUDGETS = {
-    "backends": 1_410,  # and int8, and a few rows in one pass
-    "charts": 1_450,  # and parallel coordinates
-    "commands": 2_750,  # calibrate, push and export, and a study with its workers, here and on a Ray cluster
-    "comparing": 900,
-    "data": 4_850,  # and folds to choose settings on
-    "drop_in": 2_800,  # every setting, method and callback of transformers' Trainer, and its search
-    "exporting": 700,  # conversion, ONNX files, the comparison with the run, the README and the folder
-    "engine": 2_450,  # the Protocols of a backend and the documented parameters of public functions
-    "models": 1_560,  # and a light classifier, which predicts without transformers; exported models and their safe loading
-    "pages": 300,
-    "porting": 790,
-    "report": 1_950,  # six sections for every task, several seeds, tables and chart files
-    "run_folder": 1_900,  # and calibration.json, following a run, its summary, the records of studies and exports
-    "sharing": 620,  # the model card, the lines that load a model, the upload
-    "serving": 1_700,  # the queue, the routes and shapes of two interfaces, limits, a page, the OpenAPI document
-    "show": 1_420,
-    "speed": 3_940,  # and whole classifiers for forward passes on a CPU, also in int8
-    "statistics": 2_050,  # and thresholds, with their gain by cross-fitting
-    "study": 1_650,  # strategies, runs, workers, the search of a script, the address of a cluster, conclusions, the page
-    "training": 1_720,  # with trainer_state.json, which other programs read, and the record of a training for its report
-    "verbs": 780,
-    "web": 1_260,  # the live page: watching, routes, security, pages, seeds and studies
-    "top level": 7_480,  # the command line, int8, JSON, the default rule, the verdict, views of notebooks, what runs share
-}
 NAMES_OF_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc"}
 CODE_FROM_DATA = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-
-# What has no test file of its own, and where it is tested instead.
-TESTED_ELSEWHERE = {  # and verbs/, which unit/test_cli.py tests through the command
-    "__main__": "e2e/test_commands.py",
-}
 
 
 # --- floors ------------------------------------------------------------------------------------------------------
@@ -159,37 +123,6 @@ def test_imports_are_found_wherever_they_stand() -> None:
 # --- rooms -------------------------------------------------------------------------------------------------------
 
 
-def lines_of(module: str) -> int:
-    return len(PATHS[module].read_text(encoding="utf-8").splitlines())
-
-
-def package_of(module: str) -> str:
-    """Return the package of a module; modules outside any package are "top level"."""
-    return module.partition(".")[0] if "." in module else "top level"
-
-
-def test_no_module_is_long() -> None:
-    long = {module: lines_of(module) for module in PATHS if lines_of(module) > MOST_LINES and module not in LONGER_MODULES}
-    assert not long
-
-
-def test_an_exception_is_needed_and_has_a_reason() -> None:
-    for module, reason in LONGER_MODULES.items():
-        assert lines_of(module) > MOST_LINES, f"{module} needs no exception any more"
-        assert len(reason.split()) >= 5, f"why may {module} be longer?"
-
-
-def test_every_package_stays_within_its_budget() -> None:
-    used = Counter[str]()
-    for module in PATHS:
-        used[package_of(module)] += lines_of(module)
-    assert {*used} == {*LINE_BUDGETS}, "each package has a budget in LINE_BUDGETS"
-    over = {
-        package: f"{lines:,} of {LINE_BUDGETS[package]:,}" for package, lines in used.items() if lines > LINE_BUDGETS[package]
-    }
-    assert not over, "delete something, or raise the budget with a reason"
-
-
 def docstring_fault(module: str) -> str | None:
     """Return what is wrong with the docstring of a module."""
     doc = ast.get_docstring(tree_of(module), clean=False)
@@ -287,31 +220,3 @@ def test_dangers_are_seen(code: str) -> None:
 )
 def test_what_is_fine_is_not_taken_for_a_danger(code: str) -> None:
     assert not [*dangers_of(ast.parse(code))]
-
-
-# --- the tests ---------------------------------------------------------------------------------------------------
-
-
-def is_empty_package(module: str) -> bool:
-    return module.endswith("__init__") and len(tree_of(module).body) == 1
-
-
-def unit_test_of(module: str) -> Path:
-    *packages, name = module.split(".")
-    return UNIT.joinpath(*packages, f"test_{name.strip('_')}.py")
-
-
-def test_every_module_has_its_test_file() -> None:
-    places = {
-        module: ROOT / "tests" / TESTED_ELSEWHERE[module] if module in TESTED_ELSEWHERE else unit_test_of(module)
-        for module in PATHS
-        if not is_empty_package(module) and not module.startswith("verbs.")
-    }
-    missing = {module: str(place.relative_to(ROOT)) for module, place in places.items() if not place.is_file()}
-    assert not missing, "write these test files"
-
-
-def test_every_test_file_has_its_module() -> None:
-    wanted = {unit_test_of(module) for module in PATHS}
-    strays = [str(path.relative_to(ROOT)) for path in UNIT.rglob("test_*.py") if path not in wanted]
-    assert not strays, "these test no module of that name"
