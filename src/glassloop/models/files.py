@@ -13,7 +13,7 @@ from glassloop.data.readers import SUFFIXES
 from glassloop.errors import ModelError, did_you_mean, listed, visible
 from glassloop.files import find_path, names_beside, sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
-from glassloop.models.limits import refuse_oversized
+from glassloop.models.limits import parts_of, refuse_oversized
 from glassloop.records import Json
 from glassloop.run_folder.layout import is_run
 from glassloop.run_folder.run_json import model_of_run, refuse_seeds
@@ -138,7 +138,7 @@ def refuse_settings(folder: Path, name: str) -> None:
             refuse_oversized(path, settings)
         if "auto_map" in settings:
             raise ModelError(f"{path}: the model needs its own code (auto_map)", KNOWN_MODEL)
-        for key, value in settings.items():
+        for key, value in (entry for part in parts_of(settings) for entry in part.items()):
             if key.endswith(("attn_implementation", "experts_implementation")) and "/" in str(value):
                 raise ModelError(f"{path}: the model asks for code from the hub ({key}: {value})", KNOWN_MODEL)
         if (weights := settings.get("transformers_weights")) is not None:

@@ -315,6 +315,11 @@ def test_a_config_that_asks_for_a_kernel_of_the_hub_is_refused(key: str, model_d
     assert error.remedy == OWN_CODE
 
 
+def test_a_part_of_a_config_that_asks_for_a_kernel_of_the_hub_is_refused(model_dir: Path) -> None:
+    change_json(model_dir / "config.json", text_config={"_attn_implementation": "someone/kernel"})
+    assert "(_attn_implementation: someone/kernel)" in error_of(load_model, model_dir).problem
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["adapter alone", "beside a model"])
 def test_an_adapter_is_refused_before_it_names_another_model_to_load(whole: bool, model_dir: Path) -> None:
     if not whole:

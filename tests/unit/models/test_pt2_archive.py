@@ -1,11 +1,17 @@
-"""A .pt2 file is loaded only if it contains nothing but a model: whatever could run code is refused before torch reads it."""
+"""A .pt2 file is loaded only if it contains nothing but a model: whatever could run code is refused before torch reads it.
+
+Every attack here ran its code, or wrote its file, in a version that checked the file and then let torch read it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +74,153 @@ def refused(path: Path) -> str:
     with pytest.raises(ModelError) as caught:
         load_pt2(path)
     return caught.value.problem.removeprefix(f"{path}: ")
+
+
+class Malicious:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.fixture
+def marker(tmp_path: Path):
+    """A folder that does not exist after the test: nothing has made it."""
+    yield tmp_path / "it-ran"
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.fixture
+def pickled(marker: Path) -> bytes:
+    stream = io.BytesIO()
+    torch.save(Malicious(marker), stream)
+    return stream.getvalue()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {entry.filename: archive.read(entry) for entry in archive.infolist()}
+
+
+def packed(entries: Iterable[tuple[str, bytes]], **options: int) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", **options) as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def two_archives(seen: bytes, hidden: bytes) -> bytes:
+    """One file in which zipfile finds `seen` and torch finds `hidden`.
+
+    zipfile takes the directory just before the end and shifts all offsets to fit; torch goes where the end points to.
+    """
+    (shown, hides), ends = [divided(archive) for archive in (seen, hidden)], bytearray(seen[-22:])
+    start = len(hides[0])
+    shift = len(shown[0]) + len(shown[1])
+    directory, place = bytearray(shown[1]), 0
+    assert len(directory) == len(hides[1])
+    while place < len(directory):
+        *lengths, _, _, _, _ = struct.unpack_from("<HHHHHLL", directory, place + 28)
+        (offset,) = struct.unpack_from("<L", directory, place + 42)
+        struct.pack_into("<L", directory, place + 42, offset + start + len(hides[1]) - shift)
+        place += 46 + sum(lengths)
+    struct.pack_into("<LL", ends, 12, len(directory), start)
+    return hides[0] + hides[1] + shown[0] + bytes(directory) + bytes(ends)
+
+
+def divided(archive: bytes) -> tuple[bytes, bytes]:
+    """The entries and the directory of a ZIP file."""
+    size, start = struct.unpack_from("<LL", archive, len(archive) - 10)
+    return archive[:start], archive[start : start + size]
+
+
+def test_two_archives_in_one_file(path: Path, tmp_path: Path, pickled: bytes) -> None:
+    seen = contents(path)
+    hidden = {name: pickled if name.endswith("model.pt") else content for name, content in seen.items()}
+    crafted = tmp_path / "model.pt2"
+    crafted.write_bytes(two_archives(packed(seen.items()), packed(hidden.items())))
+    assert contents(crafted) == seen, "zipfile sees nothing wrong"
+    found = torch._C.PyTorchFileReader(str(crafted)).get_record("data/sample_inputs/model.pt")
+    assert found == pickled, "torch would read the other archive"
+    assert refused(crafted).startswith("it contains something before or after the archive")
+
+
+@pytest.mark.parametrize("odd", ["comment", "before", "after", "compressed", "letters", "folder", "twice", "another model"])
+def test_an_archive_as_torch_does_not_write_it(odd: str, path: Path, tmp_path: Path, pickled: bytes) -> None:
+    entries = [*contents(path).items()]
+    inputs = next(name for name, _ in entries if name.endswith("model.pt"))
+    others = [(name, content) for name, content in entries if name != inputs]
+    model = next(content for name, content in entries if name.endswith("models/model.json"))
+    with pytest.warns(UserWarning, match="Duplicate name") if odd == "twice" else contextlib.nullcontext():
+        archive = {
+            "comment": lambda: packed(entries)[:-2] + b"\x04\0note",
+            "before": lambda: b"12345" + packed(entries),
+            "after": lambda: packed(entries) + b"12345",
+            "compressed": lambda: packed(entries, compression=zipfile.ZIP_DEFLATED),
+            "letters": lambda: packed([*others, (inputs.replace(".pt", ".PT"), pickled)]),
+            "folder": lambda: packed([*entries, ("other/data/sample_inputs/model.pt", pickled)]),
+            "twice": lambda: packed([*entries, (inputs, pickled)]),
+            "another model": lambda: packed([*entries, (inputs.replace("data/sample_inputs/model.pt", "models/x"), model)]),
+        }[odd]()
+    crafted = tmp_path / "model.pt2"
+    crafted.write_bytes(archive)
+    assert refused(crafted)
+
+
+def renamed(old: str, new: str) -> Callable[[dict[str, Any]], None]:
+    """A change of every text that is `old`, keys included."""
+
+    def change(model: dict[str, Any]) -> None:
+        text = json.dumps(model).replace(json.dumps(old), json.dumps(new))
+        model.clear()
+        model.update(json.loads(text))
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["values", "reshape", "linear.weight"])
+def test_a_name_that_is_code_is_refused(name: str, changed, marker: Path) -> None:
+    """torch makes Python code of a graph and runs it; the names of inputs are written into it as they are."""
+    code = f"{name}=__import__('os').mkdir({str(marker)!r})"
+    assert refused(changed(renamed(name, code))).startswith(f'it contains the name "{name}=__import__')
+
+
+def test_a_structure_that_imports_a_module_is_refused(changed) -> None:
+    context = {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": ["a"]}
+    leaf = {"type": None, "context": None, "children_spec": []}
+    tree = {"type": "collections.defaultdict", "context": json.dumps(context), "children_spec": [leaf]}
+
+    def change(model: dict[str, Any]) -> None:
+        model["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] = json.dumps([1, tree])
+
+    assert refused(changed(change)).startswith("it makes objects of ")
+
+
+@pytest.mark.parametrize("name", ["from_file.default", "save.default", "linear.__init__", "nothing.default"])
+def test_an_operator_that_opens_a_file_is_refused(name: str, changed, marker: Path) -> None:
+    """With shared=True, from_file makes a file and maps it for writing."""
+    given = {"filename": {"as_string": str(marker)}, "shared": {"as_bool": True}, "size": {"as_int": 8}}
+
+    def change(model: dict[str, Any]) -> None:
+        graph = model["graph_module"]["graph"]
+        node = {**graph["nodes"][0], "target": f"torch.ops.aten.{name}", "name": "file"}
+        node["inputs"] = [{"name": argument, "arg": value, "kind": 1} for argument, value in given.items()]
+        graph["nodes"].insert(0, {**node, "outputs": [{"as_tensor": {"name": "file"}}]})
+        graph["tensor_values"]["file"] = {**graph["tensor_values"]["p_linear_bias"], "sizes": [{"as_int": 8}]}
+
+    assert refused(changed(change)) == f'it calls "torch.ops.aten.{name}", which Glassloop does not load'
+
+
+def test_a_repeated_key_is_refused(path: Path, tmp_path: Path) -> None:
+    entries = contents(path)
+    name = next(name for name in entries if name.endswith("models/model.json"))
+    entries[name] = entries[name].replace(b'"guards_code"', b'"guards_code": ["1"], "guards_code"')
+    (tmp_path / "model.pt2").write_bytes(packed(entries.items()))
+    assert refused(tmp_path / "model.pt2").startswith("it contains a key twice")
 
 
 def test_another_function_is_refused(changed) -> None:
