@@ -135,6 +135,7 @@ class ReplacedLayers:
                 return self.plain_forward(**tokens)  # type: ignore[no-any-return]
         finally:
             self.packing = self.last_output = None
+            self.ops.after_forward()
 
     def layer_forward(
         self, layer: LayerParts, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object

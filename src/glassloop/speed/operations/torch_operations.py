@@ -36,6 +36,10 @@ class TorchOperations:
         self.last_low = None
         self.needs_gradients = torch.is_grad_enabled()
 
+    def after_forward(self) -> None:
+        """Drop the output of the last layer: it refers to these operations through autograd, a circle that Python never frees."""
+        self.last_low = None
+
     def after_backward(self, storage: FlatStorage) -> None:
         """Finish the gradients of a batch."""
 

@@ -248,3 +248,6 @@ class FlatStorage:
             del self.moments, self.matrix_gradients, self.other_gradients
         for weight in self.parameters:
             weight.data = weight.data.clone()
+        # The optimizer outlives its training as `trainer.optimizer`, and with it this object.
+        self.weights = self.low_vectors = self.weights.new_empty(0)
+        self.low_matrices = None

@@ -1,0 +1,71 @@
+"""Train, evaluate and predict several times in one process, and print what stays in memory after each round as JSON lines.
+
+Called as `python memory_of_trainings.py ROUNDS DEVICE BACKEND FAMILY`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from commands import environment
+from datasets import Dataset
+from families import tiny_model, tiny_tokenizer
+
+from glassloop import Trainer, TrainingArguments
+
+WORDS = 30_522
+
+
+def memory_after_each(rounds: int, backend: str, family: str, device: str = "cpu") -> list[dict[str, int]]:
+    """Return what stays in memory after each round of training, evaluation and prediction in a process of its own."""
+    command = [sys.executable, __file__, str(rounds), device, backend, family]
+    done = subprocess.run(command, env=environment(), capture_output=True, encoding="utf-8", timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def tensors_in_memory() -> int:
+    """Return the bytes of all tensors that Python knows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # looking at every object touches deprecated ones
+        return sum(found.nbytes for found in gc.get_objects() if isinstance(found, torch.Tensor))
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def main(rounds: int, device: str, backend: str, family: str) -> None:
+    """Print one line after each round."""
+    tokenizer = tiny_tokenizer()
+    ids = [[101, *((row * 31 + place * 7) % 20_000 + 1_000 for place in range(4 + row % 9)), 102] for row in range(32)]
+    rows = Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(32)]})
+    for _ in range(rounds):
+        model = tiny_model(family, vocab_size=WORDS, hidden_size=128, intermediate_size=256)
+        with tempfile.TemporaryDirectory() as folder:
+            args = TrainingArguments(
+                folder, max_steps=4, device=device, backend=backend, save_strategy="no", disable_tqdm=True, logging_steps=4
+            )
+            trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
+            trainer._quiet = True
+            trainer.train()
+            trainer.evaluate()
+            trainer.predict(rows)
+        del trainer, model
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        on_device = torch.cuda.memory_allocated() if device == "cuda" else 0
+        print(json.dumps({"tensors": tensors_in_memory(), "resident": resident(), "on_device": on_device}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])
