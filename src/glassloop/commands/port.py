@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-import difflib
+import io
+import stat
+import tokenize
 from pathlib import Path
 
 from glassloop.command_result import CommandResult
 from glassloop.errors import DataError, SettingsError, show, visible
-from glassloop.files import near_name, user_path, write_text
-from glassloop.porting.findings import Finding, Ported
+from glassloop.files import near_name, replacing, user_path
+from glassloop.porting.difference import difference
+from glassloop.porting.findings import TITLES, Finding, Ported
 
 BYTE_ORDER_MARK = "\ufeff"
 SUFFIXES = (".py", ".ipynb")
@@ -19,39 +22,48 @@ def port(file: str, out: str | None = None, *, in_place: bool = False) -> Comman
     """Show how a file changes, and write the result if wanted: to `out`, or to the file itself.
 
     Raises:
-        SettingsError: libcst is missing, or both `out` and `in_place` are given.
+        SettingsError: Both `out` and `in_place` are given, or `out` exists.
         DataError: The file cannot be read, or is not valid Python.
     """
     path, target = user_path(file), None
     if out is not None and in_place:
         raise SettingsError("--out and --in_place exclude each other", "choose one of them")
-    text = read_source(path)
+    text, encoding = read_source(path)
     ported = ported_text(text, path)
     if in_place or out is not None:
         target = path if out is None else user_path(out)
         if out is not None and target.exists():
             raise SettingsError(f"{near_name(str(target))} exists", "choose another --out, or use --in_place")
     name = near_name(str(path))
-    diff = difference(ported, name)
+    diff = difference(ported.before, ported.after, name)
     for line in diff.splitlines():
         show(line.expandtabs())
     tell(ported, name)
     if target is not None and (ported.changed or target != path):
-        write_text(target, ported.text)
+        write_like(path, target, ported.text.encode(encoding))
         show(f"written: {near_name(str(target))}")
     content = {
         "file": str(path),
         "changed": ported.changed,
         "diff": diff,
-        "removed": [described(one) for one in ported.findings if one.removed],
-        "not_translated": [described(one) for one in ported.findings if not one.removed],
+        **{kind: [described(one) for one in ported.of_kind(kind)] for kind in TITLES},
         "out": target,
     }
     return CommandResult(content)
 
 
-def read_source(path: Path) -> str:
-    """Return the text of a script or notebook, with its own line ends. Raises `DataError` if it cannot be read."""
+def write_like(source: Path, target: Path, content: bytes) -> None:
+    """Write a file with the permissions of another. A symbolic link stays one: the file that it leads to is written."""
+    with replacing(target.resolve()) as temporary:
+        temporary.write_bytes(content)
+        temporary.chmod(stat.S_IMODE(source.stat().st_mode))
+
+
+def read_source(path: Path) -> tuple[str, str]:
+    """Return the text of a script or notebook, with its own line ends, and its encoding.
+
+    Raises `DataError` if the file cannot be read.
+    """
     name = visible(near_name(str(path)))
     if path.is_dir():
         raise DataError(f"{name} is a folder", "name one .py or .ipynb file")
@@ -59,24 +71,34 @@ def read_source(path: Path) -> str:
         raise DataError(f"there is no file {name}", "check the path")
     if path.suffix not in SUFFIXES:
         raise DataError(f"{name} is neither a .py nor an .ipynb file", "rename it if it is one of them")
+    content = path.read_bytes()
+    encoding = declared_encoding(content, name) if path.suffix == ".py" else "utf-8"
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not UTF-8 (byte {error.start:,})", "save it as UTF-8") from error
+        what = "UTF-8" if encoding == "utf-8" else encoding
+        raise DataError(f"{name} is not {what} (byte {error.start:,})", "save it as UTF-8") from error
     if not text.strip(f"{BYTE_ORDER_MARK} \t\r\n"):
         raise DataError(f"{name} is empty", "name a file with code")
-    return text
+    return text, encoding
+
+
+def declared_encoding(content: bytes, name: str) -> str:
+    """Return the encoding that the first lines of a script declare. Raises `DataError` if Python does not know it."""
+    try:
+        found = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+    except SyntaxError as error:
+        if "invalid or missing encoding" in str(error.msg):
+            return "utf-8"  # bytes that are not UTF-8: decoding them says where
+        raise DataError(f"{name}: {error.msg}", "save it as UTF-8, without a declaration") from error
+    return "utf-8" if found == "utf-8-sig" else found
 
 
 def ported_text(text: str, path: Path) -> Ported:
     """Return the rewritten script or notebook."""
-    try:
-        from glassloop.porting.notebook import ported_notebook
-        from glassloop.porting.rewrite import rewritten
-    except ModuleNotFoundError as error:
-        if error.name != "libcst":
-            raise
-        raise SettingsError("glassloop port needs the package libcst", "pip install 'glassloop[port]'") from error
+    from glassloop.porting.notebook import ported_notebook
+    from glassloop.porting.rewrite import rewritten
+
     if path.suffix == ".ipynb":
         return ported_notebook(text, visible(near_name(str(path))))
     mark, code = (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
@@ -99,18 +121,12 @@ def refuse_other_languages(code: str, name: str) -> None:
         raise DataError(f"{name} is not Python: {error}", "name a file with Python code") from error
 
 
-def difference(ported: Ported, name: str) -> str:
-    """Return the changes of the code as a unified diff."""
-    before, after = ported.before.splitlines(), ported.after.splitlines()
-    return "\n".join(difflib.unified_diff(before, after, name, f"{name} (ported)", lineterm=""))
-
-
 def tell(ported: Ported, name: str) -> None:
-    """Print what was removed and what could not be translated."""
+    """Print what was changed, what could not be translated, what runs differently, and suggestions."""
     if not ported.changed:
         show(f"{name} needs no change" if not ported.findings else f"{name}: nothing was changed")
-    for title, removed in (("removed or replaced:", True), ("could not be translated:", False)):
-        found = [one for one in ported.findings if one.removed is removed]
+    for kind, title in TITLES.items():
+        found = ported.of_kind(kind)
         for line in [title, *(f"  {one}" for one in found)] if found else []:
             show(line)
 

@@ -1,8 +1,17 @@
-"""What a port has removed, and what it could not translate."""
+"""What a port has changed, what it could not translate, what will run differently, and what it suggests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+
+# The kinds of findings, as `--json` calls them, and what the terminal prints above each list.
+REMOVED, NOT_TRANSLATED, DIFFERS, SUGGESTED = "removed", "not_translated", "differs", "suggestions"
+TITLES = {
+    REMOVED: "removed or replaced:",
+    NOT_TRANSLATED: "could not be translated:",
+    DIFFERS: "runs differently on Glassloop:",
+    SUGGESTED: "suggestions:",
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -13,14 +22,14 @@ class Finding:
         line: The number of the line, from 1; in a notebook, within the cell.
         problem: What was found.
         remedy: Why it was removed, or what to do instead.
-        removed: Whether the line was changed; else it is as it was.
+        kind: `REMOVED` if the line was changed, else `NOT_TRANSLATED`, `DIFFERS` or `SUGGESTED`.
         cell: The number of the cell, from 1; None in a script.
     """
 
     line: int
     problem: str
     remedy: str
-    removed: bool = False
+    kind: str = NOT_TRANSLATED
     cell: int | None = None
 
     def __str__(self) -> str:
@@ -38,7 +47,7 @@ class Ported:
 
     Args:
         text: The new text; the old one if nothing had to change.
-        findings: What was removed or could not be translated, in the order of the lines.
+        findings: What a person should know, in the order of the lines.
         before, after: The code alone, for the diff.
     """
 
@@ -51,3 +60,7 @@ class Ported:
     def changed(self) -> bool:
         """Whether anything was rewritten."""
         return self.before != self.after
+
+    def of_kind(self, kind: str) -> list[Finding]:
+        """Return the findings of a kind."""
+        return [one for one in self.findings if one.kind == kind]

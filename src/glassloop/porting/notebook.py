@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import product
-
-import libcst as cst
 
 from glassloop.errors import DataError
 from glassloop.porting.findings import Finding, Ported
@@ -40,14 +41,15 @@ def ported_notebook(text: str, name: str) -> Ported:
     new, found_in_code = rewritten(joined)
     after = split_cells(new, masked)
     starts = first_lines(masked)
+    numbers, lines = [*starts], [*starts.values()]
     for finding in found_in_code:
-        number = max((number for number in starts if starts[number] <= finding.line), default=1)
+        number = numbers[bisect_right(lines, finding.line) - 1]
         findings.append(finding.within(number, starts[number]))
     changed = {number: with_magics(code, hidden[number]) for number, code in after.items() if code != masked[number]}
     for number, cell in cells:
         if number in changed:
-            lines = changed[number].splitlines(keepends=True)
-            cell["source"] = lines if isinstance(cell["source"], list) else changed[number]
+            kept = changed[number].splitlines(keepends=True)
+            cell["source"] = kept if isinstance(cell["source"], list) else changed[number]
     shown = [numbered(codes), numbered(codes | changed)]
     made = style_of(text)(notebook) if changed else text
     return Ported(made, sorted(findings, key=lambda one: (one.cell or 0, one)), *shown)
@@ -102,8 +104,8 @@ def with_magics(code: str, magics: list[str]) -> str:
 def is_python(code: str) -> bool:
     """Return whether code is valid Python."""
     try:
-        cst.parse_module(code)
-    except (cst.ParserSyntaxError, RecursionError):
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
@@ -119,11 +121,9 @@ def first_lines(codes: dict[int, str]) -> dict[int, int]:
 
 def split_cells(joined: str, codes: dict[int, str]) -> dict[int, str]:
     """Return the code of each cell, cut from the joined code at the marks."""
-    found, rest = {}, joined
-    for number in reversed([*codes]):
-        rest, _, code = rest.rpartition(f"{MARK.format(number)}\n")
-        found[number] = code.removesuffix("\n")
-    return found
+    marks = "|".join(re.escape(MARK.format(number)) for number in codes)
+    parts = re.split(rf"^(?:{marks})\n", joined, flags=re.MULTILINE)[1:] if codes else []
+    return {number: part.removesuffix("\n") for number, part in zip(codes, parts, strict=True)}
 
 
 def style_of(text: str) -> Callable[[object], str]:

@@ -2,245 +2,236 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import libcst as cst
-from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNameSource
+import ast
+import re
 
 from glassloop.porting.findings import Finding
 from glassloop.porting.names import MOVED_BY_CALL, REPLACED_ARGUMENTS
-from glassloop.porting.uses import Uses, dotted, literal, moved_names
+from glassloop.porting.script import Edits, Script
+from glassloop.porting.uses import Uses, literal
 
 OURS = "glassloop"
+MODULE = re.compile(r"from(?:\s|\\\r?\n)+([\w.]+)")
 
 
 def rewritten(text: str) -> tuple[str, list[Finding]]:
     """Return a script that runs on Glassloop, and what a person should know about it. Raises if the script is not Python."""
-    wrapper = MetadataWrapper(cst.parse_module(text))
-    uses = Uses()
-    wrapper.visit(uses)
-    rewriter = Rewriter(uses)
-    module = wrapper.visit(rewriter)
-    return module.code, sorted(uses.findings)
+    uses = Uses(Script(text))
+    return Rewriter(uses).result(), sorted({*uses.findings})
 
 
-class Rewriter(cst.CSTTransformer):  # type: ignore[misc]  # libcst has no types here
-    """Replaces imports and names as `Uses` has decided.
+class Rewriter:
+    """Replaces imports, names and arguments as `Uses` has decided.
 
     Args:
         uses: What the script uses.
     """
 
-    METADATA_DEPENDENCIES = (QualifiedNameProvider,)
-
     def __init__(self, uses: Uses) -> None:
-        super().__init__()
-        self.uses, self.moved = uses, moved_names(uses)
-        self.depth, self.is_imported = 0, False  # whether `import glassloop` stands at the top of the script
-        self.comments: dict[cst.CSTNode, list[str]] = {}
-        self.bases: dict[str, int] = {}  # what attributes were replaced on, such as transformers, and how often
+        self.uses, self.script = uses, uses.script
+        self.edits = Edits(self.script)
+        self.is_imported = False  # whether `import glassloop` stands at the top of the script
+        self.replaced: dict[str, int] = {}  # what attributes were replaced on, such as transformers, and how often
 
-    def visit_Module(self, node: cst.Module) -> None:  # noqa: N802
-        """Count what will be replaced before any import is rewritten."""
-        counter = Replaced(self)
-        node.visit(counter)
-        self.bases = counter.bases
+    def result(self) -> str:
+        """Return the rewritten text."""
+        for node in self.script.of(ast.Attribute, ast.Name):
+            self.replace_name(node)
+        for node in self.script.of(ast.Call):
+            self.change_call(node)  # type: ignore[arg-type]
+        for node, name in self.uses.renamed_attributes.items():
+            end = self.script.span(node)[1]
+            self.edits.replace(end - len(node.attr), end, name)
+        for node in self.uses.in_place:
+            self.return_instead(node)
+        for node, number in self.uses.unpacked.items():
+            end = self.script.span(node)[1]
+            self.edits.replace(end, end, f"[:{number}]")
+        for node in sorted(self.script.of(ast.Import, ast.ImportFrom), key=lambda one: one.lineno):  # type: ignore[attr-defined]
+            if isinstance(node, ast.Import):
+                self.change_import(node)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                self.change_import_from(node)
+        return self.edits.result()
 
-    def imported(self, node: cst.CSTNode) -> str:
-        """Return where the thing that a node names was imported from."""
-        found = self.get_metadata(QualifiedNameProvider, node, set())
-        return next((one.name for one in found if one.source is QualifiedNameSource.IMPORT), "")
+    # --- names ---
 
-    def target(self, node: cst.CSTNode) -> str | None:
-        """Return the name of Glassloop that an expression such as transformers.Trainer becomes."""
-        name = self.imported(node)
+    def target(self, node: ast.AST) -> str | None:
+        """Return what an expression such as transformers.Trainer becomes; None if it stays."""
+        name, today = self.uses.name_of(node), self.uses.moved.get(self.uses.origin(node), "")
         if name in MOVED_BY_CALL:
-            replaced = node in self.uses.portable and not (isinstance(node, cst.Name) and name in self.moved)
-            return MOVED_BY_CALL[name] if replaced else None
-        return self.moved.get(name) if isinstance(node, cst.Attribute) else None
+            return MOVED_BY_CALL[name] if node in self.uses.portable and not (isinstance(node, ast.Name) and today) else None
+        return today if today and isinstance(node, ast.Attribute) else None
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:  # noqa: N802
-        target = self.target(original_node)
-        return updated_node if target is None else ours(target, updated_node)
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: N802
-        if isinstance(original_node.func, cst.Name) and (target := self.target(original_node.func)) is not None:
-            updated_node = updated_node.with_changes(func=ours(target, updated_node.func))
-        if self.uses.calls_instead(original_node):
-            updated_node = updated_node.with_changes(func=updated_node.func.value)
-        called = self.imported(original_node.func)
-        pairs = [
-            (before, replaced(after) if before.keyword and self.uses.replaces(called, before.keyword.value) else after)
-            for before, after in zip(original_node.args, updated_node.args, strict=True)
-        ]
-        kept = [after for before, after in pairs if after is not None and before not in self.uses.removed]
-        if len(kept) == len(updated_node.args):
-            return updated_node.with_changes(args=kept)
-        if kept and pairs[-1][1] is not kept[-1]:  # the last argument is gone: its comma and line break are the new end
-            kept[-1] = as_last(kept[-1], updated_node.args[-1])
-        return updated_node.with_changes(args=kept)
-
-    def leave_ImportFrom(  # noqa: N802
-        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
-    ) -> cst.ImportFrom | cst.FlattenSentinel:
-        module = dotted(original_node.module)
-        if original_node.relative or isinstance(original_node.names, cst.ImportStar):
-            return updated_node
-        aliases = list(updated_node.names)
-        places = {f"{module}.{dotted(alias.name)}": alias for alias in aliases}
-        moving = {place: alias for place, alias in places.items() if place in self.moved}
-        extra = self.imported_once() if any(place in self.bases for place in places) else []
-        if not moving and not extra:
-            return updated_node
-        renamed = [with_name(alias, self.moved[place]) for place, alias in moving.items()]
-        if len(moving) == len(aliases):
-            return flat([updated_node.with_changes(module=cst.Name(OURS), names=renamed), *extra])
-        made: list[cst.CSTNode] = [updated_node]
-        if moving:
-            last = aliases[-1]
-            kept = [alias for alias in aliases if all(alias is not other for other in moving.values())]
-            if kept[-1] is not last:
-                kept[-1] = as_last(kept[-1], last)
-            new = cst.ImportFrom(cst.Name(OURS), [alias.with_changes(comma=cst.MaybeSentinel.DEFAULT) for alias in renamed])
-            self.comments[new] = [comment for alias in moving.values() for comment in comments_of(alias.comma)]
-            made = [updated_node.with_changes(names=kept), new]
-        return flat([*made, *extra])
-
-    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import | cst.FlattenSentinel:  # noqa: N802
-        bases = [base_of(alias) for alias in updated_node.names]
-        if not any(base in self.bases for base in bases):
-            return updated_node
-        kept = [
-            alias
-            for base, alias in zip(bases, updated_node.names, strict=True)
-            if self.uses.used.get(base, 0) > self.bases.get(base, 0) or base not in self.bases
-        ]
-        made = self.imported_once()
-        if not kept:
-            return flat(made) if made else cst.RemoveFromParent()
-        kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return flat([updated_node.with_changes(names=kept), *made])
-
-    def imported_once(self) -> list[cst.CSTNode]:
-        """Return `import glassloop`; nothing at the top of a script that has it already."""
-        if self.is_imported and self.depth == 0:
-            return []
-        self.is_imported = self.is_imported or self.depth == 0
-        return [cst.Import([cst.ImportAlias(cst.Name(OURS))])]
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """Count the blocks around a node."""
-        self.depth += isinstance(node, cst.BaseSuite)
-        return bool(super().on_visit(node))
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:
-        """Count the blocks around a node."""
-        found: object = super().on_leave(original_node, updated_node)
-        self.depth -= isinstance(original_node, cst.BaseSuite)
-        return found
-
-    def leave_SimpleStatementLine(  # noqa: N802
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine | cst.FlattenSentinel:
-        """Give each import that was split a line of its own."""
-        if len(original_node.body) > 1 or len(updated_node.body) == len(original_node.body):
-            return updated_node
-        if not updated_node.body:
-            ends = [*updated_node.leading_lines, updated_node.trailing_whitespace]
-            has_comment = any(line.comment is not None for line in ends)
-            again = cst.Import([cst.ImportAlias(cst.Name(OURS))])
-            return updated_node.with_changes(body=[again]) if has_comment else cst.RemoveFromParent()
-        parts = [part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for part in updated_node.body]
-        lines = [updated_node.with_changes(body=[parts[0]])]
-        for before, part in zip(updated_node.body[1:], parts[1:], strict=True):
-            comments = self.comments.get(before, [])
-            lines.append(cst.SimpleStatementLine([part], trailing_whitespace=comment_at_end(comments)))
-        return cst.FlattenSentinel(lines)
-
-
-class Replaced(cst.CSTVisitor):  # type: ignore[misc]
-    """Counts the expressions that will be replaced, by what they are looked up on."""
-
-    def __init__(self, rewriter: Rewriter) -> None:
-        super().__init__()
-        self.rewriter = rewriter
-        self.bases: dict[str, int] = {}
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-        if self.rewriter.target(node) is None:
-            return True
-        base = node.value
-        while isinstance(base, cst.Attribute):
+    def replace_name(self, node: ast.AST) -> None:
+        """Replace a name by that of Glassloop, if it is looked up on a module or is one of several uses."""
+        if not isinstance(getattr(node, "ctx", None), ast.Load) or (target := self.target(node)) is None:
+            return
+        base = node
+        while isinstance(base, ast.Attribute):
             base = base.value
-        self.count(self.rewriter.imported(base))
-        return False
+        package, _, rest = target.partition(".")
+        if package != OURS:  # the script keeps its own name for the package
+            self.edits.replace_node(node, f"{self.script.code(base)}.{rest}")
+            return
+        self.edits.replace_node(node, target)
+        origin = self.uses.origin(base)
+        self.replaced[origin] = self.replaced.get(origin, 0) + 1
 
-    def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
-        if isinstance(node.func, cst.Name) and self.rewriter.target(node.func) is not None:
-            self.count(self.rewriter.imported(node.func))
+    # --- calls ---
 
-    def count(self, name: str) -> None:
-        self.bases[name] = self.bases.get(name, 0) + 1
+    def change_call(self, node: ast.Call) -> None:
+        """Remove and rename arguments, and call a tokenizer instead of its former methods."""
+        if node in self.uses.called_instead and isinstance(node.func, ast.Attribute):
+            end = self.script.span(node.func)[1]
+            start = self.script.span(node.func.value)[1]
+            found = re.search(r"[\s\\]*\.[\s\\]*\w+$", self.script.text[start:end])
+            self.edits.replace(start + found.start() if found else end, end)
+        gone = [one for one in node.keywords if one in self.uses.removed]
+        for argument, name in ((one, self.uses.renamed_arguments.get(one)) for one in node.keywords):
+            if name is not None and argument.arg is not None:
+                start = self.script.span(argument)[0]
+                self.edits.replace(start, start + len(argument.arg), name)
+        for argument in (one for one in node.keywords if one in self.uses.replaced_arguments):
+            if (new := self.replaced_argument(argument)) is None:
+                gone.append(argument)
+            else:
+                self.edits.replace_node(argument, new)
+        if gone:
+            self.remove_arguments(node, gone)
+
+    def remove_arguments(self, node: ast.Call, gone: list[ast.keyword]) -> None:
+        """Remove arguments of a call, with their commas."""
+        items: list[ast.AST] = sorted([*node.args, *node.keywords], key=lambda one: self.script.span(one))
+        end = self.script.span(node)[1] - 1
+        spans = [self.script.span(one) for one in items]
+        if len(gone) == len(items):
+            self.edits.replace(spans[0][0], end)
+        else:
+            self.edits.remove_items(spans, [place for place, one in enumerate(items) if one in gone], end)
+
+    def replaced_argument(self, argument: ast.keyword) -> str | None:
+        """Return an argument under its present name; None if it is False, which asks for nothing."""
+        name, on, off = REPLACED_ARGUMENTS[str(argument.arg)]
+        value = literal(argument.value)
+        if value in (False, None):
+            return None
+        code = self.script.code(argument.value)
+        return f"{name}={on}" if value is True else f"{name}={on} if {code} else {off}"
+
+    def return_instead(self, node: ast.Call) -> None:
+        """Assign the result of a method of a data set that once changed it in place."""
+        if isinstance(node.func, ast.Attribute):
+            start = self.script.span(node)[0]
+            end = self.script.span(node.func)[1]
+            self.edits.replace(start, start, f"{self.script.code(node.func.value)} = ")
+            self.edits.replace(end - 1, end)
+
+    # --- imports ---
+
+    def change_import_from(self, node: ast.ImportFrom) -> None:
+        """Import each name from where it is today."""
+        module = node.module or ""
+        if node.names[0].name == "*":
+            added = self.imported_once(node) if any(one.startswith(f"{module}.") for one in self.replaced) else []
+            self.add_lines(node, [*self.uses.names_of_star(module), *added])
+            return
+        places = [f"{module}.{alias.name}" for alias in node.names]
+        todays = [self.uses.moved.get(place, place).rpartition(".") for place in places]
+        groups: dict[str, list[int]] = {}
+        for number, (today, _, _) in enumerate(todays):
+            groups.setdefault(today, []).append(number)
+        stays = module if module in groups else next(iter(groups))
+        for number in groups[stays]:
+            if (alias := node.names[number]).name != todays[number][2]:
+                self.edits.replace_node(alias, with_name(alias, todays[number][2]))
+        if stays != module and (found := MODULE.match(self.script.text, self.script.span(node)[0])):
+            self.edits.replace(*found.span(1), stays)
+        added = []
+        moving = [number for today, numbers in groups.items() if today != stays for number in numbers]
+        comments = self.remove_names(node, moving)
+        for today, numbers in groups.items():
+            if today != stays:
+                names = ", ".join(with_name(node.names[number], todays[number][2]) for number in numbers)
+                added.append(f"from {today} import {names}" + "".join(f"  {one}" for one in comments))
+                comments = []
+        bound = {alias.asname or alias.name: place for alias, place in zip(node.names, places, strict=True)}
+        if any(place in self.replaced for place in bound.values()):
+            added += self.imported_once(node)
+        self.add_lines(node, added)
+
+    def remove_names(self, node: ast.ImportFrom, numbers: list[int]) -> list[str]:
+        """Remove names from an import, and return their comments."""
+        if not numbers:
+            return []
+        end = self.script.span(node)[1]
+        end -= self.script.text[end - 1] == ")"
+        return self.edits.remove_items([self.script.span(alias) for alias in node.names], numbers, end)
+
+    def change_import(self, node: ast.Import) -> None:
+        """Import Glassloop in place of, or in addition to, a package whose names were replaced."""
+        bases = [alias.name if alias.asname else alias.name.partition(".")[0] for alias in node.names]
+        self.rename_packages(node)
+        if not any(base in self.replaced for base in bases):
+            return
+        gone = [
+            number
+            for number, base in enumerate(bases)
+            if base in self.replaced and self.uses.used.get(base, 0) <= self.replaced[base]
+        ]
+        added = self.imported_once(node)
+        if len(gone) < len(bases):
+            if gone:
+                self.edits.remove_items([self.script.span(alias) for alias in node.names], gone, self.script.span(node)[1])
+            self.add_lines(node, added)
+        elif added or not self.is_alone(node) or self.has_comment(node):
+            self.edits.replace_node(node, "; ".join(added or [f"import {OURS}"]))
+        else:
+            start, end = self.script.span(node)
+            self.edits.replace(self.script.line_start(start), self.script.next_line(end))
+
+    def rename_packages(self, node: ast.Import) -> None:
+        """Import packages that were renamed; the script keeps its own name for them."""
+        for alias in node.names:
+            if (today := self.uses.today_of_module(alias.name)) != alias.name and (alias.asname or "." not in alias.name):
+                self.edits.replace_node(alias, f"{today} as {alias.asname or alias.name}")
+
+    def imported_once(self, node: ast.AST) -> list[str]:
+        """Return `import glassloop`; nothing at the top of a script that has it already."""
+        is_top = isinstance(self.script.parents[node], ast.Module)
+        if self.is_imported and is_top:
+            return []
+        self.is_imported = self.is_imported or is_top
+        return [f"import {OURS}"]
+
+    def is_alone(self, node: ast.AST) -> bool:
+        """Return whether a statement shares its lines with no other one."""
+        start, end = self.script.span(node)
+        before = self.script.text[self.script.line_start(start) : start].strip()
+        after = self.script.text[end : self.script.line_end(end)].strip()
+        return not before and (not after or after.startswith("#"))
+
+    def has_comment(self, node: ast.AST) -> bool:
+        """Return whether a comment stands behind a statement or above it."""
+        start, end = self.script.span(node)
+        first = self.script.line_start(start)
+        above = self.script.text[self.script.line_start(first - 1) : first].strip() if first else ""
+        return above.startswith("#") or "#" in self.script.text[end : self.script.line_end(end)]
+
+    def add_lines(self, node: ast.AST, statements: list[str]) -> None:
+        """Add statements behind a statement, each on its own line if the statement has one."""
+        if not statements:
+            return
+        start, end = self.script.span(node)
+        if self.is_alone(node):
+            end = self.script.line_end(end)
+            indent = self.script.text[self.script.line_start(start) : start]
+            self.edits.replace(end, end, "".join(f"{self.script.newline}{indent}{one}" for one in statements))
+        else:
+            self.edits.replace(end, end, "".join(f"; {one}" for one in statements))
 
 
-def ours(name: str, like: cst.BaseExpression) -> cst.Attribute:
-    """Return glassloop.NAME, in the parentheses of the expression it replaces."""
-    return cst.Attribute(cst.Name(OURS), cst.Name(name), lpar=like.lpar, rpar=like.rpar)
-
-
-def base_of(alias: cst.ImportAlias) -> str:
-    """Return what the name that an import binds stands for: that of the package, unless it has its own name."""
-    name = dotted(alias.name)
-    return name if alias.asname is not None else name.partition(".")[0]
-
-
-def flat(parts: Sequence[cst.CSTNode]) -> cst.ImportFrom | cst.FlattenSentinel:
-    """Return one statement, or several in its place."""
-    return parts[0] if len(parts) == 1 else cst.FlattenSentinel(parts)
-
-
-def with_name(alias: cst.ImportAlias, name: str) -> cst.ImportAlias:
+def with_name(alias: ast.alias, name: str) -> str:
     """Return an imported name that is called differently now; the script keeps its own name for it."""
-    if dotted(alias.name) == name:
-        return alias
-    kept = alias.asname
-    if kept is None:
-        space = cst.SimpleWhitespace(" ")
-        kept = cst.AsName(alias.name, whitespace_before_as=space, whitespace_after_as=space)
-    same = isinstance(kept.name, cst.Name) and kept.name.value == name
-    return alias.with_changes(name=cst.Name(name), asname=None if same else kept)
-
-
-def replaced(argument: cst.Arg) -> cst.Arg | None:
-    """Return an argument under its present name; None if it is False, which asks for nothing."""
-    name, on, off = REPLACED_ARGUMENTS[argument.keyword.value]
-    value = literal(argument.value)
-    if value in (False, None):
-        return None
-    text = on if value is True else f"{on} if {cst.Module([]).code_for_node(argument.value)} else {off}"
-    return argument.with_changes(keyword=cst.Name(name), value=cst.parse_expression(text))
-
-
-def as_last(node: cst.CSTNode, last: cst.CSTNode) -> cst.CSTNode:
-    """Return a list item as the last one: its comma is that of the former last item, its comment stays."""
-    end = getattr(last.comma, "whitespace_after", None)
-    if not comments_of(node.comma):
-        return node.with_changes(comma=last.comma)
-    if not isinstance(end, cst.ParenthesizedWhitespace):
-        return node
-    line = node.comma.whitespace_after.first_line
-    return node.with_changes(comma=last.comma.with_changes(whitespace_after=end.with_changes(first_line=line)))
-
-
-def comments_of(comma: cst.Comma | cst.MaybeSentinel) -> list[str]:
-    """Return the comments behind a comma."""
-    space = getattr(comma, "whitespace_after", None)
-    lines = [getattr(space, "first_line", None), *getattr(space, "empty_lines", ())]
-    return [line.comment.value for line in lines if line is not None and line.comment is not None]
-
-
-def comment_at_end(comments: list[str]) -> cst.TrailingWhitespace:
-    """Return the end of a line with comments."""
-    if not comments:
-        return cst.TrailingWhitespace()
-    return cst.TrailingWhitespace(cst.SimpleWhitespace("  "), cst.Comment("  ".join(comments)))
+    own = alias.asname or alias.name
+    return name if own == name else f"{name} as {own}"

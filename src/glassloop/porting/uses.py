@@ -1,213 +1,427 @@
-"""Read a script once: what it uses of transformers, datasets and evaluate, and what cannot be translated."""
+"""Find what a script uses of transformers, datasets and evaluate, what becomes of it, and what cannot be translated."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from contextlib import redirect_stderr
+from functools import cache
 from io import StringIO
-
-import libcst as cst
-from libcst.metadata import PositionProvider, QualifiedNameProvider, QualifiedNameSource
 
 from glassloop.arguments import TrainingArguments as OwnSettings
 from glassloop.arguments import translated
-from glassloop.compatibility import INSTEAD, unused_names
+from glassloop.compatibility import INSTEAD, UNSUPPORTED, unused_names
 from glassloop.drop_in.arguments import OWN, TrainingArguments
 from glassloop.drop_in.settings import COMPILE, REFUSED, SETTINGS
 from glassloop.drop_in.trainer import Trainer
 from glassloop.errors import SettingsError
-from glassloop.porting.findings import Finding
+from glassloop.porting.findings import NOT_TRANSLATED, REMOVED, Finding
 from glassloop.porting.names import (
+    ABOUT_DOWNLOADS,
     CALLED_INSTEAD,
+    GONE,
+    GONE_OF_TRAINER,
     MOVED,
     MOVED_BY_CALL,
+    NO_LONGER_IN_PLACE,
     OF_TRAINER,
+    PACKAGES,
+    RENAMED_ARGUMENTS,
+    RENAMED_ATTRIBUTES,
     REPLACED_ARGUMENTS,
     is_gone,
     is_portable,
+    present_place,
     why_untranslated,
 )
+from glassloop.porting.script import SAME_VALUE, Binding, Scope, Script
 
-REMOVABLE = tuple(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE)
-NOT_A_LITERAL = object()
+REMOVABLE = tuple(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE and theirs.outcome == REFUSED)
+NOT_A_LITERAL = ...
 TRAINED_WITH = ("transformers", "glassloop")
+KNOWN = (*TRAINED_WITH, "datasets", "evaluate", *PACKAGES)
+LOADED = ("from_pretrained", "from_config")
+PARSED = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "parse_yaml_file")
+CALLBACKS = (
+    "transformers.TrainerCallback",
+    "transformers.trainer_callback.TrainerCallback",
+    "transformers.trainer.TrainerCallback",
+)
+# The kinds of objects that the checks know.
+TRAINER, ARGUMENTS, MODEL, TOKENIZER, PARSER, STATE = "trainer", "arguments", "model", "tokenizer", "parser", "state"
+OF_CALLBACKS = {"args": ARGUMENTS, "state": STATE, "model": MODEL}
+REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
+ARGUMENTS_OF_TRAINER = {
+    name
+    for kind in Trainer.__mro__
+    if "__init__" in vars(kind)
+    for name in inspect.signature(vars(kind)["__init__"]).parameters
+}
 
 
-class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
-    """Collects the uses of a module.
+class Uses:
+    """What a script uses, and what becomes of it.
+
+    Args:
+        script: The script.
 
     Attributes:
-        portable: The function nodes of calls that Glassloop can do.
-        used, portable_uses: The number of references to a qualified name, and of calls among them that Glassloop can do.
+        moved: Where each imported name is today, if it is not where the script imports it from.
+        portable: The functions of calls that Glassloop can do.
+        used: The number of references to each imported name.
         removed: Arguments to remove.
+        renamed_arguments: Arguments with another name today, and that name.
+        replaced_arguments: Arguments with another name and other values today.
+        renamed_attributes: Attributes with another name today, and that name.
+        called_instead: Calls of a tokenizer's former methods.
+        in_place: Calls of methods of a data set that once changed it in place.
+        unpacked: Calls of a model whose outputs are unpacked, and into how many names.
         findings: What a person should know.
     """
 
-    METADATA_DEPENDENCIES = (QualifiedNameProvider, PositionProvider)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.portable: set[cst.CSTNode] = set()
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.moved: dict[str, str] = {}
+        self.portable: set[ast.AST] = set()
         self.used: dict[str, int] = {}
-        self.portable_uses: dict[str, int] = {}
-        self.removed: set[cst.CSTNode] = set()
+        self.removed: set[ast.AST] = set()
+        self.renamed_arguments: dict[ast.keyword, str] = {}
+        self.replaced_arguments: set[ast.keyword] = set()
+        self.renamed_attributes: dict[ast.Attribute, str] = {}
+        self.called_instead: set[ast.AST] = set()
+        self.in_place: list[ast.Call] = []
+        self.unpacked: dict[ast.AST, int] = {}
         self.findings: list[Finding] = []
-        self.trainers: set[str] = {*(name for name, target in MOVED.items() if target == "Trainer"), "glassloop.Trainer"}
-        self.trainer_variables: set[str] = set()
-        self.models: set[bool] = set()  # whether each class of models is a classifier
-        self.classes: list[bool] = []  # whether each class around a node is a Trainer
-        self.imports = False
+        self._kinds: dict[tuple[Scope, str], str] = {}
+        self._portable_uses: dict[str, int] = {}
+        self._find()
+
+    def _find(self) -> None:
+        """Find everything, in an order in which later steps know what earlier ones have found."""
+        models = self.check_names()
+        self.is_trained_here = models != {False}
+        for node in self.script.of(ast.Call):
+            self.check_call(node)  # type: ignore[arg-type]
+        self._decide()
+        if not self.imports:
+            return
+        self.check_old_code()
+        if self.is_trained_here:
+            self.check_classes()
+            self.check_attributes()
+            self.check_assigned_settings()
 
     # --- names ---
 
-    def name_of(self, node: cst.CSTNode) -> str | None:
-        """Return where the thing that a node names was imported from, such as transformers.Trainer."""
-        found = self.get_metadata(QualifiedNameProvider, node, set())
-        names = [one.name for one in found if one.source is QualifiedNameSource.IMPORT]
-        return names[0] if names else None
+    @property
+    def imports(self) -> bool:
+        """Whether the script imports transformers or Glassloop."""
+        return any(PACKAGES.get(one, one) in TRAINED_WITH for one in self.packages)
 
-    def note(self, node: cst.CSTNode, problem: str, remedy: str, *, removed: bool = False) -> None:
+    def origin(self, node: ast.AST | None) -> str:
+        """Return where the thing that an expression names was imported from, such as transformers.Trainer; else nothing."""
+        found = self.script.origins(node)
+        known = [one for one in found if one.partition(".")[0] in KNOWN]
+        return (known or [*found] or [""])[0]
+
+    def name_of(self, node: ast.AST | None) -> str:
+        """Return the same, with the present name of a package that was renamed."""
+        package, dot, rest = self.origin(node).partition(".")
+        return PACKAGES.get(package, package) + dot + rest
+
+    def today_of_module(self, module: str) -> str:
+        """Return what a package or module is called today."""
+        return PACKAGES.get(module, module)
+
+    def note(self, node: ast.AST, problem: str, remedy: str, kind: str = NOT_TRANSLATED) -> None:
         """Add a finding at the line of a node."""
-        line = self.get_metadata(PositionProvider, node).start.line
-        self.findings.append(Finding(line, problem, remedy, removed))
+        self.findings.append(Finding(node.lineno, problem, remedy, kind))  # type: ignore[attr-defined]
 
-    def visit_Import(self, node: cst.Import) -> bool:  # noqa: N802
-        self.imports = self.imports or any(dotted(alias.name).partition(".")[0] in TRAINED_WITH for alias in node.names)
-        return False
+    def check_names(self) -> set[bool]:
+        """Find where each imported name is today, and return whether each class of models is a classifier."""
+        self.packages: set[str] = set()
+        models: set[bool] = set()
+        for node in self.script.of(ast.Import, ast.ImportFrom):
+            if isinstance(node, ast.Import):
+                self.packages |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                self.packages.add((node.module or "").partition(".")[0])
+                for alias in node.names if node.names[0].name != "*" else []:
+                    models |= self.check_name(alias, f"{node.module}.{alias.name}")
+        for node in self.script.of(ast.Name, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+                continue
+            origin = self.origin(node)
+            if isinstance(node, ast.Name) and origin:
+                self.used[origin] = self.used.get(origin, 0) + 1
+            is_whole = isinstance(node, ast.Attribute) or self.script.scopes[node].holder(node.id) is None  # type: ignore[attr-defined]
+            if is_whole and origin and (origin.count(".") == 1 or origin in MOVED):
+                models |= self.check_name(node, origin)
+        return models
 
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:  # noqa: N802
-        package = dotted(node.module).partition(".")[0]
-        self.imports = self.imports or (not node.relative and package in TRAINED_WITH)
-        if node.relative or package != "transformers":
-            return False
-        if isinstance(node.names, cst.ImportStar):
-            self.note(node, "from transformers import *", "import the names that the script uses")
-            return False
-        for alias in node.names:
-            self.check_name(alias, dotted(alias.name), f"{dotted(node.module)}.{dotted(alias.name)}")
-        return False
-
-    def check_name(self, node: cst.CSTNode, name: str, place: str) -> None:
-        """Note a name of transformers without a replacement, and whether it is a model."""
+    def check_name(self, node: ast.AST, place: str) -> set[bool]:
+        """Find out what became of a name. Return, for a class of models, whether it is one of classifiers."""
+        package, name = place.partition(".")[0], place.rpartition(".")[2]
+        if PACKAGES.get(package, package) not in ("transformers", "datasets"):
+            return set()
+        today = present_place(place)
+        if today != place:
+            self.moved[place] = today
+        if today.startswith(("glassloop.", "datasets.")) or PACKAGES.get(package, package) == "datasets":
+            if name in GONE and is_gone(today):
+                self.note(node, f"{name} no longer exists", GONE[name])
+            return set()
         reason = why_untranslated(name)
-        if reason is None and place == f"transformers.{name}" and place not in MOVED and is_gone(name):
+        if reason is None and (name in GONE or (today == place and place.count(".") == 1)) and is_gone(today):
+            reason = GONE.get(name, "the installed version of transformers does not have it")
+        elif reason is None and today == place and is_gone(place):
             reason = "the installed version of transformers does not have it"
-        if ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification"):
-            self.models.add(reason is None)
         if reason is not None:
             self.note(node, name, reason)
+        is_model = ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification")
+        return {reason is None} if is_model else set()
 
-    def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-        name = self.name_of(node)
-        if name is not None:
-            self.used[name] = self.used.get(name, 0) + 1
+    def _decide(self) -> None:
+        """Keep the Trainer of transformers if no model is a classifier, and move functions if all their calls can move."""
+        if not self.is_trained_here:
+            self.moved = {place: today for place, today in self.moved.items() if today not in OF_TRAINER}
+        for place, number in self._portable_uses.items():
+            package, dot, rest = place.partition(".")
+            if self.used.get(place, 0) == number:
+                self.moved[place] = MOVED_BY_CALL[PACKAGES.get(package, package) + dot + rest]
 
-    def visit_Attribute(self, node: cst.Attribute) -> None:  # noqa: N802
-        name = self.name_of(node)
-        owner, attribute = node.value, node.attr.value
-        if name is not None and name.startswith("transformers.") and name.count(".") == 1:
-            self.check_name(node, attribute, name)
-        own = isinstance(owner, cst.Name) and (
-            owner.value in self.trainer_variables or (owner.value == "self" and any(self.classes))
-        )
-        if own and attribute in REFUSED_NAMES and not hasattr(Trainer, attribute):
-            self.note(node, f"Glassloop's Trainer has no {attribute}", REFUSED_NAMES[attribute])
+    def names_of_star(self, module: str) -> list[str]:
+        """Return imports of the names that are elsewhere today and that `from MODULE import *` once gave."""
+        unbound = {
+            node.id  # type: ignore[attr-defined]
+            for node in self.script.of(ast.Name)
+            if self.script.scopes[node].holder(node.id) is None  # type: ignore[attr-defined]
+        }
+        groups: dict[str, list[str]] = {}
+        for name in sorted(unbound):
+            today, _, present = self.moved.get(f"{module}.{name}", "").rpartition(".")
+            if today:
+                groups.setdefault(today, []).append(present if present == name else f"{present} as {name}")
+        return [f"from {today} import {', '.join(names)}" for today, names in groups.items()]
 
-    # --- classes and objects ---
+    # --- kinds of objects ---
 
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:  # noqa: N802
-        is_trainer = any(self.is_trainer(base.value) for base in node.bases)
-        self.classes.append(is_trainer)
-        if not is_trainer:
-            return
-        self.trainers.add(node.name.value)
-        for part in node.body.body:
-            if isinstance(part, cst.FunctionDef) and part.name.value in REFUSED_NAMES:
-                name = part.name.value
-                self.note(part, f"{node.name.value} overrides {name}, which Glassloop does not call", REFUSED_NAMES[name])
+    def is_trainer(self, node: ast.AST | None) -> bool:
+        """Return whether an expression is the Trainer, or a class of the script that is derived from it."""
+        return any(present_name(one) == "glassloop.Trainer" for one in self.script.bases(node))
 
-    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:  # noqa: N802
-        self.classes.pop()
+    def kind(self, node: ast.AST | None, depth: int = 0) -> str:
+        """Return what kind of object an expression is, as far as the script tells; nothing if it does not."""
+        if depth > 8:
+            return ""
+        if isinstance(node, ast.Name):
+            scope = self.script.scopes[node].holder(node.id)
+            if scope is None:
+                return ""
+            key = (scope, node.id)
+            if key not in self._kinds:
+                self._kinds[key] = ""
+                found = (self.kind_of_binding(node.id, one, scope, depth) for one in scope.bindings[node.id])
+                self._kinds[key] = next((one for one in found if one), "")
+            return self._kinds[key]
+        if isinstance(node, ast.Attribute):
+            return self.kind_of_attribute(node, depth)
+        return self.kind_of_call(node, depth) if isinstance(node, ast.Call) else ""
 
-    def is_trainer(self, node: cst.CSTNode) -> bool:
-        """Return whether a node names Trainer or a subclass of it in the same file."""
-        return self.name_of(node) in self.trainers or (isinstance(node, cst.Name) and node.value in self.trainers)
+    def kind_of_binding(self, name: str, binding: Binding, scope: Scope, depth: int) -> str:
+        """Return what kind of object a name was given."""
+        if binding.is_parameter:
+            return self.kind_of_parameter(name, binding.node, scope)
+        if binding.place is None:
+            return self.kind(binding.node, depth + 1)
+        call = binding.node
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in PARSED:
+            parts = self.parsed_classes(call.func.value)
+            if binding.place < len(parts) and self.is_arguments(parts[binding.place]):
+                return ARGUMENTS
+        return ""
 
-    def visit_Assign(self, node: cst.Assign) -> None:  # noqa: N802
-        if isinstance(node.value, cst.Call) and self.is_trainer(node.value.func):
-            names = [target.target.value for target in node.targets if isinstance(target.target, cst.Name)]
-            self.trainer_variables.update(names)
+    def parsed_classes(self, parser: ast.AST) -> list[ast.expr]:
+        """Return the dataclasses that an HfArgumentParser makes."""
+        given = self.script.bindings(parser) if isinstance(parser, ast.Name) else []
+        for call in [one.node for one in given[-3:]] or [parser]:
+            if isinstance(call, ast.Call) and call.args and self.name_of(call.func).endswith(".HfArgumentParser"):
+                first = call.args[0]
+                return [*first.elts] if isinstance(first, ast.Tuple | ast.List) else [first]
+        return []
+
+    def kind_of_parameter(self, name: str, annotation: ast.AST | None, scope: Scope) -> str:
+        """Return what kind of object a parameter is: by its annotation, or because it is one of a callback or a Trainer."""
+        owner = scope.parent.node if scope.parent is not None else None
+        if annotation is not None:
+            place = self.name_of(annotation).rpartition(".")[2]
+            named = {"Trainer": TRAINER, "TrainingArguments": ARGUMENTS, "PreTrainedModel": MODEL, "TrainerState": STATE}
+            if place in named or "Tokenizer" in place:
+                return named.get(place, TOKENIZER)
+        if isinstance(owner, ast.ClassDef):
+            bases = self.script.bases_of(owner)
+            if any(base in CALLBACKS for base in bases):
+                return OF_CALLBACKS.get(name, "")
+            if any(present_name(base) == "glassloop.Trainer" for base in bases):
+                return {"model": MODEL, "self": TRAINER, "args": ARGUMENTS}.get(name, "")
+        return ""
+
+    def kind_of_attribute(self, node: ast.Attribute, depth: int) -> str:
+        """Return what kind of object an attribute is."""
+        owner = self.script.class_of_self(node.value)
+        for binding in self.script.attributes.get((owner, node.attr), []) if owner is not None else []:
+            if found := self.kind(binding.node, depth + 1):
+                return found
+        of_trainer = {"args": ARGUMENTS, "model": MODEL, "state": STATE, "processing_class": TOKENIZER}
+        return of_trainer.get(node.attr, "") if self.kind(node.value, depth + 1) == TRAINER else ""
+
+    def kind_of_call(self, node: ast.Call, depth: int) -> str:
+        """Return what kind of object a call makes."""
+        if self.is_trainer(node.func):
+            return TRAINER
+        if self.is_arguments(node.func):
+            return ARGUMENTS
+        name = self.name_of(node.func)
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in (*LOADED, *SAME_VALUE):
+            is_model = name.startswith("transformers.") and ("Model" in name or "ForSequenceClassification" in name)
+            return MODEL if is_model and not name.endswith("Config") else ""
+        if node.func.attr in SAME_VALUE:
+            return self.kind(node.func.value, depth + 1)
+        of = [one.rpartition(".")[2] for one in self.script.bases(node.func.value) if one.partition(".")[0] in KNOWN]
+        if any("Tokenizer" in one for one in of):
+            return TOKENIZER
+        return MODEL if any("Model" in one or one.endswith("ForSequenceClassification") for one in of) else ""
+
+    def is_arguments(self, node: ast.AST) -> bool:
+        """Return whether an expression is TrainingArguments, or a class of the script that is derived from it."""
+        return any(present_name(one) == "glassloop.TrainingArguments" for one in self.script.bases(node))
 
     # --- calls ---
 
-    def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
-        name = self.name_of(node.func) or ""
+    def check_call(self, node: ast.Call) -> None:
+        """Find out what becomes of a call and of its arguments."""
+        name = self.name_of(node.func)
         target = MOVED.get(name) or MOVED_BY_CALL.get(name)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value == "generate" and self.imports:
-            self.note(node, "generate", "Glassloop trains classifiers; text is generated with transformers alone")
-        if target in ("load_metric", "load_dataset"):
-            self.check_load(node, name, str(target))
-        if target == "TrainingArguments" or name == "glassloop.TrainingArguments":
+        if target in ("glassloop.load_metric", "glassloop.load_dataset"):
+            self.check_load(node, name, target)
+        if self.imports and self.is_trained_here and self.is_arguments(node.func):
             self.check_settings(node)
-        for argument in node.args:
-            old = argument.keyword.value if argument.keyword is not None else ""
-            if self.replaces(name, old):
-                self.note(argument, f"{old} no longer exists", f"replaced by {REPLACED_ARGUMENTS[old][0]}", removed=True)
-        if self.calls_instead(node):
-            self.note(node, f"{node.func.attr.value} no longer exists", "the tokenizer is called instead", removed=True)
+        if self.imports and self.is_trained_here and self.is_trainer(node.func):
+            self.check_trainer(node)
+        if target == "glassloop.AdamW":
+            self.check_optimizer(node)
+        renamed = RENAMED_ARGUMENTS.get(name, {})
+        for argument in node.keywords:
+            old = argument.arg or ""
+            if old in renamed:
+                self.renamed_arguments[argument] = renamed[old]
+            is_half = old == "fp16" and name == "accelerate.Accelerator"
+            if is_half or (old == "pad_to_max_length" and self.imports):
+                self.replaced_arguments.add(argument)
+                self.note(argument, f"{old} no longer exists", f"replaced by {REPLACED_ARGUMENTS[old][0]}", REMOVED)
 
-    def replaces(self, called: str | None, argument: str) -> bool:
-        """Return whether an argument of a call has another name now."""
-        return (argument == "fp16" and called == "accelerate.Accelerator") or (argument == "pad_to_max_length" and self.imports)
-
-    def calls_instead(self, node: cst.Call) -> bool:
-        """Return whether a call of a tokenizer's method is now a call of the tokenizer."""
-        return self.imports and isinstance(node.func, cst.Attribute) and node.func.attr.value in CALLED_INSTEAD
-
-    def check_load(self, node: cst.Call, name: str, target: str) -> None:
+    def check_load(self, node: ast.Call, name: str, target: str) -> None:
         """Find out whether Glassloop has the data set or metric that a call loads."""
-        values = [literal(argument.value) for argument in node.args]
-        known = all(value is not NOT_A_LITERAL for value in values)
-        positional = [value for value, argument in zip(values, node.args, strict=True) if argument.keyword is None]
-        keywords = [argument.keyword.value if argument.keyword is not None else "" for argument in node.args]
-        named = {keyword: value for keyword, value in zip(keywords, values, strict=True) if keyword}
-        if known and is_portable(target, positional, named):
+        positional = [literal(one) for one in node.args]
+        named = {str(one.arg): literal(one.value) for one in node.keywords}
+        if is_portable(target, positional, named):
             self.portable.add(node.func)
-            self.portable_uses[name] = self.portable_uses.get(name, 0) + 1
-        elif target == "load_metric":
-            what = cst.Module([]).code_for_node(node)
-            self.note(node, what, "glassloop.load_metric has no such metric, or the name is known only at run time")
-
-    def check_settings(self, node: cst.Call) -> None:
-        """Check each argument of TrainingArguments as Glassloop does."""
-        if len([argument for argument in node.args if argument.keyword is None and not argument.star]) > 1:
-            self.note(node, "TrainingArguments has more than one argument without a name", "name all arguments but output_dir")
-        for argument in node.args:
-            if argument.keyword is None:
-                continue
-            name, value = argument.keyword.value, literal(argument.value)
-            theirs = SETTINGS.get(name)
-            if value is NOT_A_LITERAL:
-                if theirs is not None and theirs.outcome == REFUSED:
-                    self.note(argument, f"{name} is refused, unless its value asks for nothing", theirs.text)
-                elif theirs is None and name not in OWN:
-                    self.note(argument, f"{name} is not a setting", "remove it")
-                continue
-            if theirs is not None and not theirs.refuses(value):
-                continue
-            for problem in translated({name: value}, OwnSettings)[1]:
-                if name in REMOVABLE:
+            origin = self.origin(node.func)
+            if name in MOVED_BY_CALL:
+                self._portable_uses[origin] = self._portable_uses.get(origin, 0) + 1
+            if target == "glassloop.load_metric":
+                for argument in (one for one in node.keywords if one.arg in ABOUT_DOWNLOADS):
                     self.removed.add(argument)
-                removed, remedy = name in REMOVABLE, problem.remedy.removeprefix(f"{name}: ")
-                self.note(argument, f"{name}={value!r}" if theirs else problem.text, remedy, removed=removed)
-        self.check_together(node)
+                    self.note(argument, f"{argument.arg} has no effect", "metrics of Glassloop are local", REMOVED)
+        elif target == "glassloop.load_metric" and (name in MOVED or ... not in (*positional, *named.values())):
+            self.note(
+                node,
+                self.script.code(node),
+                "glassloop.load_metric has no such metric, or the name is known only at run time",
+            )
 
-    def check_together(self, node: cst.Call) -> None:
+    def check_optimizer(self, node: ast.Call) -> None:
+        """Report arguments of the former AdamW that Glassloop's does not take."""
+        for argument in node.keywords:
+            if argument.arg == "no_deprecation_warning" and literal(argument.value) is False:
+                self.removed.add(argument)
+                self.note(argument, "no_deprecation_warning=False", "there is no such warning", REMOVED)
+            elif argument.arg == "correct_bias" and literal(argument.value) is not True:
+                remedy = "remove it: AdamW always corrects the bias, as torch's does; first steps are then smaller"
+                self.note(argument, self.script.code(argument), remedy)
+
+    def check_trainer(self, node: ast.Call) -> None:
+        """Report arguments that Glassloop's Trainer does not take."""
+        if self.script.classes(node.func):
+            return  # a class of the script may take others
+        for argument in node.keywords:
+            name = argument.arg
+            if name is None or name in ARGUMENTS_OF_TRAINER:
+                continue
+            remedy = GONE_OF_TRAINER.get(name) or UNSUPPORTED.get(name) or "remove it"
+            if literal(argument.value) is None:
+                self.removed.add(argument)
+            self.note(
+                argument, f"Trainer has no argument {name}", remedy, REMOVED if argument in self.removed else NOT_TRANSLATED
+            )
+
+    # --- settings ---
+
+    def settings_of(self, node: ast.Call) -> list[tuple[str, ast.expr, ast.AST]]:
+        """Return the settings of a call: names, values, and where they stand, also those of a dict that is passed with **."""
+        found: list[tuple[str, ast.expr, ast.AST]] = []
+        for argument in node.keywords:
+            if argument.arg is not None:
+                found.append((argument.arg, argument.value, argument))
+                continue
+            given = self.script.bindings(argument.value) if isinstance(argument.value, ast.Name) else []
+            for value in [one.node for one in given] if len(given) == 1 else [argument.value]:
+                found += entries_of(value)
+        return found
+
+    def check_settings(self, node: ast.Call) -> None:
+        """Check each argument of TrainingArguments as Glassloop does."""
+        if self.script.classes(node.func):
+            own = False
+        else:
+            own = True
+            if len([one for one in node.args if not isinstance(one, ast.Starred)]) > 1:
+                self.note(
+                    node, "TrainingArguments has more than one argument without a name", "name all arguments but output_dir"
+                )
+        settings = self.settings_of(node)
+        for name, value, place in settings:
+            self.check_setting(name, literal(value), place, is_known=own)
+        self.check_together(node, settings)
+
+    def check_setting(self, name: str, value: object, place: ast.AST, *, is_known: bool = True) -> None:
+        """Check one setting."""
+        theirs = SETTINGS.get(name)
+        if value is NOT_A_LITERAL:
+            if theirs is not None and theirs.outcome == REFUSED:
+                self.note(place, f"{name} is refused, unless its value asks for nothing", theirs.text)
+            elif theirs is None and name not in OWN and is_known:
+                self.note(place, f"{name} is not a setting", "remove it")
+            return
+        if (theirs is not None and not theirs.refuses(value)) or (theirs is None and name not in OWN and not is_known):
+            return
+        with redirect_stderr(StringIO()):
+            problems = translated({name: value}, OwnSettings)[1]
+        for problem in problems:
+            is_removed = name in REMOVABLE and isinstance(place, ast.keyword)
+            if is_removed:
+                self.removed.add(place)
+            what = f"{name}={value!r}" if theirs else problem.text
+            self.note(place, what, problem.remedy.removeprefix(f"{name}: "), REMOVED if is_removed else NOT_TRANSLATED)
+
+    def check_together(self, node: ast.Call, settings: list[tuple[str, ast.expr, ast.AST]]) -> None:
         """Let Glassloop check the settings together, if the script gives all of them as literals and each one is known."""
-        named = {argument.keyword.value: literal(argument.value) for argument in node.args if argument.keyword is not None}
+        named = {name: literal(value) for name, value, _ in settings}
         given = {name: value for name, value in named.items() if name != "output_dir" and name not in REMOVABLE}
         known = all(name in OWN or (name in SETTINGS and not SETTINGS[name].refuses(value)) for name, value in given.items())
-        if not known or NOT_A_LITERAL in given.values() or any(argument.star for argument in node.args):
+        is_open = any(one.arg is None for one in node.keywords) or any(isinstance(one, ast.Starred) for one in node.args)
+        if not known or NOT_A_LITERAL in given.values() or is_open:
             return
         try:
             with redirect_stderr(StringIO()):
@@ -215,30 +429,137 @@ class Uses(cst.CSTVisitor):  # type: ignore[misc]  # libcst has no types here
         except SettingsError as error:
             self.note(node, error.problem, error.remedy)
 
+    def check_assigned_settings(self) -> None:
+        """Check settings that are assigned to TrainingArguments later."""
+        for node in self.script.of(ast.Assign):
+            for target in node.targets:  # type: ignore[attr-defined]
+                if isinstance(target, ast.Attribute) and self.kind(target.value) == ARGUMENTS and target.attr in SETTINGS:
+                    self.check_setting(target.attr, literal(node.value), target)  # type: ignore[attr-defined]
 
-REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
+    # --- classes and objects ---
+
+    def check_classes(self) -> None:
+        """Report methods of a Trainer that Glassloop does not call."""
+        for node in self.script.of(ast.ClassDef):
+            if not isinstance(node, ast.ClassDef) or not any(map(self.is_trainer, node.bases)):
+                continue
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and part.name in REFUSED_NAMES:
+                    problem = f"{node.name} overrides {part.name}, which Glassloop does not call"
+                    self.note(part, problem, REFUSED_NAMES[part.name])
+
+    def check_attributes(self) -> None:
+        """Report attributes that Glassloop's objects do not have, and rename those that have another name today."""
+        for node in self.script.of(ast.Attribute):
+            if not isinstance(node, ast.Attribute):
+                continue
+            if node.attr == "generate" and isinstance(self.script.parents.get(node), ast.Call):
+                self.note(node, "generate", "Glassloop trains classifiers; text is generated with transformers alone")
+            kind = self.kind(node.value)
+            if not kind:
+                continue
+            today = RENAMED_ATTRIBUTES.get(kind, {}).get(node.attr)
+            is_own = self.is_of_script(node)
+            if today is not None and not is_own and not (kind == TRAINER and node.attr in names_of_ours(kind)):
+                self.renamed_attributes[node] = today
+                self.note(node, f"{node.attr} no longer exists", f"replaced by {today}", REMOVED)
+            elif kind == TRAINER and not is_own and isinstance(node.ctx, ast.Load) and is_missing(kind, node.attr):
+                remedy = REFUSED_NAMES.get(node.attr, "it is an internal of transformers' Trainer: write the script without it")
+                self.note(node, f"Glassloop's Trainer has no {node.attr}", remedy)
+            elif kind in (ARGUMENTS, STATE) and isinstance(node.ctx, ast.Load) and is_missing(kind, node.attr):
+                what = "TrainingArguments" if kind == ARGUMENTS else "state"
+                self.note(node, f"Glassloop's {what} has no {node.attr}", "write the script without it")
+
+    def is_of_script(self, node: ast.Attribute) -> bool:
+        """Return whether a class of the script gives its objects an attribute."""
+        owner = self.script.class_of_self(node.value)
+        if owner is None:
+            return False
+        methods = {part.name for part in owner.body if isinstance(part, ast.FunctionDef)}
+        return node.attr in methods or (owner, node.attr) in self.script.attributes
+
+    # --- code of earlier years ---
+
+    def check_old_code(self) -> None:
+        """Find methods that are gone, and outputs of models that are no tuples any more."""
+        for node in self.script.of(ast.Call):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr in CALLED_INSTEAD:
+                self.called_instead.add(node)
+                self.note(node, f"{node.func.attr} no longer exists", "the tokenizer is called instead", REMOVED)
+            is_statement = isinstance(self.script.parents.get(node), ast.Expr) and isinstance(node.func.value, ast.Name)
+            if node.func.attr in NO_LONGER_IN_PLACE and is_statement and {*KNOWN[2:]} & self.packages:
+                self.in_place.append(node)
+                self.note(node, f"{node.func.attr} no longer exists", "the changed data set is assigned instead", REMOVED)
+            if node.func.attr == "train" and self.kind(node.func.value) == TRAINER:
+                for argument in (one for one in node.keywords if one.arg == "model_path"):
+                    self.note(argument, "train has no argument model_path", "use resume_from_checkpoint= to resume a run")
+        for node in self.script.of(ast.Assign):
+            value, targets = node.value, node.targets  # type: ignore[attr-defined]
+            several = [one for one in targets if isinstance(one, ast.Tuple | ast.List)]
+            if not several or not isinstance(value, ast.Call) or self.kind(value.func) != MODEL:
+                continue
+            tuples = any(one.arg == "return_dict" and literal(one.value) is False for one in value.keywords)
+            if not tuples and not any(isinstance(part, ast.Starred) for part in several[0].elts):
+                self.unpacked[value] = len(several[0].elts)
+                self.note(value, "outputs of a model are no tuple any more", "the first ones are unpacked", REMOVED)
 
 
-def literal(node: cst.CSTNode) -> object:
+def present_name(place: str) -> str:
+    """Return where a name is today, by the tables alone."""
+    package, dot, rest = place.partition(".")
+    place = PACKAGES.get(package, package) + dot + rest
+    return MOVED.get(place, place)
+
+
+def entries_of(value: ast.AST | None) -> list[tuple[str, ast.expr, ast.AST]]:
+    """Return the entries of a dict that is written down: names, values and places."""
+    if isinstance(value, ast.Dict):
+        pairs = zip(value.keys, value.values, strict=True)
+        return [(key.value, one, key) for key, one in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+        return [(one.arg, one.value, one) for one in value.keywords if one.arg is not None]
+    return []
+
+
+@cache
+def names_of_ours(kind: str) -> frozenset[str]:
+    """Return the names that Glassloop's objects of a kind have, of which some are assigned when they are constructed."""
+    from glassloop.drop_in.state import TrainerState
+
+    return names_of({TRAINER: Trainer, ARGUMENTS: TrainingArguments, STATE: TrainerState}[kind])
+
+
+@cache
+def names_of_theirs(kind: str) -> frozenset[str]:
+    """Return the same for transformers' objects."""
+    import transformers
+
+    return names_of(getattr(transformers, {TRAINER: "Trainer", ARGUMENTS: "TrainingArguments", STATE: "TrainerState"}[kind]))
+
+
+def names_of(kind: type) -> frozenset[str]:
+    """Return the names of a class, and those that its methods assign to self."""
+    found = {*dir(kind), *OWN, *SETTINGS} if issubclass(kind, OwnSettings) else {*dir(kind)}
+    for parent in kind.__mro__:
+        found |= {*getattr(parent, "__annotations__", {})}
+        if parent.__module__.partition(".")[0] in TRAINED_WITH:
+            source = inspect.getsource(parent)
+            found |= {*re.findall(r"self\.(\w+)\b", source)}
+    return frozenset(found)
+
+
+def is_missing(kind: str, name: str) -> bool:
+    """Return whether transformers' objects of a kind have a name, and Glassloop's do not."""
+    if name in names_of_ours(kind):
+        return False
+    return (kind == TRAINER and name in REFUSED_NAMES) or name in names_of_theirs(kind)
+
+
+def literal(node: ast.AST) -> object:
     """Return the value of a node that is a literal, else `NOT_A_LITERAL`."""
     try:
-        return ast.literal_eval(cst.Module([]).code_for_node(node))
+        return ast.literal_eval(node)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return NOT_A_LITERAL
-
-
-def dotted(node: cst.CSTNode | None) -> str:
-    """Return a name such as transformers.trainer as text."""
-    if isinstance(node, cst.Attribute):
-        return f"{dotted(node.value)}.{node.attr.value}"
-    return node.value if isinstance(node, cst.Name) else ""
-
-
-def moved_names(uses: Uses) -> dict[str, str]:
-    """Return the names whose import is replaced: all uses of them can be those of Glassloop."""
-    stays = OF_TRAINER if uses.models == {False} else ()
-    moved = {name: target for name, target in MOVED.items() if target not in stays}
-    for name, target in MOVED_BY_CALL.items():
-        if uses.portable_uses.get(name, 0) == uses.used.get(name, 0) > 0:
-            moved[name] = target
-    return moved

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,6 +57,26 @@ def test_a_byte_order_mark_and_line_ends_stay(tmp_path: Path) -> None:
     assert path.read_bytes() == b"\xef\xbb\xbffrom glassloop import Trainer\r\nx = 1"
 
 
+def test_a_link_stays_and_the_file_that_it_leads_to_is_written_with_its_permissions(script: Path) -> None:
+    script.chmod(0o750)
+    link = script.parent / "link.py"
+    link.symlink_to(script.name)
+    port(str(link), in_place=True)
+    assert link.is_symlink()
+    assert "from glassloop" in script.read_text(encoding="utf-8")
+    assert script.stat().st_mode & 0o777 == 0o750
+    port(str(link), str(script.parent / "new.py"))
+    assert (script.parent / "new.py").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_declared_encoding_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    code = "# -*- coding: latin-1 -*-\r\nx = 'é'; from transformers import Trainer  # é\r\n"
+    path.write_bytes(code.encode("latin-1"))
+    port(str(path), in_place=True)
+    assert path.read_bytes() == code.replace("from transformers", "from glassloop").encode("latin-1")
+
+
 def test_a_script_without_transformers_needs_no_change(tmp_path: Path, capsys) -> None:
     (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
     port(str(tmp_path / "a.py"))
@@ -90,12 +108,3 @@ def test_each_bad_file_has_its_error(name: str, tmp_path: Path) -> None:
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is a folder"):
         port(str(tmp_path))
-
-
-def test_without_libcst_the_error_names_the_extra(script: Path, monkeypatch: Any) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "libcst" or "glassloop.porting." in name]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "libcst", None)
-    with pytest.raises(SettingsError, match="needs the package libcst") as caught:
-        port(str(script))
-    assert caught.value.remedy == "pip install 'glassloop[port]'"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 
+from glassloop.porting.difference import difference
 from glassloop.porting.rewrite import rewritten
 
 # What the script has -> what it has afterwards.
@@ -113,6 +116,61 @@ CASES = {
         "def f():\n    import glassloop\n    return glassloop.load_metric('f1')\n"
         "def g():\n    import glassloop\n    glassloop.load_metric('f1')\n",
     ),
+    "a star": (
+        "from transformers import *\nt = Trainer(args=TrainingArguments('x'))\n",
+        "from transformers import *\nfrom glassloop import Trainer, TrainingArguments\n"
+        "t = Trainer(args=TrainingArguments('x'))\n",
+    ),
+    "the library nlp": (
+        "import nlp\nfrom nlp import load_dataset, load_metric\n"
+        "d = load_dataset('imdb')\nm = load_metric('f1', cache_dir='x')\n",
+        "import datasets as nlp\nfrom datasets import load_dataset\nfrom glassloop import load_metric\n"
+        "d = load_dataset('imdb')\nm = load_metric('f1')\n",
+    ),
+    "a variable task of GLUE": (
+        "from datasets import load_dataset\nimport evaluate\nd = load_dataset('glue', task)\nm = evaluate.load('glue', task)\n",
+        "from glassloop import load_dataset\nimport glassloop\nd = load_dataset('glue', task)\n"
+        "m = glassloop.load_metric('glue', task)\n",
+    ),
+    "the year 2019": (
+        "from pytorch_transformers import AdamW, BertTokenizer, WarmupLinearSchedule\n"
+        "s = WarmupLinearSchedule(o, warmup_steps=1, t_total=9)\n",
+        "from glassloop import AdamW\nfrom transformers import BertTokenizer, "
+        "get_linear_schedule_with_warmup as WarmupLinearSchedule\n"
+        "s = WarmupLinearSchedule(o, num_warmup_steps=1, num_training_steps=9)\n",
+    ),
+    "modules of 2020": (
+        "from transformers.modeling_bert import BertPreTrainedModel\n"
+        "from transformers.tokenization_bert_fast import BertTokenizerFast\n"
+        "from transformers.trainer_utils import EvaluationStrategy, set_seed\n",
+        "from transformers.models.bert.modeling_bert import BertPreTrainedModel\nfrom transformers import BertTokenizerFast\n"
+        "from transformers.trainer_utils import set_seed\nfrom transformers import IntervalStrategy as EvaluationStrategy\n",
+    ),
+    "tuples of models": (
+        "from transformers import BertForSequenceClassification as B\nm = B.from_pretrained('x').to(d)\n"
+        "loss, logits = m(**batch)\na, b = m(x, return_dict=False)\nc, d = other(x)\n",
+        "from transformers import BertForSequenceClassification as B\nm = B.from_pretrained('x').to(d)\n"
+        "loss, logits = m(**batch)[:2]\na, b = m(x, return_dict=False)\nc, d = other(x)\n",
+    ),
+    "former names of attributes": (
+        "from transformers import AutoTokenizer, Trainer\nt = Trainer(tokenizer=AutoTokenizer.from_pretrained('x'))\n"
+        "if t.is_world_master(): n = AutoTokenizer.from_pretrained('x').max_len\n",
+        "from transformers import AutoTokenizer\nfrom glassloop import Trainer\n"
+        "t = Trainer(tokenizer=AutoTokenizer.from_pretrained('x'))\n"
+        "if t.is_world_process_zero(): n = AutoTokenizer.from_pretrained('x').model_max_length\n",
+    ),
+    "data sets changed in place": (
+        "from datasets import load_dataset\nimport transformers\nd = load_dataset('x')\nd.rename_column_('a', 'b')\n",
+        "from datasets import load_dataset\nimport transformers\nd = load_dataset('x')\nd = d.rename_column('a', 'b')\n",
+    ),
+    "another name for the class": (
+        "import transformers\nBase = transformers.Trainer\nclass Mine(Base):\n    pass\n",
+        "import glassloop\nBase = glassloop.Trainer\nclass Mine(Base):\n    pass\n",
+    ),
+    "letters beyond ASCII": (
+        "import transformers\né = 'ü'; t = f(é, transformers.Trainer('ß', fp16=True), 'é')\n",
+        "import glassloop\né = 'ü'; t = f(é, glassloop.Trainer('ß', fp16=True), 'é')\n",
+    ),
     "line ends of Windows": (
         "from transformers import Trainer, set_seed\r\nset_seed(1)\r\n",
         "from transformers import set_seed\r\nfrom glassloop import Trainer\r\nset_seed(1)\r\n",
@@ -150,3 +208,24 @@ def test_a_second_run_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("code", UNCHANGED)
 def test_everything_else_stays(code: str) -> None:
     assert rewritten(code)[0] == code
+
+
+def calls_for(lines: int) -> int:
+    """Return how many functions are called to rewrite a script of so many lines, in which each name has many values."""
+    block = (
+        "args = TrainingArguments('out', learning_rate=1e-5, torch_compile=True)\nmetric = load_metric('f1')\n"
+        "trainer = transformers.Trainer(model, args)\nencoded = tokenizer.encode_plus('x', pad_to_max_length=True)\n"
+        "for value in values:\n    total = total + value\nloss, logits = model(**encoded)\nprint(total, trainer.args, loss)\n"
+    )
+    start = "import transformers\nfrom transformers import TrainingArguments\nfrom datasets import load_metric\n"
+    code = start + block * (lines // 8)
+    profile = cProfile.Profile()
+    after, _ = profile.runcall(rewritten, code)
+    profile.runcall(difference, code, after, "name")
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_the_work_grows_linearly_with_the_length() -> None:
+    calls_for(80)  # imports and caches
+    few, many = calls_for(400), calls_for(1600)
+    assert many < 4.2 * few

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from glassloop.porting.findings import NOT_TRANSLATED, REMOVED
 from glassloop.porting.rewrite import rewritten
 from glassloop.porting.uses import REMOVABLE
 
@@ -31,8 +32,12 @@ REPORTED = {
     START + "class A(Trainer):\n    def log(self, x): self._save(1)": (3, "Trainer has no _save", "write_model"),
     START + "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
     "from datasets import load_metric\nm = load_metric('bleu')": (2, "load_metric('bleu')", "no such metric"),
-    "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "installed version of transformers does not"),
-    "from transformers import *": (1, "from transformers import *", "import the names"),
+    "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "load_metric"),
+    "from transformers.data import xnli_compute_metrics": (
+        1,
+        "xnli_compute_metrics",
+        "installed version of transformers does not",
+    ),
 }
 
 
@@ -40,7 +45,7 @@ REPORTED = {
 def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
     line, problem, remedy = REPORTED[code]
     (found,) = rewritten(code)[1]
-    assert (found.line, found.removed) == (line, False)
+    assert (found.line, found.kind) == (line, NOT_TRANSLATED)
     assert problem in found.problem
     assert remedy in found.remedy
 
@@ -55,7 +60,8 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
         START + "class Other:\n    def training_step(self): self._save()",
         START + "t = Trainer()\nt.train()\nt.log_metrics('a', {})",
         "model.generate()",
-        "from transformers import BertTokenizer, trainer_utils, logging\nfrom transformers.data import glue_compute_metrics",
+        "from transformers import BertTokenizer, BertTokenizerFast, trainer_utils, logging",
+        "from transformers.data import DataCollatorWithPadding\nfrom transformers import *",
         "from .transformers import Seq2SeqTrainer",
     ],
 )
@@ -67,4 +73,4 @@ def test_settings_that_only_concern_compiling_are_removed() -> None:
     assert "torch_compile" in REMOVABLE
     text, (found,) = rewritten(START + "args = TrainingArguments('x', torch_compile=True)")
     assert text.endswith("TrainingArguments('x')")
-    assert found.removed
+    assert found.kind == REMOVED
