@@ -72,6 +72,8 @@ TODAY = [
     (r", correct_bias=True", ""),
     (r"from tqdm.notebook import", "from tqdm.auto import"),
 ]  # fmt: skip
+FAMILIES = {"tiny-bert": "bert", "tiny-roberta": "roberta", "tiny-distilbert": "distilbert", "tiny-deberta": "deberta-v2"}
+OLD_ADAMW = "from functools import partial\nfrom torch.optim import AdamW as A\nAdamW = partial(A, weight_decay=0)\n"
 TIMINGS = re.compile("runtime|per_second|_time$|time_|flos|elapsed|memory|mem_|num_tokens|num_input_tokens")
 LIMIT = 120  # seconds for one run of one script
 
@@ -145,7 +147,7 @@ def prepare(folder: Path) -> None:
     sys.path.insert(0, str(HERE.parent / "tests"))
     from families import WORDS, tiny_model, tiny_tokenizer
 
-    for name, family in {"tiny-bert": "bert", "tiny-roberta": "roberta", "tiny-distilbert": "distilbert", "tiny-deberta": "deberta-v2"}.items():  # fmt: skip
+    for name, family in FAMILIES.items():
         tiny_model(family, dropout=0.0, initializer_range=0.2).base_model.save_pretrained(folder / name)
         tiny_tokenizer().save_pretrained(folder / name)
     draw = random.Random(5)
@@ -207,7 +209,7 @@ def of_today(text: str) -> str:
     names = re.search(r"from transformers import .*\bAdamW\b.*\n", text)
     if names:
         rest = re.sub(r"\bAdamW, |, AdamW\b", "", names[0])
-        text = text.replace(names[0], rest + "from functools import partial\nfrom torch.optim import AdamW as A\nAdamW = partial(A, weight_decay=0)\n")  # fmt: skip
+        text = text.replace(names[0], rest + OLD_ADAMW)
     return text
 
 
@@ -290,7 +292,7 @@ def seed_everything() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    torch.nn.functional.dropout = lambda input, *_, **__: input
+    torch.nn.functional.dropout = lambda values, *_, **__: values
 
 
 def execute(name: str, text: str, variant: str) -> Run:
@@ -320,7 +322,7 @@ def execute(name: str, text: str, variant: str) -> Run:
     except SystemExit as ended:
         if ended.code:
             run.error, run.is_refusal = f"exit status {ended.code}", variant == RUN and ended.code in (1, 2)
-    except BaseException as error:  # noqa: BLE001 - whatever a script raises
+    except BaseException as error:  # whatever a script raises
         run.error = f"{type(error).__name__}: {str(error).strip()}"[:600]
         run.trace, run.is_refusal = traceback.format_exc(), isinstance(error, GlassloopError)
     run.variables, run.trainers = FOUND, [about(trainer) for trainer in MADE]
@@ -364,12 +366,15 @@ def in_child(name: str, text: str, variant: str, prepared: Path) -> Run:
 # Comparison
 
 
+is_close = functools.partial(math.isclose, rel_tol=2e-3, abs_tol=3e-4)
+
+
 def differences(expected: Any, found: Any, where: str) -> list[str]:
     """Return where two values differ. Entries that only Glassloop has do not count."""
     if expected is None:
         return []
     if isinstance(expected, float):
-        if isinstance(found, float) and (math.isclose(expected, found, rel_tol=2e-3, abs_tol=3e-4) or (math.isnan(expected) and math.isnan(found))):  # fmt: skip
+        if isinstance(found, float) and (math.isnan(expected) and math.isnan(found) or is_close(expected, found)):
             return []
         return [f"{where}: {expected:.6g} with transformers, {found if not isinstance(found, float) else f'{found:.6g}'}"]
     if isinstance(expected, dict):
@@ -383,12 +388,13 @@ def differences(expected: Any, found: Any, where: str) -> list[str]:
         if not isinstance(found, list) or len(found) != len(expected):
             size = len(found) if isinstance(found, list) else found
             return [f"{where}: {len(expected)} entries with transformers ({str(expected)[:80]}), {size} ({str(found)[:80]})"]
-        return [line for place, pair in enumerate(zip(expected, found, strict=True)) for line in differences(*pair, f"{where}[{place}]")]  # fmt: skip
+        pairs = enumerate(zip(expected, found, strict=True))
+        return [line for place, pair in pairs for line in differences(*pair, f"{where}[{place}]")]
     return [] if expected == found else [f"{where}: {expected!r:.80} with transformers, {found!r:.80}"]
 
 
 def log_differences(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[str]:
-    """Return the log entries of transformers that Glassloop lacks or has with other numbers, each compared by step and names."""
+    """Return the log entries of transformers that Glassloop lacks or has with other numbers."""
     rest = list(found)
     lines = []
     for entry in expected:
