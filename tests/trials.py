@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 ROOT = Path(__file__).parent.parent
 KILL, TERM, INT, HUP = "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"
@@ -38,6 +38,7 @@ FORWARD = "glassloop.backends.plain:PlainBackend.forward"
 BACKWARD = "glassloop.backends.plain:PlainBackend.backward"
 OPTIMIZER = "glassloop.backends.plain:PlainBackend.step"
 SAVING = "glassloop.engine.checkpoint_folder:write_checkpoint"
+CLOSED, BROKEN = "closed", "broken"  # what standard output and error can be
 TIMINGS = ("_runtime", "_per_second")
 PRELOADED = (
     *("glassloop.cli", "glassloop.commands.train", "glassloop.commands.evaluate", "glassloop.commands.predict"),
@@ -112,7 +113,9 @@ class Trial:
         if code is None:
             raise TimeoutError(f"the trial did not end within {timeout} s:\n{self.err.read_text()[-3000:]}")
         seconds = time.monotonic() - self.began
-        out, err = (path.read_text(encoding="utf-8", errors="replace") for path in (self.out, self.err))
+        out, err = (
+            path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in (self.out, self.err)
+        )
         return Ended(code, out, err, seconds)
 
 
@@ -142,11 +145,16 @@ class Server:
         *,
         folder: Path | None = None,
         script: Path | None = None,
+        out: str | None = None,
+        err: str | None = None,
         **environment: str,
     ) -> Trial:
-        """Start `glassloop arguments…`, or a script with these arguments, with some hooks and further environment."""
+        """Start `glassloop arguments…`, or a script with these arguments, with some hooks and further environment.
+
+        `out` and `err` are what its output becomes instead of files: a path such as /dev/full, `CLOSED` or `BROKEN`.
+        """
         number = f"{self.process.pid}-{next(Server.numbers)}"
-        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        files = self.folder / f"{number}.out", self.folder / f"{number}.err"
         os.umask(umask := os.umask(0))  # a trial has that of the test
         request = {
             "arguments": [str(argument) for argument in arguments],
@@ -155,10 +163,10 @@ class Server:
             "folder": str(folder or self.folder),
             "script": str(script) if script else None,
             "umask": umask,
-            "out": str(out),
-            "err": str(err),
+            "out": out or str(files[0]),
+            "err": err or str(files[1]),
         }
-        return Trial(self.ask(request)["pid"], self, out, err)
+        return Trial(self.ask(request)["pid"], self, *files)
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -305,15 +313,27 @@ def run_script(path: str, arguments: list[str], hooks: Iterable[Hook]) -> int:
     return 0
 
 
+def standard_stream(place: int, name: str) -> TextIO | None:
+    """Open standard output or error as Python does: a file, a pipe that nobody reads, or None if it is closed."""
+    if name == CLOSED:
+        os.close(place)
+        return None
+    if name == BROKEN:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    else:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, place)
+    os.close(descriptor)
+    return os.fdopen(place, "w", buffering=1, encoding="utf-8")
+
+
 def child(request: dict[str, Any]) -> None:
     """One trial: never returns."""
     code = 70
     try:
-        for place, name in enumerate((os.devnull, request["out"], request["err"])):
-            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if place else os.O_RDONLY)
-            os.dup2(descriptor, place)
-            os.close(descriptor)
-        sys.stdout, sys.stderr = (os.fdopen(place, "w", buffering=1, encoding="utf-8") for place in (1, 2))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdout, sys.stderr = (standard_stream(place, request[name]) for place, name in ((1, "out"), (2, "err")))
         os.umask(request["umask"])
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
@@ -332,8 +352,9 @@ def child(request: dict[str, Any]) -> None:
         traceback.print_exc()
         code = 1
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
         os._exit(code)
 
 

@@ -23,7 +23,7 @@ WIDTH = 118
 FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
-        *("errors", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
+        *("errors", "output", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
         *("quantities",),
         *("study_settings", "study_space"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from io import TextIOWrapper
@@ -11,9 +12,10 @@ import typer
 
 from glassloop import __version__
 from glassloop.command_result import CommandResult, error_result, output_of, show_result
-from glassloop.errors import GlassloopError, resource_error, show
+from glassloop.errors import GlassloopError, ResourceError, resource_error, say, show
 from glassloop.help_page import GroupedCommand
 from glassloop.options import with_resume_value
+from glassloop.output import TolerantStream, tolerant_streams
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
 from glassloop.stages import show_on
@@ -67,6 +69,10 @@ COMMANDS = {  # in the order of the help page
     "doctor": doctor_command,
     "ui": ui_command,
 }
+FILE_COMMANDS = {"train", "study", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
+FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
+BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
+
 for name, command in COMMANDS.items():
     app.command(name, cls=GroupedCommand)(command)
 
@@ -78,11 +84,38 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets its number
     as_json = "--json" in arguments
-    with output_of(as_json) as output:
-        found = result_of(arguments, debug)
-    if as_json and isinstance(found, CommandResult):
-        show_result(found, output)
-    sys.exit(found.exit_status if isinstance(found, CommandResult) else found)
+    with tolerant_streams() as standard:
+        with output_of(as_json) as output:
+            found = result_of(arguments, debug)
+        if as_json and isinstance(found, CommandResult):
+            show_result(found, output)
+        status = found.exit_status if isinstance(found, CommandResult) else found or 0
+        status = status or status_of_output(standard, needed=prints_its_result(arguments))
+    sys.exit(status)
+
+
+def prints_its_result(arguments: list[str]) -> bool:
+    """Return whether the result of a command is what it prints on standard output, not a file or folder."""
+    if {"--json", "-h", "--help", "--version"} & {*arguments}:
+        return True
+    given = {argument.partition("=")[0] for argument in arguments}
+    return not given & FILE_OPTIONS and not {*arguments[:1]} & FILE_COMMANDS
+
+
+def status_of_output(output: TolerantStream, *, needed: bool) -> int:
+    """Return the exit status of a command that succeeded: not 0 if standard output is its result and could not be written."""
+    output.flush()
+    if output.error is None:
+        return 0
+    if isinstance(output.error, BrokenPipeError):  # the reader has seen enough, as in `| head -1`
+        return BROKEN_PIPE if needed else 0
+    problem = f"standard output cannot be written: {getattr(output.error, 'strerror', None) or output.error}"
+    if not needed:
+        say(problem)
+        return 0
+    error = ResourceError(problem, "write it to another file or disk")
+    report(error)
+    return error.exit_code
 
 
 def result_of(arguments: list[str], debug: bool) -> CommandResult | int | None:

@@ -1,7 +1,8 @@
-"""Pause Python's garbage collection while very many objects are made: it would walk over all of them many times."""
+"""Spare Python's garbage collection walks over very many objects: while they are made, and when they are there to stay."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,3 +18,10 @@ def collection_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def freeze_objects() -> None:
+    """Free what is not used any more, and let later collections ignore everything that exists now."""
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # Python frees no frozen object when it exits, and Triton's bindings report each one as a leak

@@ -6,12 +6,10 @@ import difflib
 import errno
 import os
 import re
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from itertools import islice
-from typing import TextIO
 
+from glassloop.output import messages
 from glassloop.stages import clear
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -147,15 +145,20 @@ def printable(text: str) -> str:
 
 
 def say(line: str) -> None:
-    """Print one line on standard error. A closed terminal is ignored."""
-    with suppress(OSError):
-        show(f"glassloop: {line}", sys.stderr)
+    """Print one line on standard error."""
+    note(f"glassloop: {line}")
 
 
-def show(line: str, stream: TextIO | None = None) -> None:
-    """Print one line, by default on standard output, with control characters escaped."""
+def note(line: str) -> None:
+    """Print one line on standard error as it is. A closed terminal or a full disk is ignored: no run ends for a message."""
     clear()
-    print(printable(line), file=stream or sys.stdout, flush=True)
+    print(printable(line), file=messages(), flush=True)
+
+
+def show(line: str) -> None:
+    """Print one line of the answer on standard output, with control characters escaped."""
+    clear()
+    print(printable(line), flush=True)
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:

@@ -17,6 +17,7 @@ from typing import NoReturn
 from glassloop.children import Child, Children
 from glassloop.engine.signals import noted_signals
 from glassloop.errors import GlassloopError, LostProcessError, ResourceError
+from glassloop.output import messages
 
 ERROR_FILE = "GLASSLOOP_ERROR_FILE"  # where a process of `launch` writes its error instead of printing it
 POLL_SECONDS = 0.05
@@ -92,7 +93,7 @@ def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, s
         if (error := errors[cause.number]) and not received:
             raise error
         if text := error or files[cause.number].read_log():
-            print(text, file=sys.stderr)
+            print(text, file=messages())
         code = cause.process.returncode
         if code < 0 and not received:
             who = f"process {cause.process.pid} ({cause.number + 1} of {len(environments)})"
@@ -142,7 +143,7 @@ def report(error: GlassloopError) -> bool:
     """Print an error on standard error and return True. A process of `launch` leaves it for the launcher: False."""
     path = os.environ.get(ERROR_FILE)
     if not path:
-        print(error, file=sys.stderr)
+        print(error, file=messages())
         return True
     followed = isinstance(error, LostProcessError)
     content = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}

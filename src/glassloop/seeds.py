@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +16,7 @@ from glassloop.children import Child, Children
 from glassloop.claim import free_folder, new_folders, refuse_taken, remove_if_empty
 from glassloop.engine.signals import leave, noted_signals
 from glassloop.engine.versions import versions
-from glassloop.errors import GlassloopError, SettingsError, counted, show
+from glassloop.errors import GlassloopError, SettingsError, counted, note
 from glassloop.files import absolute_name, user_path
 from glassloop.gpu_memory import memory_need, runs_at_once
 from glassloop.lock import locked
@@ -124,23 +123,23 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> Seed
     """Train all unfinished seeds of a record and return it with their results."""
     folder, unfinished = record.folder, record.unfinished
     for seed in record.finished:
-        say(f"seed {seed}: already finished, in {folder / seed_name(seed)}")
+        note(f"seed {seed}: already finished, in {folder / seed_name(seed)}")
     num_at_once, num_steps = 1, 0
     if unfinished:
         need, num_steps = check_run(record.settings, unfinished[0])
         num_at_once = at_once or runs_at_once(choose_device(record.settings.training.device), need)
-    with locked(folder, say), noted_signals() as signals:
+    with locked(folder, note), noted_signals() as signals:
         if is_new:
             refuse_taken(folder)  # by a run that held the lock until now
         write_seeds(record)
         if len(unfinished) > 1:
-            say(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
+            note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
         record = run_children(record, num_at_once, num_steps, signals)
         stopped = bool(signals and record.unfinished)
         record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
         write_seeds(record)
     if stopped:
-        say(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
+        note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
         leave(signals[0])
     return record
 
@@ -239,8 +238,3 @@ def log_of(record: SeedsRecord, seed: int) -> Path:
 def resume_hint(record: SeedsRecord) -> str:
     """Return how to resume seeds from the command."""
     return f"resume with: glassloop train --seeds {len(record.seeds)} --resume {shlex.quote(str(record.folder))}"
-
-
-def say(text: str) -> None:
-    """Print one line on standard error."""
-    show(text, sys.stderr)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from glassloop.collection import freeze_objects
 from glassloop.command_result import CommandResult
 from glassloop.errors import SettingsError, counted, listed, say
 from glassloop.files import user_path
@@ -70,8 +70,7 @@ def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int
     budget = batch_tokens or min(measured_budget(predictor, predictor.max_length) for predictor in predictors)
     for predictor in predictors:
         warm_up(predictor, budget, predictor.max_length)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: walking over it would delay requests
+    freeze_objects()  # what is loaded stays: walking over it would delay requests
     return hosted, budget
 
 

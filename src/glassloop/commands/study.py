@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -18,7 +17,7 @@ from glassloop.command_result import CommandResult
 from glassloop.data.examples import Examples
 from glassloop.engine.signals import leave, leave_on_signal, noted_signals
 from glassloop.engine.versions import versions
-from glassloop.errors import SettingsError, counted, did_you_mean, listed, show, visible
+from glassloop.errors import SettingsError, counted, did_you_mean, listed, note, visible
 from glassloop.files import absolute_name, user_path
 from glassloop.gpu_memory import runs_on_gpus
 from glassloop.lock import locked
@@ -174,7 +173,7 @@ def run_study(
     if on is not None:
         refuse_unreachable(on)
     folder = found if known and found else free_folder(output_dir)
-    with locked(folder, say), noted_signals() as signals:
+    with locked(folder, note), noted_signals() as signals:
         if known:
             earlier = read_study(folder)
             record = replace(record, runs=earlier.runs, seconds=earlier.seconds, threads=earlier.threads,
@@ -182,20 +181,20 @@ def run_study(
         else:
             refuse_taken(folder)
         (folder / "runs").mkdir(exist_ok=True)
-        say(described(settings, examples, folder))
+        note(described(settings, examples, folder))
         with executor_for(record, folder, need, at_once, on) as (executor, threads):
             record = replace(record, threads=record.threads or threads)
             write_study(folder, record)
-            record = StudyRunner(folder, record, executor, signals, say).run()
+            record = StudyRunner(folder, record, executor, signals, note).run()
         if record.status != STOPPED:
-            record = conclude(folder, record, say)
+            record = conclude(folder, record, note)
             write_study(folder, record)
             write_page(folder, record)
             for name, run in ({} if record.chosen is None else record.runs_of(record.chosen, final=True)).items():
                 if run.finished:
                     update_card(folder / RUNS_NAME / name)
     if record.status == STOPPED and signals:
-        say(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
+        note(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])
     return folder, record
 
@@ -274,7 +273,7 @@ def executor_for(
     if record.threads:
         places = [replace(place, threads=record.threads) for place in places]
     where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
-    say(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
+    note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
     with LocalWorkers(places, folder) as workers:
         yield workers, places[0].threads
 
@@ -291,8 +290,3 @@ def checked_need(record: StudyRecord) -> float:
     return max(
         check_run(replace(base, model=name, training=training, data=data).checked(), record.seeds[0])[0] for name in names
     )
-
-
-def say(text: str) -> None:
-    """Print one line on standard error."""
-    show(text, sys.stderr)

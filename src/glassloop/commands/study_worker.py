@@ -22,6 +22,7 @@ from pathlib import Path
 from glassloop.arguments import training_arguments
 from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.choose import choose_backend
+from glassloop.collection import freeze_objects
 from glassloop.commands.train import run_to_end
 from glassloop.engine.pause import PauseAt
 from glassloop.engine.signals import Paused
@@ -188,7 +189,7 @@ def main() -> None:
         if done.status == STOPPED:
             break
         if is_first:
-            gc.freeze()  # imported modules and shared parts stay: later collections need not look at them
+            freeze_objects()  # imported modules and shared parts stay: later collections need not look at them
             is_first = False
 
 

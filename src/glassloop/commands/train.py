@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
-from glassloop.errors import SettingsError, printable, say, show
+from glassloop.errors import SettingsError, note, printable, say
 from glassloop.lock import locked
 from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
@@ -137,7 +136,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
     if backend.processes.is_main:
         update_card(folder)
         if path := write_report(folder):
-            show(f"  report: {path}", sys.stderr)
+            note(f"  report: {path}")
     return folder
 
 
@@ -172,8 +171,8 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
     backend, folder = trainer.backend, run.parts.folder
     console = Console(stderr=True, quiet=not backend.processes.is_main)
     console.print(banner(record, examples, folder, run.reason))
-    for note in examples.notes:
-        console.print(Text(f"• {printable(note)}", style="dim"))
+    for line in examples.notes:
+        console.print(Text(f"• {printable(line)}", style="dim"))
     with trainer._training(checkpoint, restart=restart, parts=run.parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
         outcomes = evaluate_unless_stopped(run)

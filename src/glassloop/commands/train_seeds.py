@@ -12,13 +12,13 @@ from glassloop.claim import resumed_folder
 from glassloop.command_result import CommandResult
 from glassloop.defaults import has_own_settings
 from glassloop.engine.identity import differences
-from glassloop.errors import SettingsError, counted
+from glassloop.errors import SettingsError, counted, note
 from glassloop.files import absolute_name, user_path
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
 from glassloop.run_folder.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
 from glassloop.run_folder.seeds_json import FAILED, SeedsRecord, read_seeds
-from glassloop.seeds import log_of, resume_hint, resume_seeds, say, train_seeds
+from glassloop.seeds import log_of, resume_hint, resume_seeds, train_seeds
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings, RunSettings
 from glassloop.sharing.card_file import update_card
@@ -58,7 +58,7 @@ def train_with_seeds(
     for seed in record.finished:
         update_card(record.folder / seed_name(seed))  # with the results of all seeds
     if path := write_report(record.folder):
-        say(f"  report: {path}")
+        note(f"  report: {path}")
     return CommandResult(seeds_content(record), report_failures(record))
 
 
@@ -70,7 +70,7 @@ def settled(given: GivenSettings) -> RunSettings:
     config = load_config(given.model or "quickstart")
     chosen = chosen_settings(given, settings.training, examples_for(given, config), config)
     if chosen.reason:
-        say(f"chosen {chosen.reason}")
+        note(f"chosen {chosen.reason}")
     return replace(settings, training=chosen.settings)
 
 
@@ -117,9 +117,9 @@ def report_failures(record: SeedsRecord) -> int:
     """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
     for seed, entry in failed.items():
-        say(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
+        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
         for line in entry.error:
-            say(f"  {line}")
+            note(f"  {line}")
     if failed:
-        say(resume_hint(record))
+        note(resume_hint(record))
     return next((entry.exit_code or 1 for entry in failed.values()), 0)

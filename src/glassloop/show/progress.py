@@ -13,8 +13,9 @@ from glassloop.data.batches import Batch
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.history import History
 from glassloop.engine.state import State
-from glassloop.errors import printable, show
+from glassloop.errors import note, printable
 from glassloop.measures import short_metrics
+from glassloop.output import has_terminal, messages
 from glassloop.run_folder.history import last_step
 from glassloop.run_folder.record import Plan
 from glassloop.show.notebook import Notebook
@@ -33,7 +34,7 @@ def progress_for(plan: Plan, plain: bool, history: History, title: Callable[[str
         return Lines(plan, history, title)
     if "ipykernel" in sys.modules:
         return Notebook(plan, history, title)
-    return Bar(plan, history, title) if sys.stderr.isatty() else Lines(plan, history, title)
+    return Bar(plan, history, title) if has_terminal() else Lines(plan, history, title)
 
 
 def described(metrics: dict[str, float], title: Callable[[str], str] = str) -> str:
@@ -67,13 +68,14 @@ class Bar(Callback):
     def __init__(self, plan: Plan, history: History, title: Callable[[str], str] = str) -> None:
         self.plan, self.history, self.title, self.pace = plan, history, title, Pace()
         self.bar: Any = None  # tqdm has no types
+        self.file = messages()
 
     def on_fit_start(self, state: State) -> None:
         from tqdm import tqdm
 
         self.pace = Pace()
         form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, bar_format=form, dynamic_ncols=True)
+        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, bar_format=form, dynamic_ncols=True, file=self.file)
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
         self.pace.count(batches)
@@ -88,7 +90,7 @@ class Bar(Callback):
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
         self.bar.write(
-            f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics, self.title)}", file=sys.stderr
+            f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics, self.title)}", file=self.file
         )
 
     def on_fit_end(self, state: State) -> None:
@@ -121,7 +123,7 @@ class Lines(Callback):
         self.line(f"step {state.step:,}  epoch {self.history.epoch(state):.2f}  {described(metrics, self.title)}")
 
     def line(self, text: str) -> None:
-        show(text, sys.stderr)
+        note(text)
 
 
 class SeedsProgress:
@@ -138,15 +140,16 @@ class SeedsProgress:
         self.runs, self.num_done, self.num_steps = runs, num_done, num_steps
         self.last_update = self.last_line = time.perf_counter()
         self.bar: Any = None  # tqdm has no types
-        if runs and not plain and sys.stderr.isatty():
+        self.file = messages()
+        if runs and not plain and has_terminal():
             from tqdm import tqdm
 
             form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-            self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False)
+            self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False, file=self.file)
 
     def line(self, text: str) -> None:
         """Print a line above the bar."""
-        self.bar.write(printable(text), file=sys.stderr) if self.bar is not None else show(text, sys.stderr)
+        self.bar.write(printable(text), file=self.file) if self.bar is not None else note(text)
 
     def update(self, ended: Container[int]) -> None:
         """Show the progress of all seeds, at most once per second. `ended` are the seeds whose process has ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ from shutil import get_terminal_size
 from typing import Any
 
 from glassloop.collection import collection_paused
-from glassloop.errors import printable, show
+from glassloop.errors import note, printable
+from glassloop.output import has_terminal, messages
 from glassloop.stages import CHOSEN, Stage, show_on, stage
 
 LINE_SECONDS = 5.0  # between two plain lines, at least
@@ -36,7 +36,7 @@ def choose_display(*, plain: bool = False, lines: bool = True) -> None:
     """Show stages as a bar in a terminal, else as lines if wanted. Of several processes only the first shows any."""
     if any(os.environ.get(name, "0") != "0" for name in RANKS):
         show_on(None)
-    elif sys.stderr.isatty() and not plain:
+    elif has_terminal() and not plain:
         show_on(StageBar())
     else:
         show_on(StageLines() if lines or plain else None)
@@ -84,7 +84,7 @@ class StageBar:
             desc=title,
             leave=False,
             ncols=columns,
-            file=sys.stderr,
+            file=messages(),
             bar_format="{desc} …" if stage.total is None else counted,
         )
 
@@ -116,7 +116,7 @@ class StageLines:
         if stage.title not in self.shown:
             self.shown.add(stage.title)
             rows = "" if stage.total is None else f" ({stage.total:,} rows)"
-            show(f"{stage.title}{rows}", sys.stderr)
+            note(f"{stage.title}{rows}")
 
     def advance(self, num_rows: int) -> None:
         """Print how far the stage is, if the last line is old enough."""
@@ -124,7 +124,7 @@ class StageLines:
         if self.interval.is_over():
             of_all = "" if not self.stage.total else f" of {self.stage.total:,}"
             share = "" if not self.stage.total else f" ({self.num_rows / self.stage.total:.0%})"
-            show(f"{self.stage.title}: {self.num_rows:,}{of_all} rows{share}", sys.stderr)
+            note(f"{self.stage.title}: {self.num_rows:,}{of_all} rows{share}")
 
     def end(self) -> None:
         """Do nothing: what follows says that the stage has ended."""
