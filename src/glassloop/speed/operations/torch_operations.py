@@ -37,7 +37,7 @@ class TorchOperations:
         self.needs_gradients = torch.is_grad_enabled()
 
     def after_forward(self) -> None:
-        """Drop the output of the last layer: it refers to these operations through autograd, a circle that Python never frees."""
+        """Drop the last layer's output: through autograd it refers to these operations, a circle that Python never frees."""
         self.last_low = None
 
     def after_backward(self, storage: FlatStorage) -> None:
