@@ -11,7 +11,7 @@ from pathlib import Path
 from glassloop.errors import DataError, LockedError, ModelError, ResourceError, SettingsError, TooLargeError, say
 from glassloop.files import set_aside, user_path
 from glassloop.lock import LOCK_NAME, refuse_held
-from glassloop.run_folder.layout import RUN_NAME, is_checkpoint_name, is_run
+from glassloop.run_folder.layout import RUN_NAME, is_checkpoint_name, is_run, is_seeds_folder, is_study
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run
 
@@ -35,11 +35,10 @@ def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
     if folder.exists():
         if not folder.is_dir():
             raise SettingsError(f"output_dir {folder} is a file", "choose an empty or new folder")
-        if is_run(folder):
-            refuse_held(folder)
-            if overwrite:
-                say(f"moved aside: {folder} is now {set_aside(folder).name}")
-                return folder
+        refuse_held(folder)  # what a process has begun there may not look like a run yet
+        if is_run(folder) and overwrite:
+            say(f"moved aside: {folder} is now {set_aside(folder).name}")
+            return folder
         refuse_taken(folder)
     return folder
 
@@ -66,10 +65,16 @@ def numbered_folder() -> Path:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Raise `SettingsError` if a folder contains a run or other files."""
+    """Raise `SettingsError` if a folder contains a run, several runs or other files."""
     if is_run(folder):
         remedy = f"resume it: --resume {folder}; or choose another folder, or move it aside with --overwrite_output_dir"
         raise SettingsError(f"output_dir {folder} already contains a run", remedy)
+    if is_study(folder):
+        remedy = f"continue it: glassloop study --resume {folder}; or choose another folder"
+        raise SettingsError(f"output_dir {folder} already contains a study", remedy)
+    if is_seeds_folder(folder):
+        remedy = f"resume them: glassloop train --seeds NUMBER --resume {folder}; or choose another folder"
+        raise SettingsError(f"output_dir {folder} already contains runs of several seeds", remedy)
     if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
         raise SettingsError(f"output_dir {folder} contains files that do not belong to a run", "choose an empty or new folder")
 

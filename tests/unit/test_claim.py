@@ -123,3 +123,17 @@ def test_a_run_is_moved_aside_only_if_it_is_not_locked(tmp_path: Path) -> None:
     assert free_folder(str(run), overwrite=True) == run
     assert not run.exists()
     assert (tmp_path / "run.kept-1" / "run.json").exists()
+
+
+def test_a_folder_in_use_is_named_as_such_whatever_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()  # a study begins with it
+    with locked(tmp_path, print), pytest.raises(LockedError, match=f"{tmp_path} is in use by process"):
+        free_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "content"), [("study.json", "a study"), ("seeds.json", "runs of several seeds")])
+def test_a_study_and_several_seeds_are_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SettingsError, match=f"already contains {content}") as caught:
+        free_folder(str(tmp_path))
+    assert f"--resume {tmp_path}" in caught.value.remedy

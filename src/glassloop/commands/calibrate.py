@@ -38,7 +38,7 @@ from glassloop.statistics.cross_fitting import Fitted, fitted_calibration
 from glassloop.statistics.scored import ScoredRows, scored_rows
 from glassloop.statistics.thresholds import margins_of
 
-LEAST_ROWS = 20
+LEAST_ROWS, DEFAULT_FOLDS = 20, 10
 
 
 def calibrate(run: str, wanted: Request) -> CommandResult:
@@ -52,11 +52,11 @@ def calibrate(run: str, wanted: Request) -> CommandResult:
     rows = usable_rows(folder, record, split)
     positive = positive_class(record, wanted.positive)
     target = target_for(rows, named, wanted)
-    refuse_folds(wanted.folds, rows, positive)
-    fitted = fitted_calibration(rows, target, positive, folds=wanted.folds)
+    folds = chosen_folds(wanted.folds, rows, positive)
+    fitted = fitted_calibration(rows, target, positive, folds=folds)
     refuse_unreachable(fitted)
     kept = Kept.of(fitted, wanted.force)
-    show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {wanted.folds} folds)", positive)
+    show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {folds} folds)", positive)
     for line in kept.lines(fitted):
         show(line)
     path = None
@@ -73,7 +73,7 @@ def calibrate(run: str, wanted: Request) -> CommandResult:
                 num_rows=len(rows),
                 fingerprint=facts.fingerprint if facts else "",
                 predictions=sha256_of(folder / predictions_name(split)),
-                folds=wanted.folds,
+                folds=folds,
                 gains=kept.gains(fitted),
                 weights=weights_of(model, record.files),
                 written=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -190,16 +190,25 @@ def positive_class(record: RunRecord, given: str | None) -> str | None:
     return given or (record.positive_label if record.positive_label in labels else labels[1])
 
 
-def refuse_folds(folds: int, rows: ScoredRows, positive: str | None) -> None:
-    """Raise `SettingsError` if there are fewer than two folds, or more than rows of the rarer class of two."""
+def chosen_folds(wanted: int | None, rows: ScoredRows, positive: str | None) -> int:
+    """Return the number of folds: the given one, else 10, or as many as the rarer class of two has rows if these are fewer.
+
+    Raises:
+        SettingsError: If fewer than two folds are wanted, or more than there are such rows.
+        DataError: If the rarer class has a single row.
+    """
     margins = margins_of(rows, positive) if rows.task == CLASSES else None
-    most = len(rows)
+    most, limit = len(rows), "the number of rows"
     if margins is not None:
-        most = int(min(np.sum(margins.wanted), np.sum(~margins.wanted)))
-    if not 2 <= folds <= max(most, 2):
-        raise SettingsError(f"--folds is {folds}", f"use 2 to {max(most, 2):,}, the number of rows of the rarer class")
+        most, limit = int(min(np.sum(margins.wanted), np.sum(~margins.wanted))), "the number of rows of the rarer class"
     if most < 2:
         raise DataError("only one row has the rarer class: a gain cannot be measured", "use more rows of this class")
+    if wanted is None and most < DEFAULT_FOLDS:
+        say(f"{most} folds instead of {DEFAULT_FOLDS}: {limit} is {most}")
+    folds = min(DEFAULT_FOLDS, most) if wanted is None else wanted
+    if not 2 <= folds <= most:
+        raise SettingsError(f"--folds is {folds}", f"use 2 to {most:,}, {limit}" if most > 2 else "use 2, " + limit)
+    return folds
 
 
 def refuse_unreachable(fitted: Fitted) -> None:

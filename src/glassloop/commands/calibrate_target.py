@@ -26,7 +26,7 @@ class Request:
         cost: The costs as text.
         split: The split to fit on.
         positive: The class of two that has the threshold.
-        folds: Number of folds.
+        folds: Number of folds; None for 10, or fewer if the rows do not allow as many.
         force: Whether to store what gains nothing.
     """
 
@@ -36,7 +36,7 @@ class Request:
     cost: str | None = None
     split: str | None = None
     positive: str | None = None
-    folds: int = 10
+    folds: int | None = None
     force: bool = False
 
 

@@ -17,10 +17,10 @@ from glassloop.command_result import CommandResult
 from glassloop.data.examples import Examples
 from glassloop.engine.signals import leave, leave_on_signal, noted_signals
 from glassloop.engine.versions import versions
-from glassloop.errors import SettingsError, counted, did_you_mean, listed, note, visible
-from glassloop.files import absolute_name, user_path
+from glassloop.errors import ResumeError, SettingsError, counted, did_you_mean, listed, note, visible
+from glassloop.files import absolute_name, near_name, user_path
 from glassloop.gpu_memory import runs_on_gpus
-from glassloop.lock import locked
+from glassloop.lock import locked, refuse_held
 from glassloop.measures import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.models.loading import load_config
 from glassloop.run_folder.layout import is_study
@@ -36,7 +36,7 @@ from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
 from glassloop.study.ray_address import refuse_unreachable
 from glassloop.study.running import Executor, StudyRunner
-from glassloop.study.trials import RUNS_NAME
+from glassloop.study.trials import RUNS_NAME, model_key
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
 from glassloop.study_settings import SCRIPT, STRATEGIES, StudySettings, study_settings
 from glassloop.study_space import MODEL, Choices, vary_text
@@ -124,6 +124,8 @@ def study(
     output_dir = given.training.get("output_dir")
     if resume is not None:
         folder = user_path(str(output_dir) if resume == "newest" and output_dir else resume)
+        if folder.is_dir():
+            refuse_held(folder)
         stored = read_study(folder)
         if stored.study.strategy == SCRIPT:
             problem = f"{folder} is the search of a script, Trainer.hyperparameter_search"
@@ -166,6 +168,8 @@ def run_study(
 ) -> tuple[Path, StudyRecord]:
     """Run a study in its folder. Return the folder and the record."""
     found = user_path(output_dir) if output_dir else None
+    if found is not None and found.is_dir():
+        refuse_held(found)  # before data and model are loaded
     known = found is not None and is_study(found)
     examples = search_examples(given, settings)
     record = new_record(given, settings, examples)
@@ -176,6 +180,7 @@ def run_study(
     with locked(folder, note), noted_signals() as signals:
         if known:
             earlier = read_study(folder)
+            refuse_changed_inputs(folder, earlier, record)
             record = replace(record, runs=earlier.runs, seconds=earlier.seconds, threads=earlier.threads,
                              test_evaluations=earlier.test_evaluations, results=earlier.results)  # fmt: skip
         else:
@@ -197,6 +202,27 @@ def run_study(
         note(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])
     return folder, record
+
+
+def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecord) -> None:
+    """Raise `ResumeError` if data or models have changed since the study was started: its runs could not be used again.
+
+    Args:
+        folder: The folder of the study.
+        earlier: The stored study.
+        record: The study as it would be started now.
+    """
+    changed = []
+    asked, before = ((one.base.source, one.base.model, one.base.data, one.study.folds) for one in (record, earlier))
+    if asked == before:  # else the user has asked for other rows
+        splits = [name for name in {**earlier.data, **record.data} if earlier.data.get(name) != record.data.get(name)]
+        changed += [f"the rows of {listed(splits)} in {near_name(record.base.source or 'quickstart')}"] if splits else []
+    changed += [f"the files of the model {name}" for name, key in earlier.models.items() if record.models.get(name, key) != key]
+    if changed and earlier.runs:
+        raise ResumeError(
+            f"{folder}: {' and '.join(changed)} changed since the study was started, so none of its runs could be used again",
+            "restore what changed, or start a new study with another --output_dir",
+        )
 
 
 def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
@@ -227,8 +253,9 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
         given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head
     )
     rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
+    models = {name: model_key(name) for name in map(absolute_name, model_names(base.model, settings))}
     seeds = tuple(range(args.seed, args.seed + settings.seeds))
-    return StudyRecord(base, settings, metric, higher, seeds, data=rows, versions=versions())
+    return StudyRecord(base, settings, metric, higher, seeds, data=rows, models=models, versions=versions())
 
 
 def absolute_data(given: GivenSettings) -> dict[str, object]:
@@ -281,12 +308,18 @@ def executor_for(
 def checked_need(record: StudyRecord) -> float:
     """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
     base, space = record.base.given(), record.study.space
-    sizes, models = space.get(BATCH), space.get(MODEL)
+    sizes = space.get(BATCH)
     training = dict(base.training)
     if sizes is not None:
         training[BATCH] = max(sizes.values) if isinstance(sizes, Choices) else int(sizes.high)  # type: ignore[type-var]
     data = {**base.data, "selection_fold": record.study.folds[0]}
-    names = [str(name) for name in models.values] if isinstance(models, Choices) else [base.model]
     return max(
-        check_run(replace(base, model=name, training=training, data=data).checked(), record.seeds[0])[0] for name in names
+        check_run(replace(base, model=name, training=training, data=data).checked(), record.seeds[0])[0]
+        for name in model_names(base.model, record.study)
     )
+
+
+def model_names(given: str | None, settings: StudySettings) -> list[str]:
+    """Return the models of a study: those that are varied, else the given one or the default."""
+    models = settings.space.get(MODEL)
+    return [str(name) for name in models.values] if isinstance(models, Choices) else [given or "quickstart"]

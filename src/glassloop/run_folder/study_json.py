@@ -114,6 +114,7 @@ class StudyRecord:
         seconds: How long the search took, over all its starts.
         threads: Number of CPU threads of each run; None for the default.
         data: A fingerprint of the rows of each split.
+        models: A fingerprint of the files of each model.
         versions: The versions of Python and of the libraries used.
     """
 
@@ -132,6 +133,7 @@ class StudyRecord:
     seconds: float = 0.0
     threads: int | None = None
     data: dict[str, str] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
     def runs_of(self, setting: int, *, final: bool = False) -> dict[str, TrialRecord]:

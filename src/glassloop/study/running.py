@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from glassloop.errors import SettingsError, counted
+from glassloop.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
 from glassloop.measures import LOSS
 from glassloop.run_folder.record import FINISHED, RUNNING, SELECTION
 from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING
@@ -25,6 +26,8 @@ from glassloop.study_settings import OPTUNA
 
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
 WORST_LOSS = 1e9  # of a failed run, where less is better
+KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system ended, as it does if memory runs out
+KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
 
 
@@ -212,7 +215,8 @@ class StudyRunner:
             if self.is_complete(number, part.fraction)
         ]
         if not complete:
-            raise SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
+            self.update(status=FAILED, seconds=self.elapsed)
+            raise nothing_trained(self.record, self.folder)
         furthest = max(fraction for fraction, _ in complete)
         numbers = list(dict.fromkeys(number for fraction, number in complete if fraction == furthest))
         best = max(numbers, key=lambda number: self.score(number, furthest))
@@ -231,6 +235,35 @@ class StudyRunner:
         """Return whether all runs of a setting have reached a fraction or failed."""
         runs = [*self.record.runs_of(number).values()]
         return bool(runs) and all(run.scores_at(fraction) or run.status == FAILED for run in runs)
+
+
+def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
+    """Return why a study has no setting to choose: all its runs failed, or the budget was too small."""
+    failed = [*record.failed.values()]
+    if not failed:
+        return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
+    which = f"all {len(failed):,} runs" if len(failed) > 1 else "the only run"
+    if all(out_of_memory(run) for run in failed):
+        return ResourceError(
+            f"{which} ran out of memory: {quoted(failed[0])}",
+            "lower per_device_train_batch_size or max_length, or use a smaller model, and start again in another folder; or "
+            f"train fewer runs at a time: glassloop study --resume {folder} --at_once 1",
+        )
+    codes = {run.exit_code for run in failed}
+    kind = KINDS.get(codes.pop() or 1, GlassloopError) if len(codes) == 1 else GlassloopError
+    return kind(
+        f"{which} failed, so there is no setting to choose. First error: {quoted(failed[0])}", f"read the logs in {folder}"
+    )
+
+
+def out_of_memory(run: TrialRecord) -> bool:
+    """Return whether a run failed because memory ran out: it says so, or the system killed its process."""
+    return run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
+
+
+def quoted(run: TrialRecord) -> str:
+    """Return the error of a failed run on one line."""
+    return " ".join(run.error) or f"exit status {run.exit_code}"
 
 
 def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:

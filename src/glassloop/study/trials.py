@@ -96,7 +96,7 @@ class RunSettler:
     def __init__(self, record: StudyRecord) -> None:
         self.record = record
         self.shared = SharedParts(keeps=True)  # read once for all runs
-        self.models: dict[str, str] = {}
+        self.models = dict(record.models)
 
     def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
         """Return the settings of one run. The rule chooses from the rows of the first fold, for all runs of a setting.
@@ -135,13 +135,18 @@ class RunSettler:
         return f"seed-{args['seed']}-{digest[:12]}"
 
     def model_key(self, name: str) -> str:
-        """Return the name of a model; for a folder, a hash of its files as well."""
+        """Return the name of a model; for a folder, a hash of its files as well. The files are read once."""
         if name not in self.models:
-            path = find_path(name)
-            files = sorted(part for part in path.rglob("*") if part.is_file()) if path and path.is_dir() else []
-            content = "".join(sha256_of(part) for part in files)
-            self.models[name] = f"{name} {sha256(content.encode()).hexdigest()[:16]}" if files else name
+            self.models[name] = model_key(name)
         return self.models[name]
+
+
+def model_key(name: str) -> str:
+    """Return the name of a model; for a folder, a hash of its files as well."""
+    path = find_path(name)
+    files = sorted(part for part in path.rglob("*") if part.is_file()) if path and path.is_dir() else []
+    content = "".join(sha256_of(part) for part in files)
+    return f"{name} {sha256(content.encode()).hexdigest()[:16]}" if files else name
 
 
 def needs_selection(training: Mapping[str, object]) -> bool:

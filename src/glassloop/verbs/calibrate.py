@@ -40,8 +40,13 @@ def calibrate_command(
         str | None, typer.Option("--positive_label", help="Class of two that has the threshold. Default: that of the run.")
     ] = None,
     folds: Annotated[
-        int, typer.Option("--folds", metavar="<int>", help="Number of folds that the gain is measured with.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            "--folds",
+            metavar="<int>",
+            help="Number of folds that the gain is measured with. Default: 10, or the number of rows of the rarer class.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Store the calibration even if it gains nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the stored calibration.")] = False,
     as_json: Json = False,

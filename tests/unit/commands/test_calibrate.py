@@ -136,3 +136,22 @@ def test_it_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
+
+
+def test_few_rows_get_fewer_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run_with_model(tmp_path / "run", num_rows=20)
+    rarer = rarest(run)
+    assert 2 <= rarer < 10
+    assert calibrate(str(run), Request(force=True)).exit_status == 0
+    shown = capsys.readouterr()
+    assert f"{rarer} folds instead of 10: the number of rows of the rarer class is {rarer}" in shown.err
+    assert f"(20 rows, {rarer} folds)" in shown.out
+    with pytest.raises(SettingsError, match="--folds is 10") as caught:
+        calibrate(str(run), Request(folds=10))
+    assert caught.value.remedy == f"use 2 to {rarer}, the number of rows of the rarer class"
+
+
+def rarest(run: Path) -> int:
+    """Return how many rows the rarer class has."""
+    labels = [json.loads(line)["label"] for line in (run / "validation-predictions.jsonl").read_text().splitlines()]
+    return min(labels.count(label) for label in {*labels})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trials import write_data
 
 from glassloop import Study
-from glassloop.commands.study import checked, new_record, search_examples, study
-from glassloop.errors import SettingsError
+from glassloop.commands.study import checked, new_record, refuse_changed_inputs, search_examples, study
+from glassloop.errors import LockedError, ResumeError, SettingsError
+from glassloop.lock import locked
+from glassloop.run_folder.study_json import TrialRecord, read_study, write_study
 from glassloop.settings_file import GivenSettings
 from glassloop.study_settings import StudySettings
 
@@ -57,10 +61,44 @@ def test_a_study_needs_validation_rows(tmp_path: Path, tiny_model_dir: Path) -> 
 def test_a_resumed_study_keeps_its_settings(tmp_path: Path) -> None:
     from fake_study import record_for
 
-    from glassloop.run_folder.study_json import write_study
-
     write_study(tmp_path, record_for(VARY))
     with pytest.raises(SettingsError) as raised:
         study(GivenSettings("rows.csv", training={"learning_rate": 1e-3}), str(tmp_path))
     problem = f"--resume continues {tmp_path} with its own settings, but there are others: learning_rate, data"
     assert raised.value.problem == problem
+
+
+def test_a_folder_in_use_is_refused_before_any_work(tmp_path: Path) -> None:
+    """Neither the data nor the model exists: nothing is loaded."""
+    given = GivenSettings("gone.csv", "gone", {"output_dir": str(tmp_path)}, study={"vary": {"max_steps": "1,2"}})
+    with locked(tmp_path, print):
+        for resume in (None, str(tmp_path)):
+            with pytest.raises(LockedError, match="is in use by process") as raised:
+                study(given if resume is None else GivenSettings(), resume)
+            assert raised.value.exit_code == 7
+
+
+def test_a_study_whose_data_or_model_changed_is_not_continued(tmp_path: Path, tiny_model_dir: Path) -> None:
+    source = write_data(tmp_path / "data", 60, 20)
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    folder = tmp_path / "study"
+    folder.mkdir()
+    given = GivenSettings(str(source), str(model), {"output_dir": str(folder)})
+    started = new_record(given, VARY, search_examples(given, VARY))
+    write_study(folder, replace(started, runs={"seed-42-a": TrialRecord(0, 42, "1/10", "finished")}))
+    refuse_changed_inputs(folder, read_study(folder), started)
+
+    (source / "train.csv").write_text((source / "train.csv").read_text() + "one more film,good\n")
+    with pytest.raises(ResumeError) as raised:
+        study(GivenSettings(), str(folder))
+    assert raised.value.exit_code == 4
+    assert f"the rows of train, selection in {source} changed since the study was started" in raised.value.problem
+    assert "another --output_dir" in raised.value.remedy
+    limited = replace(given, data={"limit": 30})
+    refuse_changed_inputs(folder, read_study(folder), new_record(limited, VARY, search_examples(limited, VARY)))
+
+    write_data(source, 60, 20)
+    (model / "config.json").write_text((model / "config.json").read_text() + "\n")
+    with pytest.raises(ResumeError, match=f"the files of the model {model} changed"):
+        study(GivenSettings(), str(folder))
+    assert [*(folder).iterdir()] == [folder / "study.json"]

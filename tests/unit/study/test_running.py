@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_study import FakeExecutor, record_for, run_fake
 
-from glassloop.errors import SettingsError
+from glassloop.errors import DivergedError, GlassloopError, ResourceError, SettingsError
 from glassloop.run_folder.study_json import TrialRecord, read_study
 from glassloop.show.study import rounds_in_words, setting_name
 from glassloop.study.running import StudyRunner, reached, split_scores
@@ -136,6 +136,48 @@ def test_out_of_memory_is_tried_again_and_a_diverged_run_is_not() -> None:
     assert not run.settled
     assert not TrialRecord(0, 1, "1/10", "failed", exit_code=137).settled
     assert TrialRecord(0, 1, "1/10", "failed", exit_code=5).settled
+
+
+MEMORY = ("not enough memory for a batch of 64 rows (CUDA out of memory)", "lower per_device_train_batch_size")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "kind", "problem", "remedy"),
+    [
+        (
+            6,
+            MEMORY,
+            ResourceError,
+            "all 4 runs ran out of memory: not enough memory for a batch",
+            "per_device_train_batch_size",
+        ),
+        (137, ("killed",), ResourceError, "all 4 runs ran out of memory", "--at_once 1"),
+        (
+            6,
+            ("No space left on device",),
+            ResourceError,
+            "all 4 runs failed, so there is no setting to choose",
+            "read the logs",
+        ),
+        (5, ("the loss is nan",), DivergedError, "First error: the loss is nan", "read the logs"),
+        (1, ("a bug",), GlassloopError, "First error: a bug", "read the logs"),
+    ],
+)
+def test_a_study_whose_runs_all_fail_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: tuple[str, ...], kind: type[GlassloopError], problem: str, remedy: str
+) -> None:  # fmt: skip
+    class Failing(FakeExecutor):
+        def wait(self) -> list[Done]:
+            return [replace(done, error=error) for done in super().wait()]
+
+    study = StudySettings({"max_steps": "1,2"}, seeds=2, budget="1h")
+    with pytest.raises(kind) as raised:
+        run_fake(tmp_path, record_for(study), Failing(lambda training, fraction: code), monkeypatch)
+    assert type(raised.value) is kind
+    assert problem in raised.value.problem
+    assert remedy in raised.value.remedy
+    assert "--budget" not in str(raised.value)
+    assert read_study(tmp_path).status == "failed"
 
 
 def test_time_ends_the_search_and_the_best_complete_setting_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
