@@ -374,7 +374,7 @@ def differences(expected: Any, found: Any, where: str) -> list[str]:
     if expected is None:
         return []
     if isinstance(expected, float):
-        if isinstance(found, float) and (math.isnan(expected) and math.isnan(found) or is_close(expected, found)):
+        if isinstance(found, float) and ((math.isnan(expected) and math.isnan(found)) or is_close(expected, found)):
             return []
         return [f"{where}: {expected:.6g} with transformers, {found if not isinstance(found, float) else f'{found:.6g}'}"]
     if isinstance(expected, dict):

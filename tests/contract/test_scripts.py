@@ -30,7 +30,7 @@ import glassloop
 
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
-QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
+QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "adversarial_step", "callback_events", "plain_module", "accumulation", "saved_files",
          "last_checkpoint")  # fmt: skip
 
 
@@ -850,6 +850,47 @@ def settings_that_scripts_read(lib: ModuleType, folder: Path) -> Found:
     )
     sizes = [args.train_batch_size, args.get_warmup_steps(100), args.parallel_mode.value]
     return [*(f"{name}={getattr(args, name)}" for name in names), *map(str, sizes)]
+
+
+@script
+def adversarial_step(lib: ModuleType, folder: Path) -> Found:
+    """FGM: gradients of a second forward pass, with word embeddings moved along the gradients of the first one."""
+
+    class Adversarial(in_order(lib)):
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            weight = model.bert.embeddings.word_embeddings.weight
+            saved = weight.data.clone()
+            weight.data.add_(0.3 * weight.grad / weight.grad.norm())
+            self.compute_loss(model, inputs).backward()
+            weight.data = saved
+            return loss
+
+    trainer = Adversarial(model=calm_model(), args=settings(lib, folder, max_steps=4), train_dataset=padded_rows())
+    trainer.train()
+    return losses(trainer)
+
+
+@script
+def own_backward_pass(lib: ModuleType, folder: Path) -> Found:
+    class Mine(in_order(lib)):
+        def training_step(self, model: Any, inputs: Any, *given: Any) -> Any:
+            model.train()
+            inputs = self._prepare_inputs(inputs)
+            with self.compute_loss_context_manager():
+                loss = self.compute_loss(model, inputs)
+            self.accelerator.backward(loss)
+            return loss.detach()
+
+    trainer = Mine(model=calm_model(), args=settings(lib, folder), train_dataset=padded_rows())
+    trainer.train()
+    return losses(trainer)
+
+
+@script
+def epoch_of_an_evaluation(lib: ModuleType, folder: Path) -> Found:
+    trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(8)}, max_steps=9)
+    return [trainer.evaluate()["epoch"]]
 
 
 def test_there_are_enough_scripts() -> None:

@@ -23,7 +23,7 @@ FOR_USERS = {
     *("save_metrics", "save_state", "add_callback", "pop_callback", "remove_callback", "is_local_process_zero"),
     *("is_world_process_zero", "push_to_hub", "hyperparameter_search", "init_hf_repo", "create_model_card"),
 }
-ONLY_FOR_DEBUGGING = {"_remove_unused_columns"}  # may be called, but a training does not, so it cannot be overridden
+ONLY_FOR_DEBUGGING = {"_prepare_inputs", "compute_loss_context_manager", "_remove_unused_columns"}  # may be called, but a training does not, so it cannot be overridden
 
 
 def their_methods() -> set[str]:
@@ -64,29 +64,29 @@ def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_insta
 
 def test_several_overridden_methods_are_all_named(parts, says) -> None:
     class Mixin:
-        def training_step(self, model: Any, inputs: Any) -> None: ...
+        def _clip_grad_norm(self, model: Any) -> None: ...
 
     class Mine(Mixin, glassloop.Trainer):
         def evaluation_loop(self) -> None: ...
 
     with says(
-        "Mine overrides training_step, evaluation_loop, which Glassloop does not call",
-        f"{INSTEAD['training_step']}; {INSTEAD['evaluation_loop']}",
+        "Mine overrides _clip_grad_norm, evaluation_loop, which Glassloop does not call",
+        f"{INSTEAD['_clip_grad_norm']}; {INSTEAD['evaluation_loop']}",
     ):
         Mine(**parts)
 
 
 def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = glassloop.Trainer(**parts)
-    monkeypatch.setattr(glassloop.Trainer, "training_step", lambda self: None, raising=False)
-    with pytest.raises(SettingsError, match="Trainer overrides training_step"):
+    monkeypatch.setattr(glassloop.Trainer, "evaluation_loop", lambda self: None, raising=False)
+    with pytest.raises(SettingsError, match="Trainer overrides evaluation_loop"):
         trainer.train()
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("label_smoother", "evaluation_loop", "training_step"),
+        *("label_smoother", "evaluation_loop", "_clip_grad_norm"),
         *("neftune_noise_alpha", "gather_function", "_signature_columns"),
     ],
 )

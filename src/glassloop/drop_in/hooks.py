@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,8 +23,18 @@ from glassloop.errors import SettingsError
 
 Inputs = dict[str, torch.Tensor]
 BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
+BatchStep = Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor]
 Prediction = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 COUNT = "num_items_in_batch"
+
+
+class StepsItself(Protocol):
+    """A Trainer whose `training_step` a script overrides."""
+
+    current_gradient_accumulation_steps: int
+
+    def training_step(self, model: torch.nn.Module, inputs: Inputs) -> torch.Tensor:
+        """Add the gradients of a batch, and return its part of the loss."""
 
 
 def overrides(trainer: object, base: type, name: str) -> bool:
@@ -54,11 +65,23 @@ def summed_loss(compute_loss: Callable[..., object], backend: StepBackend) -> Ba
     return batch_loss
 
 
-def tensor_of(loss: object) -> torch.Tensor:
-    """Return the loss that `compute_loss` returned, alone or with outputs. Raises `SettingsError` if it is no tensor."""
+def stepped(trainer: StepsItself, backend: StepBackend) -> BatchStep:
+    """Return the step of one batch by a script's own `training_step`, which runs the backward pass itself."""
+
+    def batch_step(model: torch.nn.Module, batch: TrainingBatch, batches: int) -> torch.Tensor:
+        trainer.current_gradient_accumulation_steps = batches
+        rows = count_for(trainer.training_step, len(batch.numbers))
+        loss = trainer.training_step(model, inputs_with_labels(batch, backend), **rows)
+        return tensor_of(loss, "training_step").detach().float().mean()
+
+    return batch_step
+
+
+def tensor_of(loss: object, name: str = "compute_loss") -> torch.Tensor:
+    """Return the loss that a method returned, alone or with outputs. Raises `SettingsError` if it is no tensor."""
     loss = loss[0] if isinstance(loss, tuple) else loss
     if not isinstance(loss, torch.Tensor):
-        raise SettingsError(f"compute_loss returned a {type(loss).__name__}, not a tensor", "return the loss")
+        raise SettingsError(f"{name} returned a {type(loss).__name__}, not a tensor", "return the loss")
     return loss
 
 

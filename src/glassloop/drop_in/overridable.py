@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 from glassloop.data.interfaces import Rows
-from glassloop.drop_in.hooks import Inputs, logits_of, rows_of
+from glassloop.drop_in.hooks import Inputs, logits_of, rows_of, tensor_of
 from glassloop.drop_in.with_callbacks import WithCallbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
@@ -52,6 +53,7 @@ class Overridable(WithCallbacks):
 
     compute_loss_func: Callable[..., torch.Tensor] | None = None
     optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None
+    current_gradient_accumulation_steps = 1  # the number of batches of the current step
     _is_logging = False
     _is_training = False
     _accelerator: Accelerator | None = None
@@ -81,6 +83,29 @@ class Overridable(WithCallbacks):
             outputs = model(**inputs)
             loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs[0]
         return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model: Model, inputs: Inputs, num_items_in_batch: int | None = None) -> torch.Tensor:
+        """Add the gradients of a batch, and return its part of the loss of the step. If overridden, the plain backend trains.
+
+        Args:
+            model: The model.
+            inputs: The tensors of the batch by name, with labels.
+            num_items_in_batch: Accepted for compatibility.
+        """
+        model.train()
+        with self.compute_loss_context_manager():
+            loss = tensor_of(self.compute_loss(model, self._prepare_inputs(inputs))).float().mean()
+        loss = loss / self.current_gradient_accumulation_steps
+        self.backend.backward(loss)
+        return loss.detach()
+
+    def compute_loss_context_manager(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass, in the precision of the settings."""
+        return self.backend.forward(self.model)
+
+    def _prepare_inputs(self, inputs: Inputs) -> Inputs:
+        """Return the tensors of a batch on the device."""
+        return self.backend.move(inputs)
 
     def _has_own_loss(self) -> bool:
         """Return whether the settings define the loss, instead of the model."""

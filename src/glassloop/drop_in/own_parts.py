@@ -15,12 +15,14 @@ from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import (
+    BatchStep,
     LoaderBatches,
     in_batches,
     overrides,
     predicted_by_step,
     predicted_with_loss,
     preprocessed,
+    stepped,
     summed_loss,
     told,
 )
@@ -40,7 +42,7 @@ from glassloop.transformers_types import Model
 
 USED_NAMES = frozenset(
     (
-        *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
+        *("training_step", "compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
         *("optimizer", "lr_scheduler", "tokenizer", "preprocess_logits_for_metrics", "optimizer_cls_and_kwargs"),
         *("callback_handler", "control", "accelerator", "model_wrapped", "get_decay_parameter_names", "_evaluate"),
         *(*LOADERS, *OPTIMIZERS),
@@ -85,7 +87,7 @@ class OwnParts(Overridable):
 
     def _why_plain(self) -> str | None:
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
-        if found := self._overrides("compute_loss", "get_train_dataloader", *OPTIMIZERS):
+        if found := self._overrides("training_step", "compute_loss", "get_train_dataloader", *OPTIMIZERS):
             return f"{found[0]} is overridden"
         for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
             if getattr(self, name) is not None:
@@ -152,7 +154,9 @@ class OwnParts(Overridable):
         self._plan = parts.plan
         callbacks = [*([Logged(self)] if self._overrides("log") else []), *parts.callbacks]
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
+        batch_step = self._own_step()
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
+        name = name if batch_step is None else f"training_step of {type(self).__name__}"
         saves_itself = bool(self._overrides("save_model"))
         return replace(
             parts,
@@ -163,11 +167,21 @@ class OwnParts(Overridable):
             write_model=self._write_with_script if saves_itself else parts.write_model,
             saves_in_background=not (saves_itself or (self._adapted is not None and self._adapted.reads_checkpoints)),
             batch_loss=batch_loss,
+            batch_step=batch_step,
             loss_name=name,
             loss_compared=True,
             started=self._started,
             optimizers=self._created_optimizers(parts),
         )
+
+    def _own_step(self) -> BatchStep | None:
+        """Return the step of a script's own `training_step`. Raises `SettingsError` where its gradients would be wrong."""
+        if not self._overrides("training_step"):
+            return None
+        if self.backend.processes.num_processes > 1 or getattr(self.backend, "precision", "") == "fp16":
+            problem = "an overridden training_step runs the backward pass itself, which needs one process and no fp16"
+            raise SettingsError(problem, "override compute_loss instead, or use bf16 or fp32 in one process")
+        return stepped(self, self.backend)
 
     def _created_optimizers(self, parts: TrainingParts) -> Optimizers:
         """Return the optimizer and the schedule of a script, if it has its own."""

@@ -182,10 +182,12 @@ class Trainer(Searching):
         found = Metrics()
         for prefix, rows in sets.items():
             scores = super().evaluate(rows, None, prefix)
-            found |= scores
             if not self._is_training:  # else the loop logs and reports it
                 self.log(scores)
+                if self.state.global_step:  # transformers' `log` adds it to the metrics that are returned
+                    scores["epoch"] = self.state.epoch
                 self._tell("on_evaluate", metrics=scores)
+            found |= scores
         return found
 
     def _evaluate(

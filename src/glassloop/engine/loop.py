@@ -29,6 +29,7 @@ def train_step(
     max_norm: float = 0.0,
     on_gradients: Callable[[torch.nn.Module], None] | None = None,
     batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None,
+    batch_step: Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Update the weights once, and return the loss and the gradient norm as two numbers that stay on the device.
 
@@ -45,6 +46,8 @@ def train_step(
         max_norm: Scale gradients down to this norm; 0 disables clipping.
         on_gradients: Called with the model before clipping.
         batch_loss: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows.
+        batch_step: Replaces the backward pass, too: gets the number of batches of the step, adds the gradients of one of them,
+            and returns its part of the loss.
 
     Returns:
         A tensor of two numbers: the loss, and the gradient norm before clipping.
@@ -52,6 +55,9 @@ def train_step(
     num_examples = sum(batch.size for batch in group)
     step_loss = torch.zeros((), device=backend.device)
     for batch in group:
+        if batch_step is not None:
+            step_loss = step_loss + batch_step(model, batch, len(group))
+            continue
         with backend.forward(model, is_last=batch is group[-1]):
             if batch_loss is None:
                 logits = model(**backend.move(batch.inputs)).logits.float()

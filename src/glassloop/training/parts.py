@@ -19,6 +19,7 @@ from glassloop.run_folder.record import Plan
 from glassloop.transformers_types import Model
 
 BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
+BatchStep = Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor]
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 
 
@@ -62,6 +63,7 @@ class TrainingParts:
     quiet: bool  # no progress bar
 
     batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
+    batch_step: BatchStep | None = None  # replaces the backward pass of a batch, too
     loss_compared: bool = False  # the loss of the model was compared with Glassloop's
     asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same

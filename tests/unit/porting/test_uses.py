@@ -19,9 +19,9 @@ REPORTED = {
     START + "args = TrainingArguments('x', learning_rat=y)": (2, "learning_rat is not a setting", "remove it"),
     START + "args = TrainingArguments('x', learning_rate=-1)": (2, "learning_rate is -1", ""),
     START + "args = TrainingArguments('x', True)": (2, "more than one argument without a name", "name all"),
-    START + "class Mine(Trainer):\n    def training_step(self, model):\n        pass": (
+    START + "class Mine(Trainer):\n    def _clip_grad_norm(self, model):\n        pass": (
         3,
-        "Mine overrides training_step",
+        "Mine overrides _clip_grad_norm",
         "loss=",
     ),
     START + "class A(Trainer):\n    pass\nclass B(A):\n    def evaluation_loop(self): pass": (
