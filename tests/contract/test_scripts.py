@@ -30,8 +30,8 @@ import glassloop
 
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
-QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "adversarial_step", "callback_events", "plain_module", "accumulation", "saved_files",
-         "last_checkpoint")  # fmt: skip
+QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
+         "last_checkpoint", "adversarial_step")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
@@ -885,6 +885,39 @@ def own_backward_pass(lib: ModuleType, folder: Path) -> Found:
     trainer = Mine(model=calm_model(), args=settings(lib, folder), train_dataset=padded_rows())
     trainer.train()
     return losses(trainer)
+
+
+@script
+def gradual_unfreezing(lib: ModuleType, folder: Path) -> Found:
+    class Unfreeze(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **facts: Any) -> None:
+            for weight in model.bert.parameters():
+                weight.requires_grad = False
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, model: Any = None, **facts: Any) -> None:
+            for weight in model.bert.encoder.layer[-1].parameters():
+                weight.requires_grad = state.epoch >= 1
+
+    parts = {"train_dataset": padded_rows(16), "callbacks": [Unfreeze]}
+    whole = trained(lib, folder, kind=lib.Trainer, parts=parts, per_device_train_batch_size=16, learning_rate=0.02)
+    return losses(whole)
+
+
+@script
+def scores_of_deberta(lib: ModuleType, folder: Path) -> Found:
+    """DeBERTa drops the last dimension of its scores if it gets labels, so that scripts subtract these."""
+    shapes: list[str] = []
+
+    def error(found: Any) -> dict[str, float]:
+        shapes.append(str(found.predictions.shape))
+        return {"error": float(np.mean((found.predictions - found.label_ids) ** 2))}
+
+    rows = [{**row, "labels": float(row["labels"])} for row in padded_rows(8)]
+    torch.manual_seed(0)
+    model = tiny_model("deberta-v2", dropout=0.0, num_labels=1, initializer_range=0.3)
+    trainer = lib.Trainer(model=model, args=settings(lib, folder), eval_dataset=rows, compute_metrics=error)
+    shapes.append(f"{trainer.evaluate()['eval_error']:.4f}")
+    return [*shapes, str(trainer.predict(rows).predictions.shape)]
 
 
 @script

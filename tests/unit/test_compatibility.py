@@ -23,7 +23,8 @@ FOR_USERS = {
     *("save_metrics", "save_state", "add_callback", "pop_callback", "remove_callback", "is_local_process_zero"),
     *("is_world_process_zero", "push_to_hub", "hyperparameter_search", "init_hf_repo", "create_model_card"),
 }
-ONLY_FOR_DEBUGGING = {"_prepare_inputs", "compute_loss_context_manager", "_remove_unused_columns"}  # may be called, but a training does not, so it cannot be overridden
+# May be called, but a training does not, so they cannot be overridden.
+ONLY_FOR_DEBUGGING = {"_prepare_inputs", "compute_loss_context_manager", "_remove_unused_columns"}
 
 
 def their_methods() -> set[str]:

@@ -52,6 +52,14 @@ def labels_in(rows: Rows | None) -> np.ndarray | None:
     return labels_among({key: cells_of(columns[key].combine_chunks()) for key in keys})
 
 
+def without_missing_labels(rows: Rows) -> Rows:
+    """Return rows without the label columns in which every cell is missing, such as those of a test split without labels."""
+    table = arrow_rows(rows)
+    names = [] if table is None else [key for key in LABEL_KEYS if key in table.column_names]
+    missing = [name for name in names if table.data.column(name).null_count == len(table.data)]  # type: ignore[union-attr]
+    return rows.remove_columns(missing) if missing else rows  # type: ignore[attr-defined]  # a `Dataset`
+
+
 def label_columns(rows: Rows) -> dict[str, list[np.ndarray]]:
     """Return the label cells of rows that are read one by one, by column; each row is read once."""
     found: dict[str, list[np.ndarray]] = {}

@@ -6,8 +6,11 @@ events come in the order of transformers.
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Protocol
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerControl
@@ -164,3 +167,14 @@ class TrainerCallbacks(Callback):
         """Call on_epoch_end if a training stops within an epoch. The Trainer calls on_train_end, after the last log."""
         if state.batch:
             self.tell("on_epoch_end", None)
+
+
+def freezes_weights(callback: TrainerCallback) -> bool:
+    """Return whether a method of a callback assigns `requires_grad`: a fast optimizer works with a fixed set of weights."""
+    values = (value for kind in type(callback).__mro__ for value in vars(kind).values() if inspect.isfunction(value))
+    codes = [inspect.unwrap(value).__code__ for value in values]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        if any(part.opname == "STORE_ATTR" and part.argval == "requires_grad" for part in dis.get_instructions(code)):
+            return True
+    return any("requires_grad_" in code.co_names for code in codes)

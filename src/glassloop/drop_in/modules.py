@@ -49,6 +49,18 @@ def is_own(model: object) -> bool:
     return not any(kind.__module__.startswith("transformers.models.") for kind in kinds)
 
 
+def flattens_scores(model: object) -> bool:
+    """Return whether a model of transformers returns scores without their dimension of size 1 if it gets labels."""
+    base = base_of(model)
+    config = base.config
+    return (
+        type(base).__name__.startswith("Deberta")
+        and not is_own(base)
+        and config.num_labels == 1
+        and config.problem_type is None
+    )
+
+
 def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | None = None) -> bool:
     """Return whether labels and logits are those of a classifier: class numbers, or a number for each class."""
     if labels is None or (logits is not None and logits.ndim != 2):

@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Rows
+from glassloop.drop_in.callbacks import freezes_weights
 from glassloop.drop_in.hooks import (
     BatchStep,
     LoaderBatches,
@@ -27,7 +28,7 @@ from glassloop.drop_in.hooks import (
     told,
 )
 from glassloop.drop_in.loop_callbacks import Logged
-from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
+from glassloop.drop_in.modules import fits_classes, flattens_scores, is_bare, is_own, save_bare, with_config
 from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
 from glassloop.engine.evaluate import Evaluation, PredictBatch, predicted_with
 from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
@@ -42,8 +43,15 @@ from glassloop.transformers_types import Model
 
 USED_NAMES = frozenset(
     (
-        *("training_step", "compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
-        *("optimizer", "lr_scheduler", "tokenizer", "preprocess_logits_for_metrics", "optimizer_cls_and_kwargs"),
+        *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
+        *(
+            "training_step",
+            "optimizer",
+            "lr_scheduler",
+            "tokenizer",
+            "preprocess_logits_for_metrics",
+            "optimizer_cls_and_kwargs",
+        ),
         *("callback_handler", "control", "accelerator", "model_wrapped", "get_decay_parameter_names", "_evaluate"),
         *(*LOADERS, *OPTIMIZERS),
     )
@@ -96,6 +104,8 @@ class OwnParts(Overridable):
             return "the training data has no length"
         if self._own_optimizers() != (None, None):
             return "the optimizer is custom"
+        if any(map(freezes_weights, self.callback_handler.callbacks)):
+            return "a callback freezes or unfreezes weights"
         return "the loss is that of the model" if self._model_loss else None
 
     def _why_padded(self, rows: Rows | None) -> str | None:
@@ -263,6 +273,8 @@ class OwnParts(Overridable):
             return checked_numbers(in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size))
         if getattr(self.args, "prediction_loss_only", False) or changed:
             return {}
+        if self.compute_metrics is not None and flattens_scores(self.model):
+            found = found._replace(predictions=found.predictions.reshape(-1))
         is_other_task = is_own(self.model) and self.task != SCORE and not fits_classes(found.label_ids, found.predictions)
         if self.compute_metrics is None and is_other_task:
             return {}

@@ -13,7 +13,7 @@ from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, Predicti
 from glassloop.data.interfaces import Collator, Rows
 from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
-from glassloop.drop_in.modules import with_config
+from glassloop.drop_in.modules import flattens_scores, with_config
 from glassloop.drop_in.search import Searching
 from glassloop.drop_in.sharing import repository_of, token_of, trainer_card
 from glassloop.drop_in.state import show_metrics, write_metrics
@@ -130,6 +130,8 @@ class Trainer(Searching):
         with self._within(_is_training=True):  # as with transformers, a folder may be trained into again
             again = restart or not resume_from_checkpoint
             output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
+        if resume_from_checkpoint:
+            self._say_once("train_loss is the mean over all steps; transformers' Trainer omits those before a resume")
         self.state.log_history.append({**output.metrics, "step": output.global_step})
         self._report({name: value for name, value in output.metrics.items() if name != "epoch"})
         self._tell("on_log", logs=output.metrics)
@@ -221,6 +223,10 @@ class Trainer(Searching):
         """
         with self._within(_eval_loader="get_test_dataloader"):
             found = super().predict(test_dataset, None, metric_key_prefix)
+        if found.label_ids is not None and flattens_scores(self.model):
+            found = found._replace(predictions=found.predictions.reshape(-1))
+        if self.args.group_by_length:
+            self._say_once("predictions are in the order of the rows; transformers' Trainer sorts them with group_by_length")
         self._tell("on_predict", metrics=found.metrics)
         return found
 

@@ -9,7 +9,7 @@ from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.formats import known_columns, refuse_unreadable
 from glassloop.data.interfaces import Collator, Rows
-from glassloop.data.row_labels import LABEL_KEYS, infer_task, refuse_labels
+from glassloop.data.row_labels import LABEL_KEYS, infer_task, refuse_labels, without_missing_labels
 from glassloop.engine.interfaces import Backend, Say
 from glassloop.errors import DataError, listed
 from glassloop.models.adapters import base_of
@@ -35,6 +35,7 @@ def make_batches(
     be read, or if their labels do not fit the model.
     """
     rows = refuse_unreadable(rows, f"{'train' if training else 'eval'}_dataset")
+    rows = rows if training else without_missing_labels(rows)
     is_padding = isinstance(collate, PaddingCollator)  # another collator may make labels from anything
     seed = args.data_seed if args.data_seed is not None else args.seed
     size = args.per_device_train_batch_size * backend.processes.num_processes if training else args.per_device_eval_batch_size

@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.row_labels import infer_task, labels_among, labels_in, refuse_labels
+from glassloop.data.row_labels import infer_task, labels_among, labels_in, refuse_labels, without_missing_labels
 from glassloop.errors import SettingsError
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 
@@ -105,3 +105,11 @@ def test_training_rows_need_labels(refused) -> None:
     refuse_labels(rows, CLASSES, 2, needed=False)
     with refused("the training rows have no labels", "name their column one of labels, label, label_ids", SettingsError):
         refuse_labels(rows, CLASSES, 2, needed=True)
+
+
+def test_a_column_in_which_every_label_is_missing_is_no_column() -> None:
+    """`load_dataset` gives all splits the columns of the first one."""
+    unknown = Dataset.from_dict({"input_ids": IDS, "label": [None] * 4})
+    assert without_missing_labels(unknown).column_names == ["input_ids"]
+    partly = Dataset.from_dict({"input_ids": IDS, "label": [None, 1, 0, 1]})
+    assert without_missing_labels(partly) is partly
