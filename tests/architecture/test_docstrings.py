@@ -153,7 +153,8 @@ SHOWN_BY_A_TRAINER = {
         "get_learning_rates",
         "get_num_trainable_parameters",
     ),
-    *("get_optimizer_group", "is_in_train", "model_wrapped"),
+    *("get_optimizer_group", "is_in_train", "model_wrapped", "training_step"),
+    *("compute_loss_context_manager", "current_gradient_accumulation_steps"),
 }
 
 

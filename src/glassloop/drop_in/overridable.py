@@ -49,11 +49,12 @@ class Overridable(WithCallbacks):
     Attributes:
         compute_loss_func: Returns the mean loss for outputs, labels and `num_items_in_batch`.
         optimizer_cls_and_kwargs: The class of an optimizer and its arguments.
+        current_gradient_accumulation_steps: The number of batches of the current step.
     """
 
     compute_loss_func: Callable[..., torch.Tensor] | None = None
     optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None
-    current_gradient_accumulation_steps = 1  # the number of batches of the current step
+    current_gradient_accumulation_steps = 1
     _is_logging = False
     _is_training = False
     _accelerator: Accelerator | None = None
