@@ -128,7 +128,7 @@ def tell(ported: Ported, name: str) -> None:
     for kind, title in TITLES.items():
         found = ported.of_kind(kind)
         for line in [title, *(f"  {one}" for one in found)] if found else []:
-            show(line)
+            show(line.replace("\n", "\n      "))
 
 
 def described(finding: Finding) -> dict[str, object]:

@@ -33,6 +33,8 @@ MOVED = {
     "transformers.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
     "transformers.file_utils.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
     "transformers.utils.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
+    "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
+    "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
     "transformers.WarmupConstantSchedule": "transformers.get_constant_schedule_with_warmup",
     "transformers.WarmupLinearSchedule": "transformers.get_linear_schedule_with_warmup",
@@ -58,6 +60,8 @@ UNTRANSLATED = {
     "TFTrainingArguments": ONLY_TORCH,
 }
 LOAD_GLUE = 'read the rows with glassloop.load_dataset("glue", TASK) and encode them with the tokenizer'
+# Functions that are gone and only reported the use of an example: imports and calls of them are removed.
+TELEMETRY = ("transformers.utils.send_example_telemetry",)
 # Names that are gone, and what to do instead.
 GONE = {
     **dict.fromkeys(
@@ -71,6 +75,7 @@ GONE = {
     "BertAdam": "use glassloop.AdamW, and transformers.get_linear_schedule_with_warmup for warm-up",
     "cached_path": "use huggingface_hub.hf_hub_download",
     "set_caching_enabled": "use datasets.enable_caching() or datasets.disable_caching()",
+    "is_tf_available": "it is False: transformers supports PyTorch only",
     "list_metrics": "omit it",
     "list_datasets": "use huggingface_hub.list_datasets()",
 }

@@ -31,7 +31,6 @@ def ported_notebook(text: str, name: str) -> Ported:
     hidden: dict[int, list[str]] = {}
     masked: dict[int, str] = {}
     for number, code in codes.items():
-        findings += installs(code, number)
         found = without_magics(code)
         if found is None:
             findings += [] if is_magic_cell(code) else [Finding(1, "the cell is not Python", "it stays as it is", cell=number)]
@@ -46,6 +45,8 @@ def ported_notebook(text: str, name: str) -> Ported:
         number = numbers[bisect_right(lines, finding.line) - 1]
         findings.append(finding.within(number, starts[number]))
     changed = {number: with_magics(code, hidden[number]) for number, code in after.items() if code != masked[number]}
+    for number, code in codes.items() if changed else []:
+        findings += installs(code, number)
     for number, cell in cells:
         if number in changed:
             kept = changed[number].splitlines(keepends=True)

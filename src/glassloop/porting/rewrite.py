@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from glassloop.porting.findings import Finding
+from glassloop.porting.findings import REMOVED, Finding
 from glassloop.porting.names import MOVED_BY_CALL, REPLACED_ARGUMENTS
+from glassloop.porting.own_loss import suggest
 from glassloop.porting.script import Edits, Script
 from glassloop.porting.uses import Uses, literal
 
@@ -17,6 +18,8 @@ MODULE = re.compile(r"from(?:\s|\\\r?\n)+([\w.]+)")
 def rewritten(text: str) -> tuple[str, list[Finding]]:
     """Return a script that runs on Glassloop, and what a person should know about it. Raises if the script is not Python."""
     uses = Uses(Script(text))
+    if uses.imports and uses.is_trained_here:
+        suggest(uses)
     return Rewriter(uses).result(), sorted({*uses.findings})
 
 
@@ -82,6 +85,10 @@ class Rewriter:
 
     def change_call(self, node: ast.Call) -> None:
         """Remove and rename arguments, and call a tokenizer instead of its former methods."""
+        statement = self.script.parents[node]
+        if isinstance(statement, ast.Expr) and self.uses.origin(node.func) in self.uses.telemetry:
+            self.uses.note(node, self.script.code(node.func), "removed: transformers no longer has it", REMOVED)
+            self.remove_statement(statement)
         if node in self.uses.called_instead and isinstance(node.func, ast.Attribute):
             end = self.script.span(node.func)[1]
             start = self.script.span(node.func.value)[1]
@@ -140,7 +147,11 @@ class Rewriter:
         todays = [self.uses.moved.get(place, place).rpartition(".") for place in places]
         groups: dict[str, list[int]] = {}
         for number, (today, _, _) in enumerate(todays):
-            groups.setdefault(today, []).append(number)
+            if places[number] not in self.uses.telemetry:
+                groups.setdefault(today, []).append(number)
+        if not groups:
+            self.remove_statement(node)
+            return
         stays = module if module in groups else next(iter(groups))
         for number in groups[stays]:
             if (alias := node.names[number]).name != todays[number][2]:
@@ -148,7 +159,7 @@ class Rewriter:
         if stays != module and (found := MODULE.match(self.script.text, self.script.span(node)[0])):
             self.edits.replace(*found.span(1), stays)
         added = []
-        moving = [number for today, numbers in groups.items() if today != stays for number in numbers]
+        moving = [number for number in range(len(places)) if number not in groups[stays]]
         comments = self.remove_names(node, moving)
         for today, numbers in groups.items():
             if today != stays:
@@ -187,7 +198,17 @@ class Rewriter:
         elif added or not self.is_alone(node) or self.has_comment(node):
             self.edits.replace_node(node, "; ".join(added or [f"import {OURS}"]))
         else:
-            start, end = self.script.span(node)
+            self.remove_statement(node)
+
+    def remove_statement(self, node: ast.AST) -> None:
+        """Remove a statement with its lines; in a block of its own, leave `pass`."""
+        start, end = self.script.span(node)
+        around = self.script.parents[node]
+        blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]
+        is_only_one = any(block == [node] for block in blocks) and not isinstance(around, ast.Module)
+        if is_only_one or not self.is_alone(node):
+            self.edits.replace(start, end, "pass")
+        else:
             self.edits.replace(self.script.line_start(start), self.script.next_line(end))
 
     def rename_packages(self, node: ast.Import) -> None:

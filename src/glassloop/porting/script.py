@@ -204,6 +204,25 @@ class Script:
             found = self.parents.get(found)
         return found
 
+    def is_inside(self, node: ast.AST, other: ast.AST) -> bool:
+        """Return whether a node is another, or inside it."""
+        found: ast.AST | None = node
+        while found is not None and found is not other:
+            found = self.parents.get(found)
+        return found is other
+
+    def branches(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
+        """Return the statements around a node that may skip it, each with the name of its part, from the outside in."""
+        path: list[tuple[ast.AST, str]] = []
+        while (around := self.parents.get(node)) is not None:
+            if isinstance(
+                around, ast.If | ast.Try | ast.For | ast.While | ast.ExceptHandler | ast.FunctionDef | ast.match_case
+            ):
+                parts = [name for name in ("orelse", "finalbody", "handlers") if node in getattr(around, name, [])]
+                path.append((around, parts[0] if parts else "body"))
+            node = around
+        return path[::-1]
+
     # --- text ---
 
     def offset(self, line: int, column: int) -> int:

@@ -16,7 +16,7 @@ from glassloop.drop_in.arguments import OWN, TrainingArguments
 from glassloop.drop_in.settings import COMPILE, REFUSED, SETTINGS
 from glassloop.drop_in.trainer import Trainer
 from glassloop.errors import SettingsError
-from glassloop.porting.findings import NOT_TRANSLATED, REMOVED, Finding
+from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED, REMOVED, Finding
 from glassloop.porting.names import (
     ABOUT_DOWNLOADS,
     CALLED_INSTEAD,
@@ -30,6 +30,7 @@ from glassloop.porting.names import (
     RENAMED_ARGUMENTS,
     RENAMED_ATTRIBUTES,
     REPLACED_ARGUMENTS,
+    TELEMETRY,
     is_gone,
     is_portable,
     present_place,
@@ -77,6 +78,7 @@ class Uses:
         called_instead: Calls of a tokenizer's former methods.
         in_place: Calls of methods of a data set that once changed it in place.
         unpacked: Calls of a model whose outputs are unpacked, and into how many names.
+        telemetry: Functions that are gone and only reported the use of an example.
         findings: What a person should know.
     """
 
@@ -92,8 +94,10 @@ class Uses:
         self.called_instead: set[ast.AST] = set()
         self.in_place: list[ast.Call] = []
         self.unpacked: dict[ast.AST, int] = {}
+        self.telemetry: set[str] = set()
         self.findings: list[Finding] = []
         self._kinds: dict[tuple[Scope, str], str] = {}
+        self._trained: dict[tuple[Scope, str], list[list[tuple[ast.AST, str]]]] = {}
         self._portable_uses: dict[str, int] = {}
         self._find()
 
@@ -166,6 +170,9 @@ class Uses:
         if PACKAGES.get(package, package) not in ("transformers", "datasets"):
             return set()
         today = present_place(place)
+        if place in TELEMETRY and is_gone(place):
+            self.telemetry.add(place)
+            return set()
         if today != place:
             self.moved[place] = today
         if today.startswith(("glassloop.", "datasets.")) or PACKAGES.get(package, package) == "datasets":
@@ -334,7 +341,7 @@ class Uses:
                 for argument in (one for one in node.keywords if one.arg in ABOUT_DOWNLOADS):
                     self.removed.add(argument)
                     self.note(argument, f"{argument.arg} has no effect", "metrics of Glassloop are local", REMOVED)
-        elif target == "glassloop.load_metric" and (name in MOVED or ... not in (*positional, *named.values())):
+        elif name in MOVED:  # evaluate.load still loads what Glassloop does not have
             self.note(
                 node,
                 self.script.code(node),
@@ -453,7 +460,7 @@ class Uses:
         for node in self.script.of(ast.Attribute):
             if not isinstance(node, ast.Attribute):
                 continue
-            if node.attr == "generate" and isinstance(self.script.parents.get(node), ast.Call):
+            if node.attr == "generate" and self.is_model(node.value):
                 self.note(node, "generate", "Glassloop trains classifiers; text is generated with transformers alone")
             kind = self.kind(node.value)
             if not kind:
@@ -470,6 +477,11 @@ class Uses:
                 what = "TrainingArguments" if kind == ARGUMENTS else "state"
                 self.note(node, f"Glassloop's {what} has no {node.attr}", "write the script without it")
 
+    def is_model(self, node: ast.AST) -> bool:
+        """Return whether an expression is a model, by what it is or by its name."""
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        return self.kind(node) == MODEL or "model" in name.lower()
+
     def is_of_script(self, node: ast.Attribute) -> bool:
         """Return whether a class of the script gives its objects an attribute."""
         owner = self.script.class_of_self(node.value)
@@ -477,6 +489,28 @@ class Uses:
             return False
         methods = {part.name for part in owner.body if isinstance(part, ast.FunctionDef)}
         return node.attr in methods or (owner, node.attr) in self.script.attributes
+
+    def check_repeated_training(self, node: ast.Call) -> None:
+        """Report a Trainer that trains more than once: the second training does not continue with the optimizer of the first."""
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "train" or self.kind(node.func.value) != TRAINER:
+            return
+        name = node.func.value
+        if not isinstance(name, ast.Name) or (scope := self.script.scopes[name].holder(name.id)) is None or node.args:
+            return
+        key = (scope, name.id)
+        loop = self.script.enclosing(node, ast.For, ast.While)
+        made = [one.node for one in scope.bindings[name.id] if one.node is not None]
+        path, earlier = self.script.branches(node), self._trained.setdefault(key, [])
+        is_repeated = loop is not None and not any(self.script.is_inside(one, loop) for one in made)
+        follows = len(made) == 1 and not node.keywords and any(path[: len(one)] == one for one in earlier[:9])
+        if is_repeated or follows:
+            self.note(
+                node,
+                f"{name.id} trains more than once",
+                "each training starts with a new optimizer and schedule; with transformers, the optimizer keeps its moments",
+                DIFFERS,
+            )
+        earlier.append(path)
 
     # --- code of earlier years ---
 
@@ -494,7 +528,10 @@ class Uses:
                 self.note(node, f"{node.func.attr} no longer exists", "the changed data set is assigned instead", REMOVED)
             if node.func.attr == "train" and self.kind(node.func.value) == TRAINER:
                 for argument in (one for one in node.keywords if one.arg == "model_path"):
-                    self.note(argument, "train has no argument model_path", "use resume_from_checkpoint= to resume a run")
+                    self.renamed_arguments[argument] = "resume_from_checkpoint"
+                    remedy = "replaced by resume_from_checkpoint, which must be a checkpoint of Glassloop"
+                    self.note(argument, "model_path no longer exists", remedy, REMOVED)
+            self.check_repeated_training(node)
         for node in self.script.of(ast.Assign):
             value, targets = node.value, node.targets  # type: ignore[attr-defined]
             several = [one for one in targets if isinstance(one, ast.Tuple | ast.List)]

@@ -163,6 +163,19 @@ CASES = {
         "from datasets import load_dataset\nimport transformers\nd = load_dataset('x')\nd.rename_column_('a', 'b')\n",
         "from datasets import load_dataset\nimport transformers\nd = load_dataset('x')\nd = d.rename_column('a', 'b')\n",
     ),
+    "telemetry of examples": (
+        "from transformers.utils import check_min_version, send_example_telemetry\n\n"
+        "def main():\n    send_example_telemetry('run', args)\n    check_min_version('4')\n",
+        "from transformers.utils import check_min_version\n\ndef main():\n    check_min_version('4')\n",
+    ),
+    "telemetry alone in its block": (
+        "from transformers.utils import send_example_telemetry\nif online:\n    send_example_telemetry('run', args)\n",
+        "if online:\n    pass\n",
+    ),
+    "a model to continue with": (
+        "from transformers import Trainer\nt = Trainer()\nt.train(model_path=path)\n",
+        "from glassloop import Trainer\nt = Trainer()\nt.train(resume_from_checkpoint=path)\n",
+    ),
     "another name for the class": (
         "import transformers\nBase = transformers.Trainer\nclass Mine(Base):\n    pass\n",
         "import glassloop\nBase = glassloop.Trainer\nclass Mine(Base):\n    pass\n",

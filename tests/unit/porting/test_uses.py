@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.porting.findings import NOT_TRANSLATED, REMOVED
+from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED, REMOVED
 from glassloop.porting.rewrite import rewritten
 from glassloop.porting.uses import REMOVABLE
 
@@ -74,3 +74,48 @@ def test_settings_that_only_concern_compiling_are_removed() -> None:
     text, (found,) = rewritten(START + "args = TrainingArguments('x', torch_compile=True)")
     assert text.endswith("TrainingArguments('x')")
     assert found.kind == REMOVED
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("t = Trainer()\nt.train()\nt.train()", 4),
+        ("t = Trainer()\nfor _ in range(3):\n    t.train()", 4),
+        ("t = Trainer()\nt.train()\nif more:\n    t.train()", 5),
+    ],
+)
+def test_a_second_training_runs_differently(code: str, line: int) -> None:
+    (found,) = rewritten(START + code)[1]
+    assert (found.line, found.kind) == (line, DIFFERS)
+    assert "new optimizer" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for _ in range(3):\n    t = Trainer()\n    t.train()",
+        "t = Trainer()\nif again:\n    t.train(resume_from_checkpoint=True)\nelse:\n    t.train()",
+        "t = Trainer()\nt.train()\nt = Trainer()\nt.train()",
+        "def f():\n    t = Trainer()\n    t.train()\ndef g():\n    t = Trainer()\n    t.train()",
+    ],
+)
+def test_one_training_of_each_trainer_does_not(code: str) -> None:
+    assert rewritten(START + code)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("given = {'deepspeed': 'x.json'}\nargs = TrainingArguments('x', **given)", "deepspeed='x.json'"),
+        ("args = TrainingArguments('x', **dict(deepspeed='x.json'))", "deepspeed='x.json'"),
+        ("args = TrainingArguments('x')\nargs.deepspeed = 'x.json'", "deepspeed='x.json'"),
+        ("t = Trainer(tb_writer=w)", "Trainer has no argument tb_writer"),
+        ("t = Trainer()\nt.is_fsdp_enabled", "Glassloop's Trainer has no is_fsdp_enabled"),
+        ("def f(trainer: Trainer):\n    return trainer._inner_training_loop()", "Trainer has no _inner_training_loop"),
+        ("from transformers import AdamW\no = AdamW(p, correct_bias=False)", "correct_bias=False"),
+    ],
+)
+def test_what_an_object_is_decides_what_is_reported(code: str, problem: str) -> None:
+    (found,) = rewritten(START + code)[1]
+    assert problem in found.problem
+    assert found.kind == NOT_TRANSLATED
