@@ -49,6 +49,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "training.",
         "drop_in.",
         "porting.",
+        "scripts.",
         "exporting.",
         "model_folders",
         "compatibility",

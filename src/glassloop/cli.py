@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from glassloop import __version__
 from glassloop.command_result import CommandResult, error_result, output_of, show_result
 from glassloop.errors import GlassloopError, ResourceError, resource_error, say, show
 from glassloop.help_page import GroupedCommand
-from glassloop.options import with_resume_value
+from glassloop.options import end_of_own, with_resume_value
 from glassloop.output import TolerantStream, tolerant_streams
 from glassloop.processes import report
 from glassloop.settings import refuse_invalid_bytes
@@ -32,6 +33,7 @@ from glassloop.verbs.port import port_command
 from glassloop.verbs.predict import predict_command
 from glassloop.verbs.push import push_command
 from glassloop.verbs.report import report_command
+from glassloop.verbs.run import run_command
 from glassloop.verbs.serve import serve_command
 from glassloop.verbs.study import study_command
 from glassloop.verbs.train import train_command
@@ -65,6 +67,7 @@ COMMANDS = {  # in the order of the help page
     "init": init_command,
     "eject": eject_command,
     "port": port_command,
+    "run": run_command,
     "verify": verify_command,
     "doctor": doctor_command,
     "ui": ui_command,
@@ -74,23 +77,25 @@ FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of comma
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
 for name, command in COMMANDS.items():
-    app.command(name, cls=GroupedCommand)(command)
+    interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script of `run` belongs to the script
+    app.command(name, cls=GroupedCommand, context_settings=interspersed)(command)
 
 
 def main() -> None:
     """Run the command. An error prints two lines on standard error and sets the exit status, without a traceback."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
+    end = end_of_own(sys.argv[1:]) + 1
+    own = [argument for argument in sys.argv[1:end] if argument != "--debug"]
+    debug = len(own) < len(sys.argv[1:end])
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets its number
-    as_json = "--json" in arguments
+    as_json = "--json" in own
     with tolerant_streams() as standard:
         with output_of(as_json) as output:
-            found = result_of(arguments, debug)
+            found = result_of(own, debug, sys.argv[end:])
         if as_json and isinstance(found, CommandResult):
             show_result(found, output)
         status = found.exit_status if isinstance(found, CommandResult) else found or 0
-        status = status or status_of_output(standard, needed=prints_its_result(arguments))
+        status = status or status_of_output(standard, needed=prints_its_result(own))
     sys.exit(status)
 
 
@@ -118,12 +123,12 @@ def status_of_output(output: TolerantStream, *, needed: bool) -> int:
     return error.exit_code
 
 
-def result_of(arguments: list[str], debug: bool) -> CommandResult | int | None:
+def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) -> CommandResult | int | None:
     """Run the command and return its result, or its exit status. An error is printed and returned as a result."""
     try:
         refuse_invalid_bytes(arguments)
         found: CommandResult | int | None = app(
-            args=with_resume_value(arguments), prog_name="glassloop", standalone_mode=False, obj=debug
+            args=[*with_resume_value(arguments), *of_script], prog_name="glassloop", standalone_mode=False, obj=debug
         )
         return found
     except KeyboardInterrupt:

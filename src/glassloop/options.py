@@ -112,6 +112,18 @@ def with_resume_value(arguments: Sequence[str]) -> list[str]:
     ]
 
 
+def end_of_own(arguments: Sequence[str]) -> int:
+    """Return how many arguments are Glassloop's own. What follows the script of `glassloop run` belongs to the script."""
+    if arguments[:1] != ["run"]:
+        return len(arguments)
+    place = 1
+    while place < len(arguments) and arguments[place].startswith("-"):
+        if arguments[place] == "--":
+            return min(place + 2, len(arguments))
+        place += 1 + (arguments[place].replace("-", "_") == "__model_map")
+    return min(place + 1, len(arguments))
+
+
 # --- completion -------------------------------------------------------------------------------------------------
 
 

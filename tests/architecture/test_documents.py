@@ -142,7 +142,7 @@ def fault_in(words: list[str]) -> str | None:
     named = [param for param in params if param.param_type_name == "argument"]
     most = 99 if any(param.nargs == -1 for param in named) else len(named)  # -1: any number
     arguments, queue = 0, rest[1:]
-    while queue:
+    while queue and not (rest[0] == "run" and arguments):  # what follows a script belongs to the script
         word = queue.pop(0)
         flag, equals, _ = word.partition("=")
         if not word.startswith("--"):

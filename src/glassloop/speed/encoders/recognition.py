@@ -213,6 +213,9 @@ def blueprints_of(model: Model) -> Built:
     return BLUEPRINTS[model][1]
 
 
+LOADING = "from_pretrained"  # runs before a model exists, so it cannot change a step; `glassloop run` wraps it
+
+
 def replaced_method(kind: type) -> str | None:
     """Return the name of a method of a class that neither torch nor transformers wrote; None if there is none."""
     forward: object = getattr(kind, "forward", None)
@@ -223,7 +226,7 @@ def replaced_method(kind: type) -> str | None:
     for parent in kind.__mro__:
         for name, value in vars(parent).items():
             method = getattr(value, "__func__", getattr(value, "fget", value))
-            if isinstance(method, FunctionType) and not is_library_code(method):
+            if isinstance(method, FunctionType) and name != LOADING and not is_library_code(method):
                 return name
     return None
 

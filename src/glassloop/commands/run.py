@@ -1,0 +1,69 @@
+"""`glassloop run`: run a script or a notebook unchanged, with names served that today's libraries no longer have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from glassloop.command_result import CommandResult
+from glassloop.errors import DataError, SettingsError, say, visible
+from glassloop.files import near_name, user_path
+from glassloop.output import TolerantStream
+from glassloop.scripts.ledger import LEDGER
+from glassloop.scripts.library_changes import changes
+from glassloop.scripts.program import main_module, parts_of, run_part
+from glassloop.scripts.serving import install
+
+
+def run(
+    script: str, arguments: Sequence[str] = (), *, model_map: Sequence[str] = (), allow_errors: bool = False
+) -> CommandResult:
+    """Run a script or notebook as Python would, then print what was substituted.
+
+    Args:
+        script: The script or notebook.
+        arguments: Its arguments.
+        model_map: Models to use in place of others, as NAME=FOLDER.
+        allow_errors: Whether to run the cells of a notebook that follow one that failed.
+
+    Raises:
+        DataError: If there is no such script, or it is not a notebook.
+        SettingsError: If an entry of `model_map` is not NAME=FOLDER.
+    """
+    models = dict(map(model_pair, model_map))
+    path = user_path(script)
+    if not path.is_file():
+        raise DataError(f"there is no script {visible(script)}", "check the path")
+    parts = parts_of(path)
+    install(changes(models))
+    if isinstance(sys.stdout, TolerantStream):
+        sys.stdout = sys.stdout.stream  # a script sees an error of its output, such as a closed pipe
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(path.parent.resolve())
+    module, statuses = main_module(path), []
+    for part in parts:
+        statuses.append(run_part(part, module))
+        if statuses[-1] and not allow_errors:
+            break
+    sys.stdout.flush()
+    if len(parts) > 1:
+        say(f"{statuses.count(0)} of {len(parts)} cells ran")
+    LEDGER.show()
+    failed = [near_name(part.name) for part, status in zip(parts, statuses, strict=False) if status]
+    content = {
+        "script": str(path),
+        "substitutions": [asdict(one) for one in LEDGER.found.values()],
+        "skipped": [{"place": place, "text": text} for place, text in LEDGER.skipped],
+        "failed": failed,
+    }
+    return CommandResult(content, next(filter(None, statuses), 0))
+
+
+def model_pair(text: str) -> tuple[str, str]:
+    """Return the model that is replaced and the one that replaces it. Raises `SettingsError` if the text does not say."""
+    name, found, target = text.partition("=")
+    if not found or not name or not target:
+        raise SettingsError(f"--model_map {visible(text)} is not NAME=FOLDER", "write --model_map bert-base-uncased=FOLDER")
+    folder = user_path(target)
+    return name, str(folder.resolve()) if folder.is_dir() else target

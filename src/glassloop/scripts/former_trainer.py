@@ -1,0 +1,31 @@
+"""Glassloop's Trainer with the arguments that transformers' Trainer had in 2020."""
+
+from __future__ import annotations
+
+from glassloop.drop_in.trainer import Trainer as DropInTrainer
+from glassloop.scripts.ledger import LEDGER
+
+FORMER = {
+    "tb_writer": "report_to chooses the trackers",
+    "prediction_loss_only": "it is a setting of TrainingArguments",
+}
+
+
+class Trainer(DropInTrainer):
+    """`glassloop.Trainer`, which also takes arguments that transformers' Trainer no longer has.
+
+    Args:
+        *arguments: The arguments of `glassloop.Trainer`.
+        **named: Those by name, and former ones.
+    """
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        for name, why in FORMER.items():
+            if name in named:
+                value = named.pop(name)
+                LEDGER.note(f"Trainer({name}=)", "nothing", f"removed in transformers 4: {why}")
+                if name == "prediction_loss_only" and value:
+                    settings = named.get("args") or (arguments[1] if len(arguments) > 1 else None)
+                    if settings is not None:
+                        settings.prediction_loss_only = value  # type: ignore[attr-defined]
+        super().__init__(*arguments, **named)  # type: ignore[arg-type]

@@ -1,0 +1,171 @@
+"""Serve names to the script that today's libraries lack, by hooks of Python's import system. No library is edited.
+
+A name is served to the user's code only. Libraries that import the same name get their own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
+
+from glassloop.porting.old_names import OLD_NAMES, OLD_PACKAGES, OldName, module_today
+from glassloop.scripts.ledger import LEDGER, is_script
+
+IMPORTLIB = str(importlib.__file__)
+SERVED = "__glassloop_served__"
+Change = Callable[[ModuleType], None]
+
+
+class Finder(MetaPathFinder):
+    """Finds modules that were moved, and changes those that a script uses as they were.
+
+    Args:
+        changes: By module, what to do with it once it is imported.
+    """
+
+    def __init__(self, changes: dict[str, Change]) -> None:
+        self.changes = changes
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module whose names are served, None for any other module."""
+        today = module_today(fullname) if is_imported_by_script() else None
+        is_package = fullname in OLD_PACKAGES and is_imported_by_script()
+        if fullname not in self.changes and fullname not in OLD_NAMES and today is None and not is_package:
+            return None
+        spec = self._real_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = Changed(spec.loader, fullname, self.changes.get(fullname))
+            return spec
+        if is_package:
+            return ModuleSpec(fullname, Empty(), is_package=True)
+        return ModuleSpec(fullname, Moved(fullname, today), is_package=True) if today else None
+
+    def _real_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(fullname, path, target)):
+                return spec
+        return None
+
+
+def is_imported_by_script() -> bool:
+    """Return whether the user's code asks for the module that is being looked for, not a library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((__file__, "<frozen importlib", IMPORTLIB)):
+        frame = frame.f_back
+    return frame is not None and is_script(frame.f_code.co_filename)
+
+
+class Changed(Loader):
+    """Loads a module as its own loader does, then serves names on it."""
+
+    def __init__(self, loader: Loader, name: str, change: Change | None) -> None:
+        self.loader, self.name, self.change = loader, name, change
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.loader, name)  # data files and sources are asked of a module's own loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module that the module's own loader makes."""
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's own code, then serve names on it."""
+        self.loader.exec_module(module)
+        changed(sys.modules.get(self.name, module), self.name, self.change)
+
+
+class Moved(Loader):
+    """Loads a module under a name that it no longer has."""
+
+    def __init__(self, name: str, today: str) -> None:
+        self.name, self.today = name, today
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module of today in place of the new one."""
+        try:
+            found = import_module(self.today)
+        except ModuleNotFoundError as error:
+            if error.name != self.today:
+                raise
+            raise ModuleNotFoundError(f"No module named {self.name!r}", name=self.name) from None
+        LEDGER.note(self.name, self.today, "the module was removed or moved")
+        sys.modules[self.name] = found
+
+
+class Empty(Loader):
+    """Loads a package that only contains moved modules and names."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Serve the old names of the package."""
+        changed(module, module.__name__, None)
+
+
+def changed(module: ModuleType, name: str, change: Change | None) -> None:
+    """Serve the old names of a module on it, and apply a change."""
+    if name in OLD_NAMES:
+        serve(module, name, OLD_NAMES[name])
+    if change is not None:
+        change(module)
+
+
+def serve(module: ModuleType, module_name: str, names: dict[str, OldName]) -> None:
+    """Give a module a class of its own, which looks up old names for the user's code."""
+    kind = type(module)
+    if SERVED in vars(kind):
+        return
+    replaced = {name: one for name, one in names.items() if one.always}
+    missing = {name: one for name, one in names.items() if not one.always}
+
+    def served(name: str, one: OldName, frame: FrameType) -> object:
+        value = attribute(one.now)
+        if not one.by_call:
+            LEDGER.note(f"{module_name}.{name}", one.now.replace(":", "."), one.reason, frame)
+        return value
+
+    def get_missing(self: ModuleType, name: str) -> object:
+        try:
+            return kind.__getattr__(self, name)
+        except AttributeError as error:
+            frame = sys._getframe(1)
+            if name in missing and is_script(frame.f_code.co_filename):
+                return served(name, missing[name], frame)
+            if not hasattr(kind, "__getattr__"):
+                raise AttributeError(f"module {module_name!r} has no attribute {name!r}", name=name, obj=self) from None
+            raise error from None
+
+    def get(self: ModuleType, name: str) -> object:
+        if name in replaced and is_script((frame := sys._getframe(1)).f_code.co_filename):
+            return served(name, replaced[name], frame)
+        return kind.__getattribute__(self, name)
+
+    methods: dict[str, object] = {"__getattr__": get_missing, SERVED: True}
+    if replaced:
+        methods["__getattribute__"] = get
+    module.__class__ = type(kind.__name__, (kind,), methods)
+
+
+def serve_again(name: str) -> None:
+    """Serve the old names of a module that a library has put in place of itself since it was imported."""
+    changed(sys.modules[name], name, None)
+
+
+def attribute(now: str) -> object:
+    """Return what `module:attribute` names."""
+    module, _, name = now.partition(":")
+    return getattr(import_module(module), name)
+
+
+def install(changes: dict[str, Change]) -> Finder:
+    """Serve old names in this process from now on. Modules that are already imported are changed at once."""
+    finder = Finder(changes)
+    sys.meta_path.insert(0, finder)
+    for name in {*OLD_NAMES, *changes} & {*sys.modules}:
+        changed(sys.modules[name], name, changes.get(name))
+    return finder
