@@ -39,6 +39,7 @@ def run(
     install(changes(models))
     if isinstance(sys.stdout, TolerantStream):
         sys.stdout = sys.stdout.stream  # a script sees an error of its output, such as a closed pipe
+    sys.excepthook = sys.__excepthook__  # typer has set its own
     sys.argv = [script, *arguments]
     sys.path[0] = str(path.parent.resolve())
     module, statuses = main_module(path), []
