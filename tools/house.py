@@ -25,7 +25,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "GROUND": (
         *("errors", "output", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
-        *("quantities",),
+        *("quantities", "hosts"),
         *("study_settings", "study_space"),
         *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
     ),

@@ -23,7 +23,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-names = st.sampled_from(["inputs", "query", "texts", "truncate", "raw_scores", "return_text", "parameters", "tokens"])
+names = st.sampled_from(["inputs", "query", "texts", "truncate", "raw_scores", "return_text", "parameters", "tokens", "top_k"])
 texts = st.text(max_size=60) | st.sampled_from(["", "good", "[SEP]", "\x00", "é" * 50, "good " * 300, "😀"])
 inputs = (
     texts | st.lists(texts | st.lists(texts, max_size=3), max_size=6) | st.fixed_dictionaries({"text": texts}) | json_values
@@ -40,8 +40,8 @@ def client(tiny_tokenizer, tmp_path_factory) -> Iterator[TestClient]:
     tiny_model().save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     with ExitStack() as stack:
-        service = make_service(stack, [folder], Limits(inputs=4, characters=1_000, payload=20_000))
-        yield TestClient(make_app(service), raise_server_exceptions=True)
+        service = make_service(stack, [folder], Limits(max_inputs=4, max_characters=1_000, max_payload=20_000))
+        yield TestClient(make_app(service), base_url="http://127.0.0.1", raise_server_exceptions=True)
 
 
 @given(path=paths, body=bodies, method=st.sampled_from(["POST"] * 6 + ["GET", "PUT", "DELETE"]))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -101,18 +102,33 @@ def test_the_models_have_bound_threads_and_requests_have_free_ones(run: Path, tm
 
 def test_slow_headers_and_bodies_are_cut_off(server: Server) -> None:
     with server.connect() as slow, server.connect() as slow_body:
-        slow.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\n")
-        slow_body.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        slow.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\n")
+        slow_body.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
         assert httpx.post(f"{server.address}/predict", json={"inputs": PAIR}).status_code == 200, "others are served"
         assert slow.recv(1000) == b""
         assert slow_body.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def test_large_headers_are_refused_although_they_come_at_once(server: Server) -> None:
+    for size, accepted in ((20_000, True), (100_000, False)):
+        answer = b""
+        with server.connect() as rude, suppress(ConnectionError):
+            rude.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * size + b"\r\n\r\n")
+            answer = rude.recv(1000)
+        assert answer.startswith(b"HTTP/1.1 200") == accepted
+
+
+def test_another_host_is_refused(server: Server) -> None:
+    assert httpx.get(f"{server.address}/info", headers={"host": "rebound.example"}).status_code == 400
+    assert httpx.get(f"{server.address}/info", headers={"origin": "https://evil.example"}).status_code == 403
+    assert httpx.get(f"{server.address}/info", headers={"host": f"localhost:{server.port}"}).status_code == 200
 
 
 def test_huge_headers_are_refused(server: Server) -> None:
     with server.connect() as rude:
         answer = b""
         try:
-            rude.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000)
+            rude.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000)
             answer = rude.recv(1000)
         except ConnectionError:
             pass  # cut off while it was sending
@@ -124,7 +140,7 @@ def test_clients_that_leave_are_dropped(server: Server) -> None:
     body = json.dumps({"inputs": [PAIR] * 32}).encode()
     for _ in range(10):
         with server.connect() as leaving:
-            leaving.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            leaving.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     deadline = time.monotonic() + 30
     while "glassloop_active_requests 0" not in httpx.get(f"{server.address}/metrics").text:
         assert time.monotonic() < deadline

@@ -76,7 +76,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
         ["runs"],
         [
             *("--host", "--port", "--max_inputs", "--max_characters", "--max_payload", "--max_requests", "--queue_seconds"),
-            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--device"),
+            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--allowed_hosts", "--device"),
             *("--precision", "--json"),
         ],
         (),

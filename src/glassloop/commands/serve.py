@@ -11,8 +11,9 @@ from glassloop.collection import freeze_objects
 from glassloop.command_result import CommandResult
 from glassloop.errors import SettingsError, counted, listed, say
 from glassloop.files import user_path
+from glassloop.hosts import hosts_of, is_loopback
 from glassloop.serving.cores import bind_threads
-from glassloop.serving.limits import Limits
+from glassloop.serving.limits import Limits, refuse_number
 
 if TYPE_CHECKING:
     from glassloop.serving.hosted import Hosted
@@ -30,8 +31,12 @@ def serve(
     drain_seconds: float = 30.0,
     api_key_file: str | None = None,
     precision: str = "auto",
+    allowed_hosts: Sequence[str] = (),
 ) -> CommandResult:
     """Load the models, check them, measure the size of batches, and answer requests until a signal."""
+    refuse_number("drain_seconds", drain_seconds, zero=True)
+    if batch_tokens is not None:
+        refuse_number("batch_tokens", batch_tokens)
     cores = bind_threads()
     try:
         from glassloop.serving.app import Service
@@ -43,10 +48,16 @@ def serve(
 
     key = api_key(api_key_file)
     with bound_socket(host, port) as opened:
+        address = opened.getsockname()
+        hosts = hosts_of(host, address[0], allowed_hosts)
+        if key is None and not is_loopback(address[0]):
+            raise SettingsError(
+                f"without an API key, every machine that reaches {address[0]} could use the models",
+                f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1",
+            )
         hosted, budget = prepared(runs, device, precision, batch_tokens)
         first, predictors, meters = hosted[0].predictor, [model.predictor for model in hosted], Meters()
-        service = Service(hosted, Batcher(predictors, budget, meters, cores=cores), limits, meters, key)
-        address = opened.getsockname()
+        service = Service(hosted, Batcher(predictors, budget, meters, cores=cores), limits, meters, key, hosts)
         shown = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
         names = listed(model.name for model in hosted)
         line = f"serving {names} on {shown} ({first.backend.name} on {first.backend.device}, {budget:,} tokens per batch)"

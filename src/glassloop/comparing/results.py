@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -148,6 +149,8 @@ def compare_runs(
     """
     if len(names) < 2:
         raise SettingsError("a comparison needs two runs", "name two or more run folders: glassloop compare RUN RUN")
+    if margin is not None and not (math.isfinite(margin) and margin >= 0):
+        raise SettingsError(f"margin is {margin}, not a number of 0 or more", "use a share such as 0.01")
     sides = with_short_names([read_side(name) for name in names])
     paths = [str(path.resolve()) for side in sides for path in side.folders.values()]
     if twice := [path for path in dict.fromkeys(paths) if paths.count(path) > 1]:

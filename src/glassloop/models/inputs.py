@@ -31,7 +31,7 @@ def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_l
     """Return how long the rows of `examples` may be: `max_length` tokens, by default as many as the model takes."""
     most = longest_input(tokenizer, config)
     pairs = examples.columns.text_pair is not None
-    return LengthLimit(max_length or most, most, tokenizer.truncation_side, pairs)
+    return LengthLimit(most if max_length is None else max_length, most, tokenizer.truncation_side, pairs)
 
 
 def encoder_weights(config: Config) -> int | None:

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from glassloop.errors import say
+from glassloop.hosts import LOCAL, AllowedHosts
 from glassloop.records import Json
 from glassloop.serving.batching import Answered, Batcher
 from glassloop.serving.hosted import Hosted
@@ -27,7 +28,8 @@ from glassloop.serving.questions import Question, own_question, parsed, predict_
 Read: TypeAlias = Callable[[Mapping[str, Json], Limits], Question]
 Write: TypeAlias = Callable[[Hosted, Question, Answered], Json]
 CLOSED = 499  # the status under which requests are counted whose client closed the connection
-OPEN = ("/health", "/ready", "/")  # routes that need no API key: probes, and the page, which asks for one
+PROBES = ("/health", "/ready")  # they need no API key and answer to every Host: a probe uses the address of a container
+OPEN = (*PROBES, "/")  # the page needs no API key, either: it asks for one
 
 
 class Service:
@@ -39,16 +41,25 @@ class Service:
         limits: What is accepted.
         meters: Counts what happens.
         api_key: The key that clients must send; None for none.
+        hosts: The hosts whose names the server answers to.
 
     Attributes:
         active: The number of requests that are being answered.
+        reading: The time limits of the bodies that are being received, the oldest first.
         draining: Whether the server is shutting down.
     """
 
     def __init__(
-        self, hosted: Sequence[Hosted], batcher: Batcher, limits: Limits, meters: Meters, api_key: str | None = None
+        self,
+        hosted: Sequence[Hosted],
+        batcher: Batcher,
+        limits: Limits,
+        meters: Meters,
+        api_key: str | None = None,
+        hosts: AllowedHosts = LOCAL,
     ) -> None:
         self.hosted, self.batcher, self.limits, self.meters, self.api_key = hosted, batcher, limits, meters, api_key
+        self.hosts, self.reading = hosts, dict[asyncio.Timeout, None]()
         self.places = {model.name: place for place, model in enumerate(hosted)}
         self.active, self.draining = 0, False
 
@@ -105,9 +116,11 @@ class Service:
         """Return the answer to a request for predictions; raise `Refused`."""
         self.admit(request)
         place = self.model_of(request)
+        body = await self.body(request)
+        self.refuse_busy()
         self.active += 1
         try:
-            question = read(parsed(await self.body(request)), self.limits)
+            question = read(parsed(body), self.limits)
             hosted = self.hosted[place]
             hosted.refuse(question)
             answered = await self.ask(request, place, question)
@@ -120,12 +133,25 @@ class Service:
             self.active -= 1
 
     def admit(self, request: Request) -> None:
-        """Raise `Refused` if the server is shutting down or busy, or if the API key is missing."""
+        """Raise `Refused` if the server is shutting down or busy, or if the request comes from elsewhere or without the key."""
+        self.check_hosts(request)
         self.check_key(request)
         if self.draining:
             raise draining()
-        if self.active >= self.limits.requests:
+        self.refuse_busy()
+
+    def refuse_busy(self) -> None:
+        """Raise `Refused` if as many requests as allowed are being answered."""
+        if self.active >= self.limits.max_requests:
             raise overloaded(f"{self.active:,} requests are waiting", self.batcher.waiting_seconds)
+
+    def check_hosts(self, request: Request) -> None:
+        """Raise `Refused` if a request names another host than this one, or comes from a page of another site."""
+        header = self.hosts.refuses(request.scope["headers"])
+        if header == "Host":
+            raise Refused(400, "Validation", "the server does not answer to this Host; see --allowed_hosts")
+        if header is not None:
+            raise Refused(403, "Forbidden", "the request comes from a page of another site; see --allowed_hosts")
 
     def check_key(self, request: Request) -> None:
         """Raise `Refused` unless the request has the API key, if there is one. The comparison takes the same time for all."""
@@ -145,14 +171,21 @@ class Service:
         return self.places[str(name)]
 
     async def body(self, request: Request) -> bytes:
-        """Return the body of a request; raise `Refused` if it is too large or comes too slowly."""
-        most = self.limits.payload
+        """Return the body of a request; raise `Refused` if it is too large or comes too slowly.
+
+        Bodies that are being received do not count as requests, so that slow clients keep nobody else from being answered. If
+        there are too many of them, the oldest one is cut off: a client that sends its body at once never waits.
+        """
+        most = self.limits.max_payload
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise too_large(f"the body has {int(length):,} bytes, but at most {most:,} are allowed")
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self.limits.read_seconds):
+            async with asyncio.timeout(self.limits.read_seconds) as limit:
+                self.reading[limit] = None
+                if len(self.reading) > self.limits.max_requests:
+                    self.cut_off(next(iter(self.reading)))
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
@@ -160,7 +193,15 @@ class Service:
                     parts.append(part)
         except TimeoutError as error:
             raise Refused(408, "Timeout", "the body was not sent in time") from error
+        finally:
+            self.reading.pop(limit, None)
         return b"".join(parts)
+
+    def cut_off(self, limit: asyncio.Timeout) -> None:
+        """End the time limit of a body now, unless it has just ended."""
+        del self.reading[limit]
+        with suppress(RuntimeError):
+            limit.reschedule(0)
 
     async def ask(self, request: Request, place: int, question: Question) -> Answered:
         """Return the logits for a question; raise `ClientDisconnect` if the client leaves first."""
@@ -189,6 +230,8 @@ class Service:
 
         async def answer(request: Request) -> Response:
             try:
+                if path not in PROBES:
+                    self.check_hosts(request)
                 if path not in OPEN:
                     self.check_key(request)
                 response = show(request)
@@ -207,11 +250,11 @@ class Service:
         """Return what is known about a model and the limits of the server."""
         limits = self.limits
         served: dict[str, Json] = {
-            "max_concurrent_requests": limits.requests,
+            "max_concurrent_requests": limits.max_requests,
             "max_batch_tokens": self.batcher.budget,
-            "max_client_batch_size": limits.inputs,
-            "max_characters": limits.characters,
-            "max_payload": limits.payload,
+            "max_client_batch_size": limits.max_inputs,
+            "max_characters": limits.max_characters,
+            "max_payload": limits.max_payload,
             "models": [*self.places],
         }
         return JSONResponse({**self.hosted[self.model_of(request)].info(), **served})
@@ -228,7 +271,8 @@ class Service:
 
     def show_metrics(self, request: Request) -> Response:
         """Return counters and histograms in the text format of Prometheus."""
-        gauges = {"glassloop_active_requests": self.active, "glassloop_queue_tokens": self.batcher.waiting_tokens}
+        gauges = {"glassloop_active_requests": self.active, "glassloop_reading_requests": len(self.reading)}
+        gauges |= {"glassloop_queue_tokens": self.batcher.waiting_tokens}
         return PlainTextResponse(self.meters.text({**gauges}), media_type="text/plain; version=0.0.4")
 
     def show_openapi(self, request: Request) -> Response:

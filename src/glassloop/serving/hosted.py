@@ -11,6 +11,7 @@ import numpy as np
 from glassloop.ensemble import SeedsPredictor, has_seeds
 from glassloop.errors import ModelError, SettingsError, listed, visible
 from glassloop.files import user_path
+from glassloop.hub import is_hub_name
 from glassloop.metrics import probabilities
 from glassloop.predictor import Predictor
 from glassloop.records import Json
@@ -68,7 +69,7 @@ class Hosted:
             "max_input_length": predictor.max_length,
             "task": predictor.task,
             "pairs": self.wants_pairs,
-            "trained_from": run.model.name if run else None,
+            "trained_from": public_name(run.model.name) if run else None,
             "device": str(predictor.backend.device),
             "backend": predictor.backend.name,
             "temperature": predictor.answering.temperature,
@@ -88,9 +89,7 @@ class Hosted:
 
     def scored(self, question: Question, answered: Answered) -> Json:
         """Return the answer of /predict: labels with scores, the most likely first."""
-        answering, names = self.predictor.answering, self.predictor.names
-        raw = question.raw or answering.task == SCORE
-        values = answered.logits if raw else answering.shares(answered.logits)
+        names, values = self.predictor.names, self.scores(answered.logits, question.apply)
         found: list[Json] = []
         for row in np.asarray(values, dtype=np.float64).tolist():
             order = sorted(range(len(row)), key=lambda place: -row[place])[: question.top]
@@ -98,11 +97,21 @@ class Hosted:
             found.append(labels)
         return found[0] if question.single else found
 
+    def scores(self, logits: np.ndarray, function: str | None) -> np.ndarray:
+        """Return logits, or what softmax or sigmoid makes of them after the temperature. None: what the task needs."""
+        answering = self.predictor.answering
+        if function == "none" or (function is None and answering.task == SCORE):
+            return logits
+        if function is None:
+            return answering.shares(logits)
+        heated = np.asarray(logits, dtype=np.float64) / answering.temperature
+        return np.asarray(probabilities(heated, SEVERAL if function == "sigmoid" else CLASSES))
+
     def reranked(self, question: Question, answered: Answered) -> Json:
         """Return the answer of /rerank: the texts by the probability of the positive class, or by the score."""
         answering, place = self.predictor.answering, self.positive
         logits = np.asarray(answered.logits, dtype=np.float64)
-        if question.raw:
+        if question.apply == "none":
             scores = logits[:, place]
         else:
             scores = probabilities(logits, SEVERAL)[:, 0] if answering.task == SCORE else answering.shares(logits)[:, place]
@@ -145,6 +154,11 @@ class Hosted:
         """Return the tokens of some ids."""
         names: list[str] = getattr(self.predictor.tokenizer, "convert_ids_to_tokens")([*ids])  # noqa: B009 - no light one
         return names
+
+
+def public_name(name: str) -> str:
+    """Return the name of a model for clients: of a local folder, only its last part."""
+    return Path(name).name if Path(name).is_absolute() or not is_hub_name(name) else name
 
 
 def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") -> list[Hosted]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from glassloop.errors import SettingsError
@@ -19,28 +20,34 @@ EMPTY, VALIDATION, TOKENIZER, BACKEND, OVERLOADED, UNHEALTHY = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server accepts.
+    """What a server accepts, under the names of the options.
 
     Attributes:
-        inputs: Texts or pairs of one request.
-        characters: Characters of all texts of one request.
-        payload: Bytes of the body of one request.
-        requests: Requests that are answered or wait at the same time.
+        max_inputs: Texts or pairs of one request.
+        max_characters: Characters of all texts of one request.
+        max_payload: Bytes of the body of one request.
+        max_requests: Requests that are answered or wait at the same time, and as many whose bodies are being received.
         queue_seconds: Seconds that a request may wait for its answer.
         read_seconds: Seconds in which a client must send its headers, and then its body.
     """
 
-    inputs: int = 32
-    characters: int = 1_000_000
-    payload: int = 2_000_000
-    requests: int = 512
+    max_inputs: int = 32
+    max_characters: int = 1_000_000
+    max_payload: int = 2_000_000
+    max_requests: int = 512
     queue_seconds: float = 30.0
     read_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            if not getattr(self, entry.name) > 0:
-                raise SettingsError(f"{entry.name} is {getattr(self, entry.name)}, not more than 0", "use a positive number")
+            refuse_number(entry.name, getattr(self, entry.name))
+
+
+def refuse_number(name: str, value: float, *, zero: bool = False) -> None:
+    """Raise `SettingsError` unless the value of an option is finite and positive, or 0 where `zero` allows it."""
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        wanted = "a number of 0 or more" if zero else "a positive number"
+        raise SettingsError(f"{name} is {value}, not {wanted}", f"set {name} to {wanted}, or omit it")
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure of the server

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 from glassloop.records import Json
 from glassloop.serving.limits import Limits
+from glassloop.serving.questions import FUNCTIONS
 
 TEXT: dict[str, Json] = {"type": "string"}
 FLAG: dict[str, Json] = {"type": "boolean"}
 NUMBER: dict[str, Json] = {"type": "number"}
+FUNCTION: dict[str, Json] = {"type": "string", "enum": [*FUNCTIONS]}
+COUNT: dict[str, Json] = {"type": "integer", "minimum": 1}
 ERRORS = {
-    "400": "The body is empty or not JSON.",
+    "400": "The body is empty or not JSON, or the Host is not allowed.",
     "401": "The API key is missing or wrong.",
+    "403": "The request comes from a page of another site.",
     "408": "The body was not sent in time.",
     "413": "A limit of the server is exceeded.",
     "422": "The content of the body is not valid.",
@@ -58,7 +62,7 @@ def shown(summary: str, kind: str = "application/json") -> Json:
 def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
     """Return the document. Routes of a model are listed once, and below /models/{model} if there are several."""
     pair: dict[str, Json] = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2}
-    inputs: Json = {"oneOf": [TEXT, pair, listed_as(pair, limits.inputs)]}
+    inputs: Json = {"oneOf": [TEXT, pair, listed_as(pair, limits.max_inputs)]}
     given: Json = {"oneOf": [TEXT, pair, record(["text"], text=TEXT, text_pair=TEXT)]}
     scores = listed_as(record(["score", "label"], score=NUMBER, label=TEXT))
     answer = record(
@@ -73,7 +77,7 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
     asked: dict[str, Json] = {
         "/predict": operation(
             "Predict texts or pairs of texts (text-embeddings-inference)",
-            record(["inputs"], inputs=inputs, raw_scores=FLAG, truncate=FLAG),
+            record(["inputs"], inputs=inputs, raw_scores=FLAG, truncate=FLAG, function_to_apply=FUNCTION, top_k=COUNT),
             {"oneOf": [scores, listed_as(scores)]},
         ),
         "/rerank": operation(
@@ -81,7 +85,7 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
             record(
                 ["query", "texts"],
                 query=TEXT,
-                texts=listed_as(TEXT, limits.inputs),
+                texts=listed_as(TEXT, limits.max_inputs),
                 raw_scores=FLAG,
                 return_text=FLAG,
                 truncate=FLAG,
@@ -90,7 +94,7 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
         ),
         "/v1/predict": operation(
             "Predict with probabilities, logits, tokens and what was truncated",
-            record(["inputs"], inputs={"oneOf": [given, listed_as(given, limits.inputs)]}, truncate=FLAG, tokens=FLAG),
+            record(["inputs"], inputs={"oneOf": [given, listed_as(given, limits.max_inputs)]}, truncate=FLAG, tokens=FLAG),
             record(
                 ["model", "predictions", "temperature", "thresholds"],
                 model=TEXT,

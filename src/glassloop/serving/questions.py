@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from glassloop.data.interfaces import Texts
-from glassloop.errors import visible
+from glassloop.errors import alternatives, visible
 from glassloop.records import Json
 from glassloop.serving.limits import EMPTY, Limits, Refused, empty, invalid, too_large
 
+FUNCTIONS = ("softmax", "sigmoid", "none")
 SHAPES = 'a text, a pair ["first", "second"], or a list of such lists'
 
 
@@ -21,7 +22,7 @@ class Question:
     Attributes:
         columns: The texts, or the first and the second texts of pairs.
         single: Whether the answer is for one text, not for a list.
-        raw: Whether the client wants logits instead of probabilities.
+        apply: What turns logits into scores: "softmax", "sigmoid", or "none" for logits. None: what the task needs.
         truncate: Whether long texts may be truncated. Otherwise they are refused.
         top: How many labels to return; None for all.
         texts: Whether the answer of /rerank contains the texts.
@@ -30,7 +31,7 @@ class Question:
 
     columns: Texts
     single: bool = False
-    raw: bool = False
+    apply: str | None = None
     truncate: bool = True
     top: int | None = None
     texts: bool = False
@@ -66,16 +67,13 @@ def flag(given: Mapping[str, Json], name: str, default: bool) -> bool:
 
 
 def predict_question(given: Mapping[str, Json], limits: Limits) -> Question:
-    """Return a request to /predict, or to / as clients of the Hugging Face hub send it."""
+    """Return a request to /predict, or to / as clients of the Hugging Face hub send it: with parameters in an own object."""
     if "inputs" not in given:
         raise invalid("inputs is missing")
     inputs, parameters = given["inputs"], given.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise invalid("parameters is not an object")
-    apply = parameters.get("function_to_apply")
-    if apply not in (None, "softmax", "sigmoid", "none"):
-        raise invalid("function_to_apply is not softmax, sigmoid or none")
-    top = parameters.get("top_k")
+    apply, top = (parameters.get(name, given.get(name)) for name in ("function_to_apply", "top_k"))
     if top is not None and (not isinstance(top, int) or isinstance(top, bool) or top < 1):
         raise invalid("top_k is not a positive number")
     single = isinstance(inputs, str) or (
@@ -83,8 +81,19 @@ def predict_question(given: Mapping[str, Json], limits: Limits) -> Question:
     )
     rows = [inputs] if single else inputs
     columns = checked_columns(rows, limits)
-    raw = flag(given, "raw_scores", False) or apply == "none"
-    return Question(columns, single, raw, flag(given, "truncate", True), top)
+    return Question(columns, single, function(given, apply), flag(given, "truncate", True), top)
+
+
+def function(given: Mapping[str, Json], apply: Json = None) -> str | None:
+    """Return what turns logits into scores: `apply`, or "none" if the client wants raw scores; None if it does not say."""
+    raw = flag(given, "raw_scores", False)
+    if apply is None:
+        return "none" if raw else None
+    if not isinstance(apply, str) or apply not in FUNCTIONS:
+        raise invalid(f"function_to_apply is not {alternatives(FUNCTIONS)}")
+    if raw and apply != "none":
+        raise invalid("raw_scores is true, but function_to_apply is not none")
+    return apply
 
 
 def rerank_question(given: Mapping[str, Json], limits: Limits) -> Question:
@@ -99,8 +108,11 @@ def rerank_question(given: Mapping[str, Json], limits: Limits) -> Question:
     if not all(isinstance(text, str) for text in texts):
         raise invalid("texts contains something that is not a text")
     columns = checked_columns([[query, text] for text in texts], limits)
-    raw, truncate = flag(given, "raw_scores", False), flag(given, "truncate", True)
-    return Question(columns, raw=raw, truncate=truncate, texts=flag(given, "return_text", False))
+    parameters = given.get("parameters")
+    if "function_to_apply" in given or (isinstance(parameters, dict) and "function_to_apply" in parameters):
+        raise invalid("/rerank takes no function_to_apply; use raw_scores")
+    truncate, texts_too = flag(given, "truncate", True), flag(given, "return_text", False)
+    return Question(columns, apply=function(given), truncate=truncate, texts=texts_too)
 
 
 def own_question(given: Mapping[str, Json], limits: Limits) -> Question:
@@ -131,8 +143,8 @@ def checked_columns(rows: Json, limits: Limits) -> Texts:
         raise invalid(f"inputs is not {SHAPES}")
     if not rows:
         raise empty("inputs is empty")
-    if len(rows) > limits.inputs:
-        raise too_large(f"the request has {len(rows):,} inputs, but at most {limits.inputs:,} are allowed")
+    if len(rows) > limits.max_inputs:
+        raise too_large(f"the request has {len(rows):,} inputs, but at most {limits.max_inputs:,} are allowed")
     found: list[Json] = [[row] if isinstance(row, str) else row for row in rows]
     width, characters = 0, 0
     for row in found:
@@ -146,8 +158,8 @@ def checked_columns(rows: Json, limits: Limits) -> Texts:
         if any(is_half(text) for text in row if isinstance(text, str)):
             raise invalid("a text contains half of a surrogate pair")
         characters += sum(len(text) for text in row if isinstance(text, str))
-    if characters > limits.characters:
-        raise too_large(f"the texts have {characters:,} characters, but at most {limits.characters:,} are allowed")
+    if characters > limits.max_characters:
+        raise too_large(f"the texts have {characters:,} characters, but at most {limits.max_characters:,} are allowed")
     return [[str(text) for text in column] for column in zip(*texts_in(found), strict=True)]
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -23,11 +24,28 @@ KEEP_ALIVE_SECONDS = 15
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class LimitedConnection(h11.Connection):
+    """HTTP whose headers have a limited size. h11 checks the size only of headers that have not arrived completely."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return the next event; raise for a request with large headers, which ends the connection."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            size = len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
+            if size > MOST_HEADER_BYTES:
+                raise h11.RemoteProtocolError("the headers are too large", error_status_hint=431)
+        return event
+
+
 class TimedProtocol(H11Protocol):  # type: ignore[misc]
-    """HTTP with a time limit for the headers of a request: a client that sends them slowly is cut off."""
+    """HTTP with a limit on the size of headers and on their time: a client that sends them slowly is cut off."""
 
     header_seconds = 10.0
     header_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = LimitedConnection(h11.SERVER, MOST_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start the time limit of the first request."""

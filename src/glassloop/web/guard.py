@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glassloop.errors import say, shortened
+from glassloop.hosts import AllowedHosts
 
-HOSTS = ("127.0.0.1", "localhost")  # a site elsewhere can make its own name lead here, but not these
+HOSTS = AllowedHosts(frozenset({"127.0.0.1", "localhost"}))
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 HEADERS = {
     "cache-control": "no-store",
@@ -47,8 +48,7 @@ class Guard:
 
     def refusal(self, scope: Scope) -> Response | None:
         """Return why a request is refused, or None."""
-        hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or re.sub(r":\d+$", "", hosts[0]) not in HOSTS:
+        if HOSTS.refuses(scope["headers"]):
             return plain_answer("This page answers only to 127.0.0.1 and localhost.", 400)
         if not secrets.compare_digest(path_parts(scope)[0], self.token):
             return plain_answer(WRONG_ADDRESS, 403)

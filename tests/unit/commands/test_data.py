@@ -19,3 +19,8 @@ def test_the_overview(write, tiny_model_dir: Path, capsys: pytest.CaptureFixture
     assert "validation" not in out
     describe_data(str(path), str(tiny_model_dir), 8, 4, {"text": "body"})
     assert "at most 8 tokens" in capsys.readouterr().out
+
+
+def test_a_length_of_0_is_not_the_default(says, write, tiny_model_dir: Path) -> None:
+    with says("max_length is 0", "use a whole number of 8 or more"):
+        describe_data(str(write("rows.csv", ROWS)), str(tiny_model_dir), 0, 4, {"text": "body"})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,32 @@ def test_what_is_loaded_is_not_collected_again(text_run: Path) -> None:
         assert gc.get_freeze_count() > 10_000
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"drain_seconds": math.inf}, "drain_seconds is inf, not a number of 0 or more"),
+        ({"drain_seconds": math.nan}, "drain_seconds is nan, not a number of 0 or more"),
+        ({"drain_seconds": -1.0}, "drain_seconds is -1.0, not a number of 0 or more"),
+        ({"batch_tokens": 0}, "batch_tokens is 0, not a positive number"),
+        ({"batch_tokens": -5}, "batch_tokens is -5, not a positive number"),
+        ({"allowed_hosts": ["http://x"]}, 'allowed_hosts contains "http://x", which is not the name of a host'),
+    ],
+)
+def test_numbers_and_names_that_cannot_be(says, given: dict[str, Any], problem: str) -> None:
+    with says(problem):
+        serve(["x"], "127.0.0.1", 0, "cpu", Limits(), **given)
+
+
+def test_another_address_needs_a_key(says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    problem = "without an API key, every machine that reaches 0.0.0.0 could use the models"
+    with says(problem, "set GLASSLOOP_API_KEY or --api_key_file, or listen on 127.0.0.1"):
+        serve(["x"], "0.0.0.0", 0, "cpu", Limits())
+    monkeypatch.setenv(KEY_VARIABLE, "key")
+    with pytest.raises(ModelError):
+        serve([str(tmp_path / "gone")], "0.0.0.0", 0, "cpu", Limits())
 
 
 def test_a_run_that_does_not_exist(says, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,12 @@ def test_rows_of_seeds_are_ordered_by_the_share_that_is_right(tmp_path: Path) ->
     gains = [row.second - row.first for row in found.rows[0].better]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] == pytest.approx((shares[1] - shares[0]).max())
+
+
+@pytest.mark.parametrize("margin", [math.nan, math.inf, -0.1])
+def test_a_margin_that_is_no_share(says, margin: float) -> None:
+    with says(f"margin is {margin}, not a number of 0 or more", "use a share such as 0.01"):
+        compare_runs(["a", "b"], margin=margin)
 
 
 def test_all_are_compared_with_the_first_and_corrected(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def pair_service(pair_run, session_cache) -> Iterator[Service]:
 
 @pytest.fixture
 def client(service: Service) -> TestClient:
-    return TestClient(make_app(service), raise_server_exceptions=True)
+    return TestClient(make_app(service), base_url="http://localhost:8000", raise_server_exceptions=True)
 
 
 @pytest.fixture
 def pair_client(pair_service: Service) -> TestClient:
-    return TestClient(make_app(pair_service), raise_server_exceptions=True)
+    return TestClient(make_app(pair_service), base_url="http://localhost:8000", raise_server_exceptions=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from glassloop import Predictor
+from glassloop.hosts import hosts_of
 from glassloop.serving.app import Service, make_app
 from glassloop.serving.limits import Limits
 
@@ -86,6 +89,40 @@ def test_the_shape_of_the_hub(client: TestClient) -> None:
     assert [len(row) for row in found] == [1]
 
 
+@pytest.mark.parametrize("given", [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}])
+def test_a_function_to_apply(client: TestClient, predictor: Predictor, given: dict[str, Any]) -> None:
+    logits = np.array(predictor.predict(TEXTS[0])[0].logits)
+    wanted = {"none": logits, "sigmoid": 1 / (1 + np.exp(-logits)), "softmax": np.exp(logits) / np.exp(logits).sum()}
+    for name, scores in wanted.items():
+        body = json.loads(json.dumps({"inputs": TEXTS[0], **given}).replace("NAME", name))
+        found = {one["label"]: one["score"] for one in client.post("/predict", json=body).json()}
+        assert [found[label] for label in predictor.names] == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "header", [{"host": "rebound.example"}, {"host": ""}, {"origin": "https://evil.example"}, {"origin": "null"}]
+)
+def test_pages_of_other_sites_are_refused(client: TestClient, header: dict[str, str]) -> None:
+    """With DNS rebinding, a site's name leads to this machine; without it, the browser names the site as the origin."""
+    status = 400 if "host" in header else 403
+    answers = [client.get(path, headers=header) for path in ("/", "/info", "/metrics", "/openapi.json")]
+    answers += [
+        client.post(path, json={"inputs": "good"}, headers=header) for path in ("/", "/predict", "/v1/predict", "/rerank")
+    ]
+    assert [answer.status_code for answer in answers] == [status] * 8
+    assert all("--allowed_hosts" in answer.json()["error"] for answer in answers)
+    assert [client.get(path, headers=header).status_code for path in ("/health", "/ready")] == [200, 200], "probes are open"
+
+
+def test_hosts_that_are_allowed(service: Service) -> None:
+    hosts = hosts_of("127.0.0.1", "127.0.0.1", ["models.example.com"])
+    named = Service(service.hosted, service.batcher, Limits(), service.meters, hosts=hosts)
+    client = TestClient(make_app(named), base_url="https://models.example.com")
+    assert client.get("/info").status_code == 200
+    assert client.get("/info", headers={"origin": "https://models.example.com"}).status_code == 200
+    assert client.get("/info", headers={"host": "example.com"}).status_code == 400
+
+
 def test_texts_for_a_model_of_pairs(client: TestClient, pair_client: TestClient) -> None:
     found = pair_client.post("/predict", json={"inputs": "good"})
     assert found.status_code == 422
@@ -113,7 +150,7 @@ def test_what_is_refused(client: TestClient, method: str, path: str, body: bytes
 
 
 def test_too_many_requests(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "active", service.limits.requests)
+    monkeypatch.setattr(service, "active", service.limits.max_requests)
     found = client.post("/predict", json={"inputs": "good"})
     assert found.status_code == 429
     assert int(found.headers["retry-after"]) >= 1
@@ -130,7 +167,7 @@ def test_while_it_shuts_down(client: TestClient, service: Service, monkeypatch: 
 
 def test_an_api_key(service: Service) -> None:
     guarded = Service(service.hosted, service.batcher, Limits(), service.meters, api_key="key-é")
-    client = TestClient(make_app(guarded))
+    client = TestClient(make_app(guarded), base_url="http://localhost")
     for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic key"}):
         for found in (client.post("/predict", json={"inputs": "good"}, headers=given), client.get("/metrics", headers=given)):
             assert found.status_code == 401
@@ -149,6 +186,54 @@ def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPat
     assert found.status_code == 424
     assert found.json() == {"error": "the request could not be answered", "error_type": "Backend"}
     assert capsys.readouterr().err == "glassloop: serve: /predict failed: ValueError\n"
+
+
+def test_slow_bodies_keep_nobody_else_from_an_answer(service: Service) -> None:
+    """More bodies than allowed are begun and never end; a whole request is answered, and the oldest bodies are cut off."""
+    limited = Service(service.hosted, service.batcher, Limits(max_requests=3), service.meters)
+    answers = asyncio.run(with_slow_bodies(make_app(limited), 4, json.dumps({"inputs": "good"}).encode()))
+    assert answers == [408, 200, 408, None, None], "the oldest, the whole one, the next oldest, and two that still wait"
+    assert (limited.active, len(limited.reading)) == (0, 0)
+
+
+async def with_slow_bodies(app: Any, number: int, body: bytes) -> list[int | None]:
+    """Begin some requests without ending them, then ask a whole one. Return the status of the first, the whole, the rest."""
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers, "query_string": b""}
+    statuses: dict[int, int] = {}
+
+    async def ask(place: int, parts: list[bytes]) -> None:
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(0), "more_body": place < number}
+            return await asyncio.Event().wait()  # type: ignore[return-value]
+
+        async def send(message: dict[str, Any]) -> None:
+            statuses.setdefault(place, message.get("status", 0))
+
+        await app(dict(scope), receive, send)
+
+    slow = []
+    for place in range(number):
+        slow.append(asyncio.create_task(ask(place, [b"{"])))
+        await asyncio.sleep(0)
+    await ask(number, [body])
+    await slow[0]
+    waiting = [statuses.get(place) for place in range(1, number)]
+    for task in slow[1:]:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+    return [statuses.get(0), statuses.get(number), *waiting]
+
+
+def test_no_path_of_this_machine_is_in_info(client: TestClient, service: Service, text_run: Path) -> None:
+    hosted = service.hosted[0]
+    assert hosted.predictor.run is not None
+    assert Path(hosted.predictor.run.model.name).is_absolute(), "the run was trained from a local folder"
+    for path in ("/info", "/openapi.json", "/metrics", "/"):
+        assert str(text_run.parent) not in client.get(path).text
+        assert hosted.predictor.run.model.name not in client.get(path).text
+    assert client.get("/info").json()["trained_from"] == Path(hosted.predictor.run.model.name).name
 
 
 def test_info_and_metrics(client: TestClient, service: Service) -> None:

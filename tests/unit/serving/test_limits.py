@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from glassloop.serving.limits import Limits, draining, empty, invalid, overloaded, too_large
@@ -20,7 +22,8 @@ def test_every_refusal_has_the_status_and_type_of_text_embeddings_inference() ->
     assert overloaded("d", 0.0).retry_after == 1
 
 
-@pytest.mark.parametrize("name", ["inputs", "characters", "payload", "requests", "queue_seconds", "read_seconds"])
-def test_a_limit_is_positive(says, name: str) -> None:
-    with says(f"{name} is 0, not more than 0", "use a positive number"):
-        Limits(**{name: 0})
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", [entry.name for entry in fields(Limits)])
+def test_a_limit_is_positive(says, name: str, value: float) -> None:
+    with says(f"{name} is {value}, not a positive number", f"set {name} to a positive number, or omit it"):
+        Limits(**{name: value})

@@ -10,7 +10,7 @@ import pytest
 from glassloop.serving.limits import Limits, Refused
 from glassloop.serving.questions import own_question, parsed, predict_question, rerank_question
 
-LIMITS = Limits(inputs=4, characters=50)
+LIMITS = Limits(max_inputs=4, max_characters=50)
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,20 @@ LIMITS = Limits(inputs=4, characters=50)
 )
 def test_the_shapes_of_predict(inputs: Any, columns: list[list[str]], single: bool) -> None:
     found = predict_question({"inputs": inputs}, LIMITS)
-    assert (found.columns, found.single, found.raw, found.truncate) == (columns, single, False, True)
+    assert (found.columns, found.single, found.apply, found.truncate) == (columns, single, None, True)
 
 
 def test_parameters_of_the_hub() -> None:
     found = predict_question({"inputs": "a", "parameters": {"function_to_apply": "none", "top_k": 1}}, LIMITS)
-    assert (found.raw, found.top) == (True, 1)
+    assert (found.apply, found.top) == ("none", 1)
+    found = predict_question({"inputs": "a", "function_to_apply": "sigmoid", "top_k": 2}, LIMITS)
+    assert (found.apply, found.top) == ("sigmoid", 2)
+    assert predict_question({"inputs": "a", "raw_scores": True}, LIMITS).apply == "none"
 
 
 def test_rerank() -> None:
     found = rerank_question({"query": "q", "texts": ["a", "b"], "return_text": True, "raw_scores": True}, LIMITS)
-    assert (found.columns, found.texts, found.raw) == ([["q", "q"], ["a", "b"]], True, True)
+    assert (found.columns, found.texts, found.apply) == ([["q", "q"], ["a", "b"]], True, "none")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,10 @@ def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> N
         (predict_question, {"inputs": "a", "parameters": [1]}, 422),
         (predict_question, {"inputs": "a", "parameters": {"top_k": True}}, 422),
         (predict_question, {"inputs": "a", "parameters": {"function_to_apply": "x"}}, 422),
+        (predict_question, {"inputs": "a", "function_to_apply": ["softmax"]}, 422),
+        (predict_question, {"inputs": "a", "function_to_apply": "softmax", "raw_scores": True}, 422),
+        (rerank_question, {"query": "q", "texts": ["a"], "function_to_apply": "softmax"}, 422),
+        (rerank_question, {"query": "q", "texts": ["a"], "parameters": {"function_to_apply": "none"}}, 422),
         (rerank_question, {"texts": ["a"]}, 422),
         (rerank_question, {"query": "q"}, 422),
         (rerank_question, {"query": "q", "texts": []}, 400),
