@@ -1,11 +1,11 @@
-"""Names of transformers, datasets and evaluate since 2019: which ones Glassloop replaces, and where the others are today.
+"""What becomes of names of transformers, datasets and other libraries in a ported script, and why some have no replacement.
 
-`glassloop port` rewrites scripts by these tables, and `glassloop run` serves the same names to scripts that stay as they are.
+`old_names` says what stands for a name that is gone in `glassloop run`. A ported script uses public names only, so that some
+names have another replacement here.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,26 +13,34 @@ from importlib.util import find_spec
 from glassloop.data.glue import GLUE_TASKS
 from glassloop.errors import SettingsError
 from glassloop.metrics import load_metric
+from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, SCRIPTS, OldName, instead_of, module_today
 
 # Packages that were renamed.
-PACKAGES = {"nlp": "datasets", "pytorch_transformers": "transformers", "pytorch_pretrained_bert": "transformers"}
-TRANSFORMERS, DATASETS = ("transformers",), ("datasets",)
+PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
+# Names that Glassloop replaces wherever a library had them.
+REPLACED = {name: f"glassloop.{name}" for name in ("Trainer", "TrainingArguments", "AdamW", "load_metric")}
+LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
+
+
+def place_today(name: str, old: OldName) -> str | None:
+    """Return where a name is today, for a script that imports it; None if a port does not replace it."""
+    module, _, attribute = old.now.partition(":")
+    if name in REPLACED:
+        return REPLACED[name]
+    if old.always or module.startswith(SCRIPTS):
+        return None
+    return attribute if module == "builtins" else f"{module}.{attribute}"
+
+
 # Where a name was imported from -> where it is today. A renamed package has its present name here.
 MOVED = {
-    "transformers.Trainer": "glassloop.Trainer",
-    "transformers.trainer.Trainer": "glassloop.Trainer",
-    "transformers.TrainingArguments": "glassloop.TrainingArguments",
+    **{
+        f"{module}.{name}": place
+        for module, names in OLD_NAMES.items()
+        for name, old in names.items()
+        if (place := place_today(name, old)) is not None
+    },
     "transformers.trainer.TrainingArguments": "glassloop.TrainingArguments",
-    "transformers.training_args.TrainingArguments": "glassloop.TrainingArguments",
-    "transformers.AdamW": "glassloop.AdamW",
-    "transformers.optimization.AdamW": "glassloop.AdamW",
-    "datasets.load_metric": "glassloop.load_metric",
-    "datasets.load.load_metric": "glassloop.load_metric",
-    "transformers.EvaluationStrategy": "transformers.IntervalStrategy",
-    "transformers.trainer_utils.EvaluationStrategy": "transformers.IntervalStrategy",
-    "transformers.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
-    "transformers.file_utils.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
-    "transformers.utils.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
     "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
@@ -46,8 +54,6 @@ MOVED_BY_CALL = {
     "datasets.load.load_dataset": "glassloop.load_dataset",
     "evaluate.load": "glassloop.load_metric",
 }
-# Modules of transformers before 4.0, such as transformers.modeling_bert.
-OLD_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_(\w+?)(_fast)?")
 OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
 CLASSIFIER = "SequenceClassification"
 ONLY_CLASSIFIERS = "Glassloop trains models for sequence classification only"
@@ -59,24 +65,21 @@ UNTRANSLATED = {
     "TFTrainer": ONLY_TORCH,
     "TFTrainingArguments": ONLY_TORCH,
 }
-LOAD_GLUE = 'read the rows with glassloop.load_dataset("glue", TASK) and encode them with the tokenizer'
 # Functions that are gone and only reported the use of an example: imports and calls of them are removed.
 TELEMETRY = ("transformers.utils.send_example_telemetry",)
 # Names that are gone, and what to do instead.
+UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
 GONE = {
-    **dict.fromkeys(
-        ("GlueDataset", "GlueDataTrainingArguments", "glue_convert_examples_to_features", "glue_processors"), LOAD_GLUE
-    ),
-    **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), "encode the texts with the tokenizer"),
-    **dict.fromkeys(("InputExample", "InputFeatures"), "define a dataclass of this name, or use dicts"),
-    "glue_compute_metrics": 'use glassloop.load_metric("glue", TASK).compute(predictions=…, references=…)',
-    "glue_output_modes": 'it is "regression" for stsb, else "classification"',
-    "glue_tasks_num_labels": "read the labels of the data set",
-    "BertAdam": "use glassloop.AdamW, and transformers.get_linear_schedule_with_warmup for warm-up",
+    **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
+    **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), f"read the rows yourself, {UNCHANGED}"),
+    "glue_convert_examples_to_features": f"encode the texts with the tokenizer, {UNCHANGED}",
+    "glue_compute_metrics": f'use glassloop.load_metric("glue", TASK).compute(predictions=…, references=…), {UNCHANGED}',
+    "glue_output_modes": f'it is "regression" for stsb, else "classification", {UNCHANGED}',
+    "glue_tasks_num_labels": f"read the labels of the data set, {UNCHANGED}",
     "cached_path": "use huggingface_hub.hf_hub_download",
-    "set_caching_enabled": "use datasets.enable_caching() or datasets.disable_caching()",
-    "is_tf_available": "it is False: transformers supports PyTorch only",
-    "list_metrics": "omit it",
+    "set_caching_enabled": f"use datasets.enable_caching() or datasets.disable_caching(), {UNCHANGED}",
+    "is_tf_available": f"it is False: transformers supports PyTorch only, {UNCHANGED}",
+    "list_metrics": f"omit it, {UNCHANGED}",
     "list_datasets": "use huggingface_hub.list_datasets()",
 }
 OTHER_FRAMEWORKS = ("TF", "Flax")
@@ -134,19 +137,24 @@ def present_place(place: str) -> str:
     package, dot, rest = place.partition(".")
     place = PACKAGES.get(package, package) + dot + rest
     if place in MOVED:
-        return MOVED[place]
+        return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
+    if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
+        return whole  # a module, such as sklearn.externals.joblib
     module, _, name = place.rpartition(".")
-    if (old := OLD_MODULE.fullmatch(module)) is not None:
-        kind, family, fast = old.groups()
-        newer = f"transformers.models.{family}.{kind}_{family}"
-        if not fast and f"{newer}.{name}" and not is_gone(f"{newer}.{name}"):
-            return f"{newer}.{name}"
+    newer = module_today(module)
+    if newer is not None and is_gone(place) and not is_gone(f"{newer}.{name}") and not newer.startswith("glassloop"):
+        return f"{newer}.{name}"
     if package in PACKAGES and module.count("."):
         shorter = f"{module.partition('.')[0]}.{name}"  # pytorch_transformers.optimization.AdamW
         return MOVED.get(shorter, shorter)
-    if module.count(".") and module.startswith("transformers.") and is_gone(place) and not is_gone(f"transformers.{name}"):
+    if module.startswith("transformers.") and is_gone(place) and not is_gone(f"transformers.{name}"):
         return f"transformers.{name}"
     return place
+
+
+def remedy_of(name: str) -> str:
+    """Return what to do about a name that is gone."""
+    return GONE.get(name) or instead_of(name) or "the installed version of transformers does not have it"
 
 
 def why_untranslated(name: str) -> str | None:
@@ -164,17 +172,17 @@ def why_untranslated(name: str) -> str | None:
 def is_gone(place: str) -> bool:
     """Return whether the installed packages do not have a name, given as module.name, which earlier versions may have had.
 
-    The first call imports transformers, which takes a second.
+    The first call imports the library, which may take a second.
     """
     module, _, name = place.rpartition(".")
     try:
         if find_spec(module) is None:
             return True
-        if f"{module}.{name}" == place and name in dir(import_module(module)):
+        if name in dir(import_module(module)):
             return False
         return not hasattr(import_module(module), name) and find_spec(place) is None
     except (ImportError, AttributeError, ValueError):
-        return module.partition(".")[0] in (*TRANSFORMERS, *DATASETS) and find_spec(module.partition(".")[0]) is not None
+        return module.partition(".")[0] in LIBRARIES and find_spec(module.partition(".")[0]) is not None
     except Exception:  # a module that fails for another reason, such as a missing library, is there
         return False
 

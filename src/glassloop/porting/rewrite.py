@@ -73,9 +73,10 @@ class Rewriter:
         base = node
         while isinstance(base, ast.Attribute):
             base = base.value
-        package, _, rest = target.partition(".")
+        package, dot, rest = target.partition(".")
         if package != OURS:  # the script keeps its own name for the package
-            self.edits.replace_node(node, f"{self.script.code(base)}.{rest}")
+            if not dot or package == self.uses.name_of(base).partition(".")[0]:
+                self.edits.replace_node(node, f"{self.script.code(base)}.{rest}" if dot else target)
             return
         self.edits.replace_node(node, target)
         origin = self.uses.origin(base)
@@ -153,6 +154,10 @@ class Rewriter:
             self.remove_statement(node)
             return
         stays = module if module in groups else next(iter(groups))
+        if not stays:  # a module that was a part of another, such as sklearn.externals.joblib
+            names = ", ".join(with_name(node.names[number], todays[number][2]) for number in groups[stays])
+            self.edits.replace_node(node, f"import {names}")
+            return
         for number in groups[stays]:
             if (alias := node.names[number]).name != todays[number][2]:
                 self.edits.replace_node(alias, with_name(alias, todays[number][2]))
@@ -164,7 +169,8 @@ class Rewriter:
         for today, numbers in groups.items():
             if today != stays:
                 names = ", ".join(with_name(node.names[number], todays[number][2]) for number in numbers)
-                added.append(f"from {today} import {names}" + "".join(f"  {one}" for one in comments))
+                what = f"from {today} import {names}" if today else f"import {names}"
+                added.append(what + "".join(f"  {one}" for one in comments))
                 comments = []
         bound = {alias.asname or alias.name: place for alias, place in zip(node.names, places, strict=True)}
         if any(place in self.replaced for place in bound.values()):

@@ -223,6 +223,10 @@ class Script:
             node = around
         return path[::-1]
 
+    def is_guarded(self, node: ast.AST) -> bool:
+        """Return whether an import may fail: a `try` with another way stands around it."""
+        return any(isinstance(around, ast.Try) and part == "body" for around, part in self.branches(node))
+
     # --- text ---
 
     def offset(self, line: int, column: int) -> int:

@@ -22,6 +22,7 @@ from glassloop.porting.names import (
     CALLED_INSTEAD,
     GONE,
     GONE_OF_TRAINER,
+    LIBRARIES,
     MOVED,
     MOVED_BY_CALL,
     NO_LONGER_IN_PLACE,
@@ -34,8 +35,10 @@ from glassloop.porting.names import (
     is_gone,
     is_portable,
     present_place,
+    remedy_of,
     why_untranslated,
 )
+from glassloop.porting.old_names import instead_of
 from glassloop.porting.script import SAME_VALUE, Binding, Scope, Script
 
 REMOVABLE = tuple(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE and theirs.outcome == REFUSED)
@@ -167,23 +170,25 @@ class Uses:
     def check_name(self, node: ast.AST, place: str) -> set[bool]:
         """Find out what became of a name. Return, for a class of models, whether it is one of classifiers."""
         package, name = place.partition(".")[0], place.rpartition(".")[2]
-        if PACKAGES.get(package, package) not in ("transformers", "datasets"):
+        library = PACKAGES.get(package, package)
+        is_alone = not self.script.is_guarded(node)
+        if is_alone and library in ("pytorch_pretrained_bert", "apex"):
+            self.note(node, place, str(instead_of(package)))
+        if library not in LIBRARIES:
             return set()
-        today = present_place(place)
         if place in TELEMETRY and is_gone(place):
             self.telemetry.add(place)
             return set()
+        today = present_place(place)
         if today != place:
             self.moved[place] = today
-        if today.startswith(("glassloop.", "datasets.")) or PACKAGES.get(package, package) == "datasets":
-            if name in GONE and is_gone(today):
+        if library != "transformers" or today.startswith("glassloop."):
+            if is_alone and library == "datasets" and name in GONE and is_gone(today):
                 self.note(node, f"{name} no longer exists", GONE[name])
             return set()
         reason = why_untranslated(name)
-        if reason is None and (name in GONE or (today == place and place.count(".") == 1)) and is_gone(today):
-            reason = GONE.get(name, "the installed version of transformers does not have it")
-        elif reason is None and today == place and is_gone(place):
-            reason = "the installed version of transformers does not have it"
+        if reason is None and (place.count(".") == 1 or today == place or name in GONE) and is_gone(today):
+            reason = remedy_of(name) if is_alone else None
         if reason is not None:
             self.note(node, name, reason)
         is_model = ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification")
@@ -491,7 +496,7 @@ class Uses:
         return node.attr in methods or (owner, node.attr) in self.script.attributes
 
     def check_repeated_training(self, node: ast.Call) -> None:
-        """Report a Trainer that trains more than once: the second training does not continue with the optimizer of the first."""
+        """Report a Trainer that trains more than once: its second training has another optimizer."""
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "train" or self.kind(node.func.value) != TRAINER:
             return
         name = node.func.value
@@ -507,7 +512,7 @@ class Uses:
             self.note(
                 node,
                 f"{name.id} trains more than once",
-                "each training starts with a new optimizer and schedule; with transformers, the optimizer keeps its moments",
+                "each training starts with a new optimizer; that of transformers keeps its moments",
                 DIFFERS,
             )
         earlier.append(path)

@@ -143,8 +143,16 @@ CASES = {
         "from transformers.modeling_bert import BertPreTrainedModel\n"
         "from transformers.tokenization_bert_fast import BertTokenizerFast\n"
         "from transformers.trainer_utils import EvaluationStrategy, set_seed\n",
-        "from transformers.models.bert.modeling_bert import BertPreTrainedModel\nfrom transformers import BertTokenizerFast\n"
-        "from transformers.trainer_utils import set_seed\nfrom transformers import IntervalStrategy as EvaluationStrategy\n",
+        "from transformers.models.bert.modeling_bert import BertPreTrainedModel\n"
+        "from transformers.models.bert.tokenization_bert import BertTokenizerFast\n"
+        "from transformers.trainer_utils import IntervalStrategy as EvaluationStrategy, set_seed\n",
+    ),
+    "other libraries": (
+        "import numpy as np\nfrom sklearn.externals import joblib\nfrom sklearn.cross_validation import KFold\n"
+        "from collections import Mapping, OrderedDict\nimport time\nx = np.zeros(3, dtype=np.int) + np.float_(time.clock())\n",
+        "import numpy as np\nimport joblib\nfrom sklearn.model_selection import KFold\n"
+        "from collections import OrderedDict\nfrom collections.abc import Mapping\nimport time\n"
+        "x = np.zeros(3, dtype=int) + np.float64(time.perf_counter())\n",
     ),
     "tuples of models": (
         "from transformers import BertForSequenceClassification as B\nm = B.from_pretrained('x').to(d)\n"

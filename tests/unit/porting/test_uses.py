@@ -33,6 +33,8 @@ REPORTED = {
     START + "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
     "from datasets import load_metric\nm = load_metric('bleu')": (2, "load_metric('bleu')", "no such metric"),
     "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "load_metric"),
+    "import transformers\nfrom apex import amp": (2, "apex.amp", "fp16=True"),
+    "from pytorch_pretrained_bert import BertAdam": (1, "pytorch_pretrained_bert.BertAdam", "use transformers"),
     "from transformers.data import xnli_compute_metrics": (
         1,
         "xnli_compute_metrics",
@@ -63,6 +65,9 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
         "from transformers import BertTokenizer, BertTokenizerFast, trainer_utils, logging",
         "from transformers.data import DataCollatorWithPadding\nfrom transformers import *",
         "from .transformers import Seq2SeqTrainer",
+        "import transformers\ntry:\n    from apex import amp\n    from transformers import cached_path\n"
+        "except ImportError:\n    amp = None",
+        "from tqdm import tqdm_notebook\nfrom tqdm.notebook import tqdm\nimport numpy as np\nnp.float64(np.array(1))",
     ],
 )
 def test_what_works_is_not_reported(code: str) -> None:
