@@ -24,6 +24,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # Settings, errors and files: the standard library only.
     "GROUND": (
         *("errors", "output", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
+        *("formulas",),
         *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
         *("quantities", "hosts"),
         *("study_settings", "study_space"),

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from glob import escape
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from glassloop.files import replacing, write_text
 from glassloop.records import Json
 
 PART_ROWS = 2_000
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,18 @@ class Parts:
     def suffix(self) -> str:
         return self.target.suffix.lower()
 
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier command with the same inputs has begun to write the file."""
+        return self.folder.is_dir()
+
     def open(self, *, alone: bool) -> None:
         """Create the folder. A command that is `alone` removes the parts of earlier commands with other inputs."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ResourceError(f"{self.target.parent}: {error.strerror}", "choose a folder that can be written to") from error
-        for other in self.folder.parent.glob(f".{self.target.name[:40]}.parts-*") if alone else ():
+        for other in self.folder.parent.glob(f".{escape(self.target.name[:40])}.parts-*") if alone else ():
             if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
 
@@ -123,6 +129,11 @@ class Parts:
                         with self.path(number).open("rb") as part:
                             shutil.copyfileobj(part, joined)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def has_parts(target: Path) -> bool:
+    """Return whether a command was interrupted that wrote to `target`, with these inputs or others."""
+    return next(target.parent.glob(f".{escape(target.name[:40])}.parts-*"), None) is not None
 
 
 def content_key(path: Path) -> str:

@@ -13,12 +13,12 @@ from glassloop.answers import Answering
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.file_rows import FileRows, checked_rows
 from glassloop.data.interfaces import Texts
-from glassloop.data.writers import PARQUET, TARGETS, Row, refuse_for_tsv, refuse_target
+from glassloop.data.writers import PARQUET, TARGETS, Row, refuse_existing, refuse_for_tsv, refuse_target
 from glassloop.errors import DataError, counted, say
 from glassloop.file_parts import PART_ROWS, Counts, Layout, Parts, content_key
 from glassloop.records import Json
 from glassloop.settings import SCORE, SEVERAL, DataSettings
-from glassloop.stages import PREDICTING, advance, stage
+from glassloop.stages import PREDICTING, advance, part_of_stage, stage
 
 SHARE = "GLASSLOOP_SHARE"  # which parts a process of several predicts: "0/2" is the first of two
 PredictTexts = Callable[[Texts], tuple[list[Row], Counts]]  # the columns to add to each row, and what was counted
@@ -36,6 +36,7 @@ class FileJob:
         task: The task of the model.
         names: The names of its labels.
         identity: What else the predictions depend on: the model, and how logits become answers.
+        overwrite: Whether to replace a file that is already there.
     """
 
     source: Path
@@ -45,6 +46,7 @@ class FileJob:
     task: str
     names: tuple[str, ...]
     identity: tuple[Json, ...]
+    overwrite: bool = True
 
     @property
     def added(self) -> list[str]:
@@ -79,20 +81,26 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> FileOutcome:
     layout, num_rows, _ = survey(job)
     rank, num_processes = own_share()
     parts = Parts.of(job.target, [content_key(job.source), str(job.settings), *job.texts, *job.added, *job.identity])
+    if not job.overwrite and not parts.begun:  # else a command was killed after it had written the file
+        refuse_existing(job.target)
     parts.open(alone=num_processes == 1)
     skipped, number, done, found = new_list(job), 0, 0, Counts()
     with stage(PREDICTING, num_rows):
         for piece in pieces(job.rows(skipped)):
+            size = piece.table.num_rows
             if parts.has(number):
-                done += piece.table.num_rows
+                done += size
+                advance(size)
             elif number % num_processes == rank:
                 if done and number and parts.has(number - 1) and num_processes == 1:
                     say(f"resuming after {counted(done, 'row', 'rows')} of an earlier command")
                     done = 0
-                answers, counts = predict(piece.texts)
-                rows = [{**row, **answer} for row, answer in zip(piece.table.to_pylist(), answers, strict=True)]
-                parts.write(number, rows, layout, counts)
-            advance(piece.table.num_rows)
+                with part_of_stage(size):
+                    answers, counts = predict(piece.texts)
+                    rows = [{**row, **answer} for row, answer in zip(piece.table.to_pylist(), answers, strict=True)]
+                    parts.write(number, rows, layout, counts)
+            else:
+                advance(size)  # of another process
             number += 1
     if num_processes == 1:
         for part in range(number):

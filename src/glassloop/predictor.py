@@ -253,7 +253,14 @@ class Predictor:
         self._opened = state_of(self.model)
 
     def predict_file(
-        self, source: Path, target: Path, text: str | None = None, pair: str | None = None, **reading: object
+        self,
+        source: Path,
+        target: Path,
+        text: str | None = None,
+        pair: str | None = None,
+        *,
+        overwrite: bool = True,
+        **reading: object,
     ) -> int:
         """Predict every row of a file, and write the rows with their predictions in the same order.
 
@@ -265,6 +272,7 @@ class Predictor:
             target: The file to write; its suffix chooses the format.
             text: The column with the texts, or several separated by commas, which are joined. Default: as in training.
             pair: The column with the second texts.
+            overwrite: Whether to replace `target` if it exists.
             **reading: The `DataSettings` of one file, such as `delimiter`. Skipped rows are in the attribute `skipped`.
 
         Returns:
@@ -278,7 +286,7 @@ class Predictor:
             text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
         texts = tuple(name for name in (text, pair) if name) if text else ()
         key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
-        job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key)
+        job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key, overwrite)
         found = predict_rows(job, self._added_cells)
         self._num_texts, self._cut, self.typed = found.counts.rows, found.counts.cut, found.counts.typed
         self.skipped = found.skipped

@@ -42,10 +42,11 @@ class Display(Protocol):
 
 @dataclass
 class Chosen:
-    """The display of this process, and whether a stage is running."""
+    """The display of this process, whether a stage is running, and how many rows the current part of it may still count."""
 
     display: Display | None = None
     running: bool = False
+    room: int | None = None
 
 
 CHOSEN = Chosen()
@@ -53,7 +54,7 @@ CHOSEN = Chosen()
 
 def show_on(display: Display | None) -> None:
     """Show the stages from now on; None shows nothing."""
-    CHOSEN.display, CHOSEN.running = display, False
+    CHOSEN.display, CHOSEN.running, CHOSEN.room = display, False, None
 
 
 @contextmanager
@@ -72,9 +73,25 @@ def stage(title: str, total: int | None = None) -> Iterator[None]:
         display.end()
 
 
+@contextmanager
+def part_of_stage(num_rows: int) -> Iterator[None]:
+    """Count the block as exactly `num_rows` rows, although steps inside it, such as tokenizing, count the same rows again."""
+    CHOSEN.room = num_rows
+    try:
+        yield
+        advance(CHOSEN.room)
+    finally:
+        CHOSEN.room = None
+
+
 def advance(num_rows: int) -> None:
     """Count rows of the running stage."""
-    if CHOSEN.display is not None and CHOSEN.running:
+    if CHOSEN.display is None or not CHOSEN.running:
+        return
+    if CHOSEN.room is not None:
+        num_rows = min(num_rows, CHOSEN.room)
+        CHOSEN.room -= num_rows
+    if num_rows:
         CHOSEN.display.advance(num_rows)
 
 

@@ -45,7 +45,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     ),
     "evaluate": (
         ["run", "data"],
-        ["--split", "--metric", "--positive_label", "-o", "--out", "--device", "--batch_size", "--json"],
+        ["--split", "--metric", "--positive_label", "-o", "--out", "--overwrite", "--device", "--batch_size", "--json"],
         (DataSettings,),
     ),
     "calibrate": (
@@ -67,7 +67,8 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "predict": (
         ["run", "text", "text_pair"],
         [
-            *("--file", "-o", "--out", "--text", "--text_pair", "--processes", "--device", "--precision", "--json"),
+            *("--file", "-o", "--out", "--text", "--text_pair", "--overwrite", "--processes", "--device", "--precision"),
+            "--json",
             *(f"--{name}" for name in FILE_SETTINGS),
         ],
         (),

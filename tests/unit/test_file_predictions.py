@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from glassloop import file_predictions
-from glassloop.errors import DataError
+from glassloop.errors import DataError, SettingsError
 from glassloop.file_parts import Counts
 from glassloop.file_predictions import SHARE, FileJob, predict_rows, share_environments
 from glassloop.settings import CLASSES, DataSettings
+from glassloop.stages import Stage, advance, show_on
 
 
 class Predicting:
@@ -58,6 +60,54 @@ def test_an_interrupted_command_continues_and_ends_with_the_same_file(
     assert capsys.readouterr().err == "glassloop: resuming after 40 rows of an earlier command\n"
     assert (tmp_path / target).read_bytes() == (tmp_path / f"whole{target[3:]}").read_bytes()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_progress_ends_at_the_number_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tokenizing and the forward pass of each seed count the rows of a part, too."""
+
+    class Counting(Predicting):
+        def __call__(self, texts: Any) -> Any:
+            for _ in range(3):
+                advance(len(texts[0]))
+            return super().__call__(texts)
+
+    class Total:
+        def begin(self, stage: Stage) -> None:
+            self.counted, self.total = 0, stage.total
+
+        def advance(self, num_rows: int) -> None:
+            self.counted += num_rows
+            assert self.total is None or self.counted <= self.total
+
+        def end(self) -> None: ...
+
+        clear = end
+
+    shown = Total()
+    show_on(shown)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            predict_rows(job_of(tmp_path), Counting(4))
+        predict_rows(job_of(tmp_path), Counting())
+        assert (shown.counted, shown.total) == (95, 95)
+    finally:
+        show_on(None)
+
+
+def test_a_file_is_replaced_only_if_wanted(tmp_path: Path) -> None:
+    job = job_of(tmp_path, overwrite=False)
+    job.target.write_text("years of work")
+    with pytest.raises(SettingsError) as raised:
+        predict_rows(job, Predicting())
+    assert (raised.value.problem, raised.value.exit_code) == (f"{job.target} exists", 2)
+    assert "--overwrite" in raised.value.remedy
+    with pytest.raises(KeyboardInterrupt):  # parts of another model do not make the file ours
+        predict_rows(replace(job, overwrite=True, identity=("n",)), Predicting(2))
+    with pytest.raises(SettingsError):
+        predict_rows(job, Predicting())
+    assert job.target.read_text() == "years of work"
+    predict_rows(replace(job, overwrite=True), Predicting())
+    assert job.target.read_text().startswith("text,n,prediction")
 
 
 @pytest.mark.parametrize("changed", ["rows", "identity", "settings"])

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from glassloop.charts.scales import Scale, value_text
 from glassloop.charts.svg import cut, element, label, width_of
+from glassloop.formulas import protected
 from glassloop.markup import escaped
 
 WIDTH, HEIGHT = 440.0, 260.0
@@ -157,8 +158,8 @@ def csv_of(chart: Chart) -> str:
     """Return the data of a chart as CSV, with all digits."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(chart.table().columns)
-    writer.writerows(chart.table().rows)
+    for row in (chart.table().columns, *chart.table().rows):
+        writer.writerow([protected(cell) if isinstance(cell, str) else cell for cell in row])
     return written.getvalue()
 
 

@@ -17,8 +17,9 @@ from glassloop.calibrated import calibration_note
 from glassloop.command_result import CommandResult
 from glassloop.data.facts import SHOWN_LABELS
 from glassloop.data.file_source import bare_name
-from glassloop.data.writers import PARQUET, TARGETS, refuse_target
+from glassloop.data.writers import PARQUET, TARGETS, refuse_existing, refuse_target
 from glassloop.errors import SettingsError, counted, printable, say, show
+from glassloop.file_parts import has_parts
 from glassloop.file_predictions import SHARE, share_environments
 from glassloop.files import user_path
 from glassloop.predictor import Predictor
@@ -38,10 +39,14 @@ def predict(
     reading: Mapping[str, object],
     processes: int = 1,
     precision: str = "auto",
+    *,
+    overwrite: bool = False,
 ) -> CommandResult:
     """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
     if file is not None:
-        number, path = predict_file(run, file, out, text_column, pair_column, device, reading, processes, precision)
+        number, path = predict_file(
+            run, file, out, text_column, pair_column, device, reading, processes, precision, overwrite=overwrite
+        )
         return CommandResult({"run": run, "file": file, "rows": number, "out": path})
     found = predict_text(run, text, text_pair, device, precision)
     answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
@@ -92,6 +97,8 @@ def predict_file(
     reading: Mapping[str, object] = MappingProxyType({}),
     processes: int = 1,
     precision: str = "auto",
+    *,
+    overwrite: bool = False,
 ) -> tuple[int, Path]:
     """Predict every row of a file and print where the predictions are. Return the number of rows and the file.
 
@@ -104,11 +111,19 @@ def predict_file(
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
     refuse_target(path, (*TARGETS, PARQUET))  # before the model is loaded
+    if not overwrite and not has_parts(path):
+        refuse_existing(path)
     data_settings(reading)
     if processes > 1 and SHARE not in os.environ:
         run_together(sys.argv[1:], share_environments(processes, num_gpus(device)))
+        overwrite = True  # the processes have checked it, and this one only joins their parts
     predictor = predictor_of(run, device, precision)
-    number = predictor.predict_file(data, path, text, pair, **reading)
+    try:
+        number = predictor.predict_file(data, path, text, pair, overwrite=overwrite, **reading)
+    except KeyboardInterrupt:
+        if has_parts(path) and SHARE not in os.environ:
+            say("stopped; the same command continues after the rows that are done")
+        raise
     if SHARE in os.environ:
         return number, path  # the process that started this one reports
     say_notes(predictor)

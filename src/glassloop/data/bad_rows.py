@@ -7,6 +7,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from glassloop.errors import DataError, counted, visible
+from glassloop.formulas import protected
 
 SKIP = "to skip such rows: --bad_rows skip"
 
@@ -59,4 +60,6 @@ class BadRows:
             writer = csv.writer(opened)
             writer.writerow(["file", "row", "problem"])
             for file, rows in self.rows.items():
-                writer.writerows([visible(file.name, 255)[1:-1], row, problem] for row, problem in rows.items())
+                writer.writerows(
+                    [protected(visible(file.name, 255)[1:-1]), row, protected(problem)] for row, problem in rows.items()
+                )

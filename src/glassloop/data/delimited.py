@@ -16,6 +16,7 @@ from glassloop.data.bad_rows import BadRows
 from glassloop.data.headers import SAMPLED_ROWS, settle_header
 from glassloop.data.opening import is_broken, opened_text
 from glassloop.errors import DataError, listed
+from glassloop.formulas import is_protected_table, restored
 from glassloop.settings import DataSettings
 
 CHUNK_ROWS = 10_000
@@ -86,6 +87,8 @@ def tables_of_cells(
     if not head[0][1]:
         raise DataError(f"{path.name}, row 1: the row is blank", "remove the blank line: the header comes first")
     columns, has_header = settle_header(path.name, [row for _, row in head], settings, delimiter)
+    is_protected = has_header and is_protected_table(columns)
+    names = [*map(restored, columns)] if is_protected else columns
     header, width, num_read = head[0][1] if has_header else None, len(columns), 0
     rest = chain(head[1:] if has_header else head, rows)
     while chunk := [*islice(rest, CHUNK_ROWS)]:
@@ -96,7 +99,8 @@ def tables_of_cells(
         ]
         num_read += len(whole)
         if whole:
-            yield pa.table([pa.array(cells, pa.string()) for cells in zip(*whole, strict=True)], names=columns)
+            read = ([*map(restored, cells)] if is_protected else cells for cells in zip(*whole, strict=True))
+            yield pa.table([pa.array(cells, pa.string()) for cells in read], names=names)
     bad.refuse_most(path, num_read)
 
 

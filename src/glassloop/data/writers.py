@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.errors import DataError, SettingsError, alternatives, visible
+from glassloop.formulas import protected
 
 Row = dict[str, object]
 TARGETS, PARQUET = (".csv", ".tsv", ".jsonl"), ".parquet"
-FORMULA = re.compile(r"'*[=+\-@\t\r]")  # apostrophes count, so that removing one restores the cell
 NOT_IN_TSV = "[\t\n\r]"
 
 
@@ -31,6 +31,12 @@ def refuse_target(path: Path, suffixes: Sequence[str] = TARGETS) -> None:
         raise SettingsError(f"{path} is a folder", f"choose a file, for example {path / 'predictions.csv'}")
     if path.exists() and not path.is_file():
         raise SettingsError(f"{path} is not a file", "choose a new file, or one that may be replaced")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise if a file of this name exists."""
+    if path.exists():
+        raise SettingsError(f"{path} exists", "choose another file with --out, or replace it with --overwrite")
 
 
 def row_writer(opened: TextIO, suffix: str, columns: Sequence[str], *, header: bool = True) -> Callable[[Row], object]:
@@ -65,7 +71,7 @@ def table_cell(value: object) -> str:
     elif isinstance(value, list | dict):
         value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
-        return "'" + value if FORMULA.match(value) else value
+        return protected(value)
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else str(value)

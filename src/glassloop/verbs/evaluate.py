@@ -28,6 +28,7 @@ def evaluate_command(
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="File for the predictions of the rows: .csv, .tsv or .jsonl.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
     device: Device = "auto",
     batch_size: Annotated[int, typer.Option("--batch_size", min=1, metavar="<int>", help="Batch size.")] = 64,
     as_json: Json = False,
@@ -39,4 +40,5 @@ def evaluate_command(
         from glassloop.evaluation import Wanted
 
     given = given_for(DataSettings, options)
-    return evaluate(run, Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size), out)
+    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
+    return evaluate(run, wanted, out, overwrite=overwrite)

@@ -24,6 +24,7 @@ def predict_command(
         str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
     ] = None,
     pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
     processes: Annotated[
         int, typer.Option("--processes", help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
     ] = 1,
@@ -37,4 +38,6 @@ def predict_command(
         from glassloop.commands.predict import predict
 
     reading = given_for(DataSettings, options)
-    return predict(run, text, text_pair, file, out, text_column, pair_column, device, reading, processes, precision)
+    return predict(
+        run, text, text_pair, file, out, text_column, pair_column, device, reading, processes, precision, overwrite=overwrite
+    )

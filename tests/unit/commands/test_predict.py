@@ -16,7 +16,7 @@ from glassloop import Predictor
 from glassloop.commands.evaluate import evaluate
 from glassloop.commands.predict import predict, predict_file, predict_text
 from glassloop.ensemble import SeedsPredictor
-from glassloop.errors import DataError, ResourceError
+from glassloop.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.evaluation import Wanted
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
@@ -243,3 +243,33 @@ def test_skipped_rows_are_counted_and_listed_beside_the_predictions(text_run, tm
     assert f"skipped 1 row that cannot be read; {listing} lists them" in said.err
     assert said.out == f"1 row → {tmp_path / 'in-predictions.csv'}\n"
     assert listing.read_text() == 'file,row,problem\nin.csv.gz,3,"the row has 1 fields, but the header has 2 (text, n)"\n'
+
+
+def test_a_file_that_exists_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:
+    source, target = write_rows(tmp_path / "in.csv", [("a", "b")]), tmp_path / "in-predictions.csv"
+    target.write_text("years of work")
+    for out in (None, str(target)):
+        with pytest.raises(SettingsError, match=r"in-predictions\.csv exists") as raised:
+            predict_file("no-run", str(source), out, None, None, "cpu")
+        assert "--overwrite" in raised.value.remedy
+    with pytest.raises(SettingsError, match=r"in-predictions\.csv exists"):
+        evaluate("no-run", Wanted(), str(target))
+    with pytest.raises(ModelError, match="no-run"):
+        predict_file("no-run", str(source), None, None, None, "cpu", overwrite=True)
+
+
+def test_an_interrupted_file_says_that_it_continues(
+    text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = write_rows(tmp_path / "in.csv", OTHERS), tmp_path / "out.csv"
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "logits", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            predict_file(str(text_run), str(source), str(out), None, None, "cpu")
+    assert "stopped; the same command continues" in capsys.readouterr().err
+    predict_file(str(text_run), str(source), str(out), None, None, "cpu")
+    assert len(out.read_text().splitlines()) == 13
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from glassloop.data.readers import read_file
-from glassloop.data.writers import FORMULA, plain, refuse_for_tsv, refuse_target, row_writer, table_cell, written_table
+from glassloop.data.writers import plain, refuse_for_tsv, refuse_target, row_writer, table_cell, written_table
 from glassloop.errors import DataError, SettingsError
 
 TRICKY = [
@@ -44,27 +44,43 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [row for table in read_file(path) for row in table.to_pylist()]
 
 
-def without_apostrophe(cell: str) -> str:
-    """What is written in the documents: one apostrophe before a formula is ours."""
-    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 def test_every_cell_comes_back_through_our_reader(suffix: str, tmp_path: Path) -> None:
     cells = TRICKY if suffix == ".tsv" else TRICKY + ONLY_QUOTED
-    rows = [{"id": str(number), "text": cell, "=name": cell, "last": cell} for number, cell in enumerate(cells)]
-    found = read_rows(write_rows(tmp_path / f"out{suffix}", rows))
-    if suffix != ".jsonl":
-        found = [{without_apostrophe(name): without_apostrophe(cell) for name, cell in row.items()} for row in found]
-    assert found == rows
+    for last in ("prediction", "score_a"):
+        rows = [
+            {"id": str(number), "text": cell, "=name": cell, "prediction": cell, last: cell}
+            for number, cell in enumerate(cells)
+        ]
+        assert read_rows(write_rows(tmp_path / f"out{suffix}", rows)) == rows
+
+
+def test_a_table_without_predictions_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "tweets.csv"
+    path.write_text("""text,prediction,note\n'@you wrote this',a,'=1\n""")
+    assert read_rows(path) == [{"text": "'@you wrote this'", "prediction": "a", "note": "'=1"}]
 
 
 @pytest.mark.parametrize(
     ("cell", "written"),
     [
         ("=cmd()", "'=cmd()"),
-        ("+1", "'+1"),
-        ("-1", "'-1"),
+        ("+1", "+1"),
+        ("-1", "-1"),
+        ("-5 degrees", "-5 degrees"),
+        ("- 5 degrees, it's cold", "- 5 degrees, it's cold"),
+        ("+49 170 1234567", "+49 170 1234567"),
+        ("-1,234.50 %", "-1,234.50 %"),
+        ("-.5e-3", "-.5e-3"),
+        ("'-5 degrees", "'-5 degrees"),
+        ("-5+2", "'-5+2"),
+        ("-5 +cmd|' /C calc'!A0", "'-5 +cmd|' /C calc'!A0"),
+        ("-2+3+cmd|' /C calc'!A0", "'-2+3+cmd|' /C calc'!A0"),
+        ("+A1", "'+A1"),
+        ("-sum(1)", "'-sum(1)"),
+        ("-5 sum(1)", "'-5 sum(1)"),
+        ("- bad", "'- bad"),
+        ("--", "'--"),
         ("@sum", "'@sum"),
         ("\t=1", "'\t=1"),
         ("\r=1", "'\r=1"),
@@ -79,6 +95,7 @@ def test_every_cell_comes_back_through_our_reader(suffix: str, tmp_path: Path) -
         (float("inf"), "inf"),
         (["a", "b"], "a|b"),
         (["=a", "b"], "'=a|b"),
+        (["-1", "+1"], "'-1|+1"),
         ([], ""),
         (["a|b", "c"], '["a|b", "c"]'),
         ({"a": [1, None]}, '{"a": [1, null]}'),

@@ -164,8 +164,14 @@ MEMORY = ("not enough memory for a batch of 64 rows (CUDA out of memory)", "lowe
     ],
 )
 def test_a_study_whose_runs_all_fail_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: tuple[str, ...], kind: type[GlassloopError], problem: str, remedy: str
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    error: tuple[str, ...],
+    kind: type[GlassloopError],
+    problem: str,
+    remedy: str,
+) -> None:
     class Failing(FakeExecutor):
         def wait(self) -> list[Done]:
             return [replace(done, error=error) for done in super().wait()]
