@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from glassloop.drop_in.settings import RENAMED, SETTINGS, TODAY, TRACKERS, UNNEEDED
+from glassloop.drop_in.settings import RENAMED, SEQUENTIAL, SETTINGS, TODAY, TRACKERS, UNNEEDED
 from glassloop.errors import SettingsError, did_you_mean, listed, say, visible
 from glassloop.files import path_problem, user_path
 from glassloop.settings import Problem, described, name_problem, refuse, setting, wrong, wrong_choice
@@ -126,6 +126,8 @@ class TrainingArguments:
         unfit = wrong_types(self)
         for name in unfit:  # so that the rest can be checked; a problem with these would be about their defaults
             object.__setattr__(self, name, defaults[name])
+        if type(self) is TrainingArguments and given.get("train_sampling_strategy") == SEQUENTIAL:
+            problems.append(Problem("train_sampling_strategy sequential is not supported here", "use glassloop.Trainer"))
         problems += [*unfit.values(), *(one for one in wrong_values(self) if not {*one.text.split()} & {*unfit})]
         refuse(problems)
         if self.output_dir is not None:
@@ -194,6 +196,8 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             problems.append(Problem(f"{name} is not supported", f"{name}: {theirs.text}"))
         elif theirs.outcome == UNNEEDED:
             unneeded.append(name)
+        else:  # scripts read it under its old name, too
+            renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
     if unneeded:
         say(f"settings without effect: {listed(unneeded, 20)} (docs/reference/transformers.md says why)")
     origins = {name: quoted(value) for name, value in settings.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,12 +17,12 @@ class EvalPrediction(NamedTuple):
     """What `compute_metrics` gets: logits and labels of all rows, in their order.
 
     Args:
-        predictions: The logits of each row.
-        label_ids: The labels of each row.
+        predictions: The logits of each row; a tuple of them and of other arrays if the model returns more.
+        label_ids: The labels of each row; a tuple if `label_names` names several.
     """
 
-    predictions: np.ndarray
-    label_ids: np.ndarray | None
+    predictions: Any
+    label_ids: Any
 
 
 class Metrics(dict[str, float]):
@@ -36,17 +36,18 @@ class PredictionOutput(NamedTuple):
     """What `predict` returns: logits and labels of all rows, in their order, and metrics.
 
     Args:
-        predictions: The logits of each row.
+        predictions: The logits of each row; a tuple of them and of other arrays if the model returns more.
         label_ids: The labels of each row; None if there are none.
         metrics: The metrics by name.
     """
 
-    predictions: np.ndarray
-    label_ids: np.ndarray | None
+    predictions: Any
+    label_ids: Any
     metrics: dict[str, float]
 
     def _repr_html_(self) -> str:
-        return scores("Predictions", self.metrics, {"shape of the logits": str(np.shape(self.predictions))})
+        first = self.predictions[0] if isinstance(self.predictions, tuple) else self.predictions
+        return scores("Predictions", self.metrics, {"shape of the logits": str(np.shape(first))})
 
 
 class TrainOutput(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from glassloop.backends.packed import PackedBackend
@@ -93,7 +94,7 @@ class Trainer(TrainerSetup):
         self._choose_usable()  # the user may have frozen weights or assigned parts
         self._prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
-        rows = self._readable(self.train_dataset)
+        rows = self._reader(self._readable(self.train_dataset))
         batches = self._batches(rows, training=True)
         measures = self._own_measures
         self.state = self._new_state()
@@ -108,7 +109,7 @@ class Trainer(TrainerSetup):
             in_run=self._in_run,
             batches=batches,
             train_rows=rows,
-            eval_rows=self.eval_dataset,
+            eval_rows=self._reader(self.eval_dataset),
             eval_batches=lambda: self._batches(self.eval_dataset, training=False),
             task=self.task,
             loss_sum=self._loss_sum(),
@@ -141,10 +142,13 @@ class Trainer(TrainerSetup):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
+        self._readers = []  # rows may have changed since
         recorder = Recorder(self._parts(), self._own_measures, self.processing_class, with_report=report)
         self._recorder = recorder
         with self._training(resume_from_checkpoint, restart=restart, parts=recorder.parts) as output:
             recorder.end(output.metrics)
+            for known in self._readers:
+                known.release()
             return output
 
     @contextmanager
@@ -196,7 +200,7 @@ class Trainer(TrainerSetup):
         """
         found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
         if self._recorder is not None and (rows is None or rows is self.eval_dataset):
-            self._recorder.evaluated(found, prefix)
+            self._recorder.evaluated(replace(found, outputs=None), prefix)  # a report needs only logits
         return found
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
@@ -209,13 +213,14 @@ class Trainer(TrainerSetup):
         num_rows = len(rows) if rows is not None and hasattr(rows, "__len__") else None
         with stage(EVALUATING, num_rows), nullcontext() if padded else self.backend.evaluation_context(model):
             batches = self._batches(rows, training=False)
-            adapted = batches if padded else self.backend.adapt_batches(batches, rows)
+            adapted = batches if padded else self.backend.adapt_batches(batches, self._reader(rows))
             found = run_over(model, adapted, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
+        self._forget_other_rows()
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
             raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
-        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.logits, found.labels))
+        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.labels))
         return named_metrics(found, scores, prefix)
 
     def _readable(self, rows: Rows | None) -> Rows:
@@ -256,7 +261,7 @@ class Trainer(TrainerSetup):
         """
         refuse_keys(ignore_keys)
         found = self._run(self.model, test_dataset, metric_key_prefix)
-        return PredictionOutput(found.logits, found.labels, found.metrics)
+        return PredictionOutput(found.predictions, found.labels, found.metrics)
 
     def _evaluate_between_steps(self) -> dict[str, float] | None:
         """Return the metrics of an evaluation during training; None if a signal interrupts it."""

@@ -185,7 +185,7 @@ WRONG = {
         f'lr_scheduler_type is "reduce_lr_on_plateau", not one of {", ".join(SCHEDULES)}',
     ),
     "optimizer": ({"optim": "lion_8bit"}, f'optim is "lion_8bit", not one of {", ".join(OPTIMIZERS)}'),
-    "labels of another column": ({"label_names": ["labels", "span"]}, "label_names is not supported"),
+    "sampling": ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy is not supported"),
     "tracker": (
         {"report_to": "tensorbord"},
         f'report_to lists "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
@@ -306,7 +306,6 @@ OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "per_gpu_eval_batch_size": (4, {"per_device_eval_batch_size": 4}, "is now called per_device_eval_batch_size"),
     "use_mps_device": (True, {"device": "mps"}, 'is now called device="mps"'),
     "adafactor": (True, {"optim": "adafactor"}, 'is now called optim="adafactor"'),
-    "train_sampling_strategy": ("group_by_length", {"group_by_length": True}, "is now called group_by_length"),
 }
 
 
@@ -397,6 +396,8 @@ def test_a_share_of_warmup_is_below_one(share: float) -> None:
 
 def test_other_sampling_is_the_usual_one() -> None:
     assert TrainingArguments(train_sampling_strategy="random") == TrainingArguments()
+    assert TrainingArguments(train_sampling_strategy="group_by_length") == TrainingArguments(group_by_length=True)
+    assert refused(train_sampling_strategy="sequential") == "train_sampling_strategy sequential is not supported here"
 
 
 def test_a_wrong_value_under_an_old_name_is_reported_under_the_current_one() -> None:
@@ -413,5 +414,5 @@ def test_what_transformers_users_write_for_columns_and_schedules_is_taken(capsys
     assert args.lr_scheduler_kwargs == '{"num_cycles": 2}'
     assert capsys.readouterr().err == ""
     TrainingArguments("x", remove_unused_columns=False, dataloader_num_workers=4)
-    told = "settings without effect: remove_unused_columns, dataloader_num_workers (docs/reference/transformers.md says why)"
+    told = "settings without effect: dataloader_num_workers (docs/reference/transformers.md says why)"
     assert capsys.readouterr().err == f"glassloop: {told}\n"

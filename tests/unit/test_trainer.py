@@ -102,8 +102,8 @@ def test_a_tokenizer_or_a_collator_is_needed(says) -> None:
     """Rows of different lengths cannot be stacked."""
     rows = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 3], "labels": 1}]
     with says(
-        "the rows have different lengths of input_ids, and there is no tokenizer to pad them",
-        "pass processing_class=tokenizer or data_collator=",
+        "the rows have different lengths of input_ids, and nothing pads them",
+        "pass processing_class=tokenizer, which pads tokens, or data_collator=",
     ):
         Trainer(tiny_model(), TrainingArguments(device="cpu"), eval_dataset=rows).evaluate()
 
@@ -150,7 +150,8 @@ def test_a_stream_without_max_steps_is_refused(trainer_of, few) -> None:
 def test_texts_that_are_not_encoded(says, trainer_of) -> None:
     with says(
         "the data set has no column input_ids; found text, label",
-        "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …)",
+        "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
+        "does it, set remove_unused_columns=False",
     ):
         trainer_of(train_dataset=Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})).train()
 
@@ -162,7 +163,7 @@ def test_training_rows_without_labels(says, trainer_of, few) -> None:
             trainer_of(train_dataset=rows).train()
 
 
-@pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), (2, "2"), (-100, "-100")])
+@pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), (2, "2")])
 def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int, shown: str) -> None:
     """Found before the first step, by its row: a loss would die of it, on a GPU without saying where."""
     labels = few["train"]["labels"][:]
@@ -235,10 +236,17 @@ def test_columns_the_model_does_not_take_are_left_out_and_reported_once(trainer_
     assert told == ["glassloop: columns the model does not accept are dropped: idx, sentence1"]
 
 
-def test_in_rows_of_ones_own_they_are_named(says, trainer_of, few) -> None:
+def test_in_rows_of_ones_own_they_are_dropped_too(trainer_of, few, capsys) -> None:
     rows = few["train"].add_column("idx", [*range(29)]).to_list()
-    with says("a batch cannot contain idx", "remove these columns first: dataset.remove_columns([…])"):
-        trainer_of(train_dataset=rows).train()
+    assert trained(trainer_of(train_dataset=rows)) == trained(trainer_of())
+    assert capsys.readouterr().err.count("columns the model does not accept are dropped: idx") == 1
+
+
+def test_rows_whose_labels_are_all_ignored_have_no_loss(trainer_of, few) -> None:
+    rows = few["train"].remove_columns("labels").add_column("labels", [-100] * 29)
+    found = trainer_of().predict(rows)
+    assert "test_loss" not in found.metrics
+    assert np.array_equal(found.predictions, trainer_of().predict(few["train"]).predictions)
 
 
 def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
@@ -277,7 +285,8 @@ def test_a_collator_of_ones_own_gets_rows_and_may_make_anything_of_them(trainer_
 
     rows = [{**{key: row[key] for key in row if key != "labels"}, "right": row["labels"]} for row in few["train"].to_list()]
     other = few["train"].map(lambda row: {"labels": 1 - row["labels"]})
-    assert trained(trainer_of(data_collator=upside_down, train_dataset=rows)) == trained(trainer_of(train_dataset=other))
+    own = trainer_of(data_collator=upside_down, train_dataset=rows, remove_unused_columns=False)
+    assert trained(own) == trained(trainer_of(train_dataset=other))
     assert seen[0] == ["input_ids", "token_type_ids", "right"]
 
 

@@ -15,7 +15,8 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.interfaces import Row
-from glassloop.data.stability import Repeats, rows_repeat
+from glassloop.data.row_reader import repeats_of
+from glassloop.data.stability import Repeats
 from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.engine.optimizer import decay_groups
 from glassloop.errors import ModelError
@@ -210,7 +211,7 @@ class PackedBackend(PlainBackend):
 
     def vocabulary_of(self, model: Model, use: TrainingUse) -> ReducedVocabulary | None:
         """Return the word vectors that occur in the data; None to train all of them, as rows that change need."""
-        if any(rows_repeat(rows) is not Repeats.SAME for rows in use.data_sets):
+        if any(repeats_of(rows) is not Repeats.SAME for rows in use.data_sets):
             return None
         embedding = model.get_input_embeddings()
         used = used_ids(use.data_sets, embedding.num_embeddings, embedding.padding_idx or 0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Collator, Row, Rows
 from glassloop.data.order import epoch_order
 from glassloop.data.row_labels import LABEL_KEYS
-from glassloop.data.stability import Repeats, content_of, rows_repeat
-from glassloop.data.stacking import stacks_rows
+from glassloop.data.row_reader import RowReader, hash_of, repeats_of
+from glassloop.data.stability import Repeats
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -78,7 +78,9 @@ class Batches:
         self.rows = rows
         self.collate, self.batch_size, self.seed = collate, batch_size, seed
         self.lengths = None
-        if group_by_length:
+        if group_by_length and isinstance(rows, RowReader):
+            self.lengths = rows.lengths(seed)
+        elif group_by_length:
             from glassloop.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
 
             with random_states_kept(seed=seed or 0):  # random rows: the same lengths, and so the same order, after a resume
@@ -122,6 +124,8 @@ class Batches:
 
     def first_labels(self) -> Tensor | None:
         """Return the labels of a batch that holds the first row only; None if rows have none."""
+        if isinstance(self.rows, RowReader):
+            return dict(self.collate([copy(self.rows.first)])).get("labels")  # a collator may change the rows it gets
         first = np.zeros(1, dtype=np.int64)
         return self.batch(first, first).labels
 
@@ -135,7 +139,7 @@ class Batches:
     @cached_property
     def repeats(self) -> Repeats:
         """Whether rows are the same each time they are read; a few rows are read once to find out."""
-        return Repeats.SAME if self.table is not None else rows_repeat(self.rows)
+        return Repeats.SAME if self.table is not None else repeats_of(self.rows)
 
     def row_hashes(self) -> np.ndarray:
         """Return eight bytes for each row as the model gets it, in the order of the data, to see whether and where it changed.
@@ -144,18 +148,25 @@ class Batches:
         """
         if self.repeats is not Repeats.SAME:
             return np.zeros(len(self.rows), dtype=np.int64)
-        digests = []
-        for start in range(0, len(self.rows), HASHED_ROWS):
-            for row in self.read(np.arange(start, min(start + HASHED_ROWS, len(self.rows)))):
-                digests.append(blake2b(content_of(row).encode(), digest_size=8).digest())
-        return np.frombuffer(b"".join(digests), dtype=np.int64).copy()
+        if isinstance(self.rows, RowReader):
+            return self.rows.row_hashes()
+        starts = range(0, len(self.rows), HASHED_ROWS)
+        groups = (self.read(np.arange(start, min(start + HASHED_ROWS, len(self.rows)))) for start in starts)
+        return np.array([hash_of(row) for group in groups for row in group], dtype=np.int64)
+
+    def known_row_hashes(self) -> np.ndarray:
+        """Return `row_hashes`, but zero for rows of the user's code that were not read yet: a pass over them may be slow."""
+        rows = self.rows
+        if not isinstance(rows, RowReader) or rows.in_memory or self.num_processes > 1 or self.repeats is not Repeats.SAME:
+            return self.row_hashes()
+        return rows.known_hashes()
 
 
 def table_for(rows: Rows, collate: Collator) -> Dataset | None:
     """Return rows in Arrow format if a collator only pads or stacks them, and each cell is a number or a list of numbers."""
     table = arrow_rows(rows) if is_standard(collate) else None
-    if table is None or not stacks_rows(collate):
-        return table  # a collator that pads refuses other columns
+    if table is None:
+        return None
     types = dict(zip(table.column_names, table.data.schema.types, strict=True))
     lists = all(hasattr(kind, "value_type") and kind.num_fields == 1 for name, kind in types.items() if name not in LABEL_KEYS)
     return table if lists else None

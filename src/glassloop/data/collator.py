@@ -10,7 +10,7 @@ import numpy as np
 from glassloop.data.interfaces import CellColumns, Collator, Row
 from glassloop.data.order import padded_width
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
-from glassloop.data.stacking import stacked, stacks_rows
+from glassloop.data.stacking import has_no_number, refuse_lengths, stacked, stacks_rows
 from glassloop.errors import ModelError, SettingsError, listed
 
 if TYPE_CHECKING:
@@ -57,22 +57,26 @@ class PaddingCollator:
             rows: A list of rows, or a dict with a list of cells for each column.
 
         Returns:
-            input_ids, attention_mask, and token_type_ids and labels if the rows have them.
+            input_ids, attention_mask, and token_type_ids, labels and other columns of numbers if the rows have them.
 
         Raises:
-            SettingsError: If the rows have a column that a batch cannot contain.
+            SettingsError: If the rows have a column that a batch cannot contain, such as texts.
             DataError: If the labels are not numbers, or two label columns differ.
         """
         import torch
 
         columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
-        refuse_other_columns(columns)
+        others = [key for key in columns if key not in (*self.fills, *LABEL_KEYS)]
+        refuse_other_columns([key for key in others if has_no_number(columns[key][0])])
         ids = columns["input_ids"]
         width = padded_width(max(self.least, *(len(row) for row in ids)), self.multiple)
         columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
         batch = {key: self.pad(columns[key], width, fill) for key, fill in self.fills.items() if key in columns}
         if (labels := labels_among(columns)) is not None:
             batch["labels"] = torch.from_numpy(labels)
+        for key in others:
+            refuse_lengths(key, {np.shape(cell) for cell in columns[key]})
+            batch[key] = torch.tensor([np.asarray(cell).tolist() for cell in columns[key]])
         return batch
 
     def pad(self, cells: Sequence[Sequence[int]] | np.ndarray, width: int, fill: int) -> Tensor:

@@ -29,8 +29,16 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
 
 
 def is_dataset(rows: object) -> TypeGuard[Dataset]:
-    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded."""
-    return hasattr(rows, "with_format") and hasattr(rows, "remove_columns")
+    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded.
+
+    A `datasets.IterableDataset`, which is a stream, has no format.
+    """
+    return hasattr(rows, "with_format") and hasattr(rows, "remove_columns") and hasattr(rows, "format")
+
+
+def is_table(rows: object) -> TypeGuard[Dataset]:
+    """Return whether rows are a `datasets.Dataset` without a transform, which is code of the user."""
+    return is_dataset(rows) and rows.format["type"] != TRANSFORM
 
 
 def arrow_rows(rows: object) -> Dataset | None:
@@ -59,13 +67,14 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
 
     Rows of another kind, and rows that a transform makes, stay as they are.
     """
-    if not is_dataset(rows) or rows.format["type"] == TRANSFORM:
+    if not is_table(rows):
         return rows, []
     columns = chosen_columns(rows)
     if "input_ids" not in columns and not any(name in taken and not name.startswith("label") for name in columns):
         raise SettingsError(
             f"the data set has no column input_ids; found {listed(columns)}",
-            "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …)",
+            "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
+            "does it, set remove_unused_columns=False",
         )
     unused = [name for name in columns if name not in taken]
     return (rows.remove_columns(unused) if unused else rows), unused

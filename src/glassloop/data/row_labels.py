@@ -63,8 +63,9 @@ def without_missing_labels(rows: Rows) -> Rows:
 def label_columns(rows: Rows) -> dict[str, list[np.ndarray]]:
     """Return the label cells of rows that are read one by one, by column; each row is read once."""
     found: dict[str, list[np.ndarray]] = {}
+    read = getattr(rows, "look", rows.__getitem__)  # a reader keeps what it has read
     for number in range(len(rows)):
-        row = rows[number]
+        row = read(number)
         for key in LABEL_KEYS:
             if key in row:
                 found.setdefault(key, []).append(np.asarray(row[key]))
@@ -104,18 +105,20 @@ def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: C
         say(f"each row has one number for each of the {num_labels:,} labels: training as {SEVERAL}")
 
 
-def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool) -> None:
-    """Raise if a row has a class number that the model does not have: on a GPU the loss would fail without saying where."""
+def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignored: int | None = None) -> None:
+    """Raise if a row has a class number that the model does not have: on a GPU the loss would fail without saying where.
+
+    `needed`: rows must have labels. `ignored`: a number that is allowed although it is no class.
+    """
     table = arrow_rows(rows)
-    names = rows[0] if table is None else table.column_names
-    if needed and not any(key in names for key in LABEL_KEYS):
+    if needed and not any(key in (rows[0] if table is None else table.column_names) for key in LABEL_KEYS):
         raise SettingsError("the training rows have no labels", f"name their column one of {listed(LABEL_KEYS)}")
     labels = labels_in(rows) if table is not None and task == CLASSES else None
     if labels is None:
         return
     if labels.dtype.kind == "f":  # a missing label turns all of them into fractions
         raise DataError(f"the labels have the type {labels.dtype}, but classes are whole numbers", TYPE_REMEDY)
-    if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
+    if len(wrong := np.flatnonzero(((labels < 0) | (labels >= num_labels)) & (labels != ignored))):
         raise DataError(
             f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",
             "fix the labels, or remove the label column if the labels are unknown",

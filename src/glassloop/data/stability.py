@@ -12,7 +12,7 @@ import numpy as np
 from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Collator, Row, Rows
 
-PROBED_ROWS = 32
+PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
 
 
 class Repeats(Enum):
@@ -46,7 +46,9 @@ def rows_repeat(rows: Rows) -> Repeats:
     """Return whether a data set gives the same rows each time. Rows in memory or in a file do."""
     if isinstance(rows, list | tuple) or arrow_rows(rows) is not None:
         return Repeats.SAME
-    numbers = np.unique(np.linspace(0, len(rows) - 1, PROBED_ROWS).astype(int)).tolist()
+    few, many = PROBED_ROWS
+    probed = min(max(few, len(rows) // many), many)
+    numbers = np.unique(np.linspace(0, len(rows) - 1, probed).astype(int)).tolist()
     return repeats(lambda: [content_of(rows[number]) for number in numbers])
 
 

@@ -59,5 +59,5 @@ def has_no_number(cell: object) -> bool:
 def refuse_lengths(name: str, shapes: set[tuple[int, ...]]) -> None:
     """Raise `SettingsError` if the cells of a column have several shapes."""
     if len(shapes) > 1:
-        problem = f"the rows have different lengths of {name}, and there is no tokenizer to pad them"
-        raise SettingsError(problem, "pass processing_class=tokenizer or data_collator=")
+        problem = f"the rows have different lengths of {name}, and nothing pads them"
+        raise SettingsError(problem, "pass processing_class=tokenizer, which pads tokens, or data_collator=")

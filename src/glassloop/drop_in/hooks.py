@@ -7,7 +7,9 @@ of a step. So a script's own loss is right under accumulation and with several p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -16,15 +18,16 @@ import torch
 
 from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batch
-from glassloop.engine.evaluate import PredictBatch
-from glassloop.engine.interfaces import StepBackend
+from glassloop.engine.evaluate import Nested, PredictBatch, each_array, first_array
+from glassloop.engine.interfaces import LossSum, StepBackend
 from glassloop.engine.loop import TrainingBatch
 from glassloop.errors import SettingsError
+from glassloop.training.rows import IGNORED
 
 Inputs = dict[str, torch.Tensor]
 BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
 BatchStep = Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor]
-Prediction = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
+Prediction = tuple[torch.Tensor | None, Nested, Nested | None]
 COUNT = "num_items_in_batch"
 
 
@@ -49,17 +52,27 @@ def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> In
     return backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
 
 
-def count_for(compute_loss: Callable[..., object], rows: int) -> dict[str, int]:
-    """Return `num_items_in_batch` for a function that names it: with it, too, its result is the mean of the rows' losses."""
-    return {COUNT: max(rows, 1)} if COUNT in inspect.signature(compute_loss).parameters else {}
+def count_for(compute_loss: Callable[..., object], labels: torch.Tensor | None, rows: int) -> dict[str, int | torch.Tensor]:
+    """Return `num_items_in_batch` for a function that names it: the labels that count, as in transformers, or the rows.
+
+    With it, too, its result is the mean of the losses of a batch.
+    """
+    if COUNT not in inspect.signature(compute_loss).parameters:
+        return {}
+    return {COUNT: labels.ne(IGNORED).sum() if isinstance(labels, torch.Tensor) else max(rows, 1)}
+
+
+def count_of(inputs: Mapping[str, torch.Tensor]) -> int | torch.Tensor:
+    """Return the number of labels that count, or of rows without labels."""
+    return inputs["labels"].ne(IGNORED).sum() if "labels" in inputs else rows_of(inputs)
 
 
 def summed_loss(compute_loss: Callable[..., object], backend: StepBackend) -> BatchLoss:
     """Return the sum of the rows' losses for a `compute_loss` that returns their mean."""
 
     def batch_loss(model: torch.nn.Module, batch: TrainingBatch) -> torch.Tensor:
-        rows = len(batch.numbers)
-        loss = compute_loss(model, inputs_with_labels(batch, backend), **count_for(compute_loss, rows))
+        rows, inputs = len(batch.numbers), inputs_with_labels(batch, backend)
+        loss = compute_loss(model, inputs, **count_for(compute_loss, inputs.get("labels"), rows))
         return tensor_of(loss).float().mean() * rows
 
     return batch_loss
@@ -70,8 +83,9 @@ def stepped(trainer: StepsItself, backend: StepBackend) -> BatchStep:
 
     def batch_step(model: torch.nn.Module, batch: TrainingBatch, batches: int) -> torch.Tensor:
         trainer.current_gradient_accumulation_steps = batches
-        rows = count_for(trainer.training_step, len(batch.numbers))
-        loss = trainer.training_step(model, inputs_with_labels(batch, backend), **rows)
+        inputs = inputs_with_labels(batch, backend)
+        count = count_for(trainer.training_step, inputs.get("labels"), len(batch.numbers))
+        loss = trainer.training_step(model, inputs, **count)
         return tensor_of(loss, "training_step").detach().float().mean()
 
     return batch_step
@@ -85,42 +99,100 @@ def tensor_of(loss: object, name: str = "compute_loss") -> torch.Tensor:
     return loss
 
 
-def predicted_with_loss(compute_loss: Callable[..., object], backend: StepBackend) -> PredictBatch:
+@dataclass(frozen=True)
+class Outputs:
+    """Which outputs of a model are predictions, and which inputs are labels.
+
+    Attributes:
+        ignored: The names of outputs that are no predictions.
+        label_names: The names of the inputs that are labels.
+        logits_only: Whether nothing but logits is needed.
+    """
+
+    ignored: Container[str] = ()
+    label_names: Sequence[str] = ("labels",)
+    logits_only: bool = False
+
+    def predictions(self, outputs: object, *, after_loss: bool) -> Nested:
+        """Return the logits, or a tuple of all outputs but the loss, as transformers does.
+
+        Args:
+            outputs: What the model returned.
+            after_loss: Whether the first one of a tuple is the loss.
+        """
+        found: object = outputs
+        if isinstance(outputs, Mapping):
+            found = tuple(value for name, value in outputs.items() if name != "loss" and name not in self.ignored)
+        elif isinstance(outputs, tuple):
+            found = outputs[1:] if after_loss and len(outputs) > 1 else outputs
+        if self.logits_only or not isinstance(found, tuple) or not found:
+            return logits_of(outputs).float()
+        chosen = found[0] if len(found) == 1 else found
+        return each_array(lambda value: value.float() if value.is_floating_point() else value, chosen)
+
+    def labels(self, inputs: Mapping[str, torch.Tensor]) -> Nested:
+        """Return the labels among the inputs: a tuple of several, None if there are none."""
+        named = tuple(inputs.get(name) for name in self.label_names)
+        if named and all(value is not None for value in named):
+            return named[0] if len(named) == 1 else named
+        return inputs.get("labels")
+
+
+def predicted(backend: StepBackend, loss_sum: LossSum | None, outputs: Outputs) -> PredictBatch:
+    """Return one prediction with Glassloop's loss, and all outputs of the model."""
+
+    def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+        made = model(**backend.move(batch.inputs))
+        found = outputs.predictions(made, after_loss=False)
+        if batch.labels is None or loss_sum is None:
+            return None, found, None
+        return loss_sum(logits_of(made).float(), backend.move(batch.labels)), found, batch.labels
+
+    return predict
+
+
+def predicted_with_loss(compute_loss: Callable[..., object], backend: StepBackend, outputs: Outputs) -> PredictBatch:
     """Return one prediction of a script's own loss, called with `return_outputs=True`."""
 
     def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
         inputs, rows = inputs_with_labels(batch, backend), len(batch.numbers)
-        if batch.labels is None:
-            return None, logits_of(model(**inputs)).float(), None
-        found = compute_loss(model, inputs, return_outputs=True, **count_for(compute_loss, rows))
+        labels = outputs.labels(inputs)  # before the loss may remove them
+        if labels is None:
+            return None, outputs.predictions(model(**inputs), after_loss=False), None
+        found = compute_loss(model, inputs, return_outputs=True, **count_for(compute_loss, labels, rows))
         if not isinstance(found, tuple) or len(found) != 2:
             problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
             raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
-        return tensor_of(found).float().mean() * rows, logits_of(found[1]).float(), batch.labels
+        loss = tensor_of(found).float().mean() * rows
+        if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.ne(IGNORED).any():
+            loss = torch.zeros_like(loss)  # the mean of no losses is not a number
+        return loss, outputs.predictions(found[1], after_loss=True), labels
 
     return predict
 
 
-def predicted_by_step(prediction_step: Callable[..., tuple[object, ...]], backend: StepBackend) -> PredictBatch:
+def predicted_by_step(
+    prediction_step: Callable[..., tuple[object, ...]], backend: StepBackend, ignore_keys: list[str] | None = None
+) -> PredictBatch:
     """Return one prediction of a script's own `prediction_step`."""
 
     def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
-        loss, logits, labels = prediction_step(model, inputs_with_labels(batch, backend), False, None)
+        loss, logits, labels = prediction_step(model, inputs_with_labels(batch, backend), False, ignore_keys)
         if logits is None:
             raise SettingsError("prediction_step returned no logits", "return (loss, logits, labels)")
         total = None if loss is None else tensor_of(loss).float().mean() * len(batch.numbers)
-        return total, logits_of(logits), labels.cpu() if isinstance(labels, torch.Tensor) else batch.labels
+        return total, logits, batch.labels if labels is None else labels
 
     return predict
 
 
-def preprocessed(predict: PredictBatch, change: Callable[[torch.Tensor, torch.Tensor | None], object]) -> PredictBatch:
+def preprocessed(predict: PredictBatch, change: Callable[[Nested, Nested], object]) -> PredictBatch:
     """Return a prediction whose logits `preprocess_logits_for_metrics` has changed."""
 
     def changed(model: torch.nn.Module, batch: Batch) -> Prediction:
         loss, logits, labels = predict(model, batch)
-        made = change(logits, None if labels is None else labels.to(logits.device))
-        return loss, logits_of(made), labels
+        device = first_array(logits).device
+        return loss, change(logits, None if labels is None else each_array(lambda value: value.to(device), labels)), labels
 
     return changed
 
@@ -139,11 +211,11 @@ def told(predict: PredictBatch, tell: Callable[[], None]) -> PredictBatch:
 def in_batches(compute: Callable[..., dict[str, float]], found: EvalPrediction, size: int) -> dict[str, float]:
     """Return the result of a `compute_metrics` that takes batch by batch, as tensors, and sums up when it gets the last."""
     scores: dict[str, float] = {}
-    number = len(found.predictions)
+    number = len(first_array(found.predictions))
     for first in range(0, number, size):
         part = slice(first, first + size)
-        labels = None if found.label_ids is None else torch.from_numpy(found.label_ids[part])
-        batch = EvalPrediction(torch.from_numpy(found.predictions[part]), labels)  # type: ignore[arg-type]
+        chosen = partial(each_array, lambda value, part=part: torch.from_numpy(value[part]))
+        batch = EvalPrediction(chosen(found.predictions), None if found.label_ids is None else chosen(found.label_ids))
         scores = compute(batch, compute_result=first + size >= number)
     return scores
 
@@ -193,9 +265,10 @@ class LoaderBatches:
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, without the first `skip`."""
-        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(epoch)
+        for part in ("sampler", "dataset"):
+            set_epoch = getattr(getattr(self.loader, part, None), "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(epoch)
         first = skip * self.batch_size
         for inputs in islice(self.loader, skip, None):
             yield self.share(inputs, self.rank, self.num_processes, first)

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from transformers.utils import find_labels
 
+from glassloop.engine.evaluate import Nested
 from glassloop.engine.interfaces import Tensors
 from glassloop.models.adapters import base_of
 from glassloop.transformers_types import Model
@@ -59,6 +61,18 @@ def flattens_scores(model: object) -> bool:
         and config.num_labels == 1
         and config.problem_type is None
     )
+
+
+def flattened(predictions: Nested) -> Nested:
+    """Return predictions whose scores have no dimension of size 1."""
+    return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions.reshape(-1)
+
+
+def labels_of(model: object) -> list[str]:
+    """Return the inputs of a model that are labels: those with the word in their name, as in transformers."""
+    if not isinstance(model, torch.nn.Module):
+        return ["labels"]
+    return find_labels(type(base_of(model))) or ["labels"]
 
 
 def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | None = None) -> bool:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import RemoveColumnsCollator
 
+from glassloop.data.formats import is_table
 from glassloop.data.interfaces import Rows
-from glassloop.drop_in.hooks import Inputs, logits_of, rows_of, tensor_of
+from glassloop.drop_in.hooks import Inputs, Outputs, count_of, logits_of, tensor_of
+from glassloop.drop_in.settings import SEQUENTIAL
 from glassloop.drop_in.with_callbacks import WithCallbacks
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
 from glassloop.engine.plan import warmup_steps_of
 from glassloop.errors import SettingsError
-from glassloop.training.rows import accepted_columns
+from glassloop.training.rows import accepted_columns, columns_taken_by
 from glassloop.transformers_types import Model
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 LOADER_OPTIONS = ("num_workers", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
 LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
+SAMPLERS = {"train": "_get_train_sampler", "eval": "_get_eval_sampler"}
 OPTIMIZERS = ("create_optimizer", "create_scheduler", "create_optimizer_and_scheduler")
 
 
@@ -50,6 +56,7 @@ class Overridable(WithCallbacks):
         compute_loss_func: Returns the mean loss for outputs, labels and `num_items_in_batch`.
         optimizer_cls_and_kwargs: The class of an optimizer and its arguments.
         current_gradient_accumulation_steps: The number of batches of the current step.
+        label_names: The inputs of the model that are labels.
     """
 
     compute_loss_func: Callable[..., torch.Tensor] | None = None
@@ -60,6 +67,7 @@ class Overridable(WithCallbacks):
     _accelerator: Accelerator | None = None
     _eval_sets: Mapping[str, Rows] = {}
     _kept_loaders: Mapping[str, Loader] = {}
+    label_names: Sequence[str] = ("labels",)
 
     def compute_loss(
         self, model: Model, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: int | None = None
@@ -75,7 +83,7 @@ class Overridable(WithCallbacks):
         labels = inputs.get("labels")
         if self.compute_loss_func is not None:
             outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-            count = num_items_in_batch if num_items_in_batch is not None else rows_of(inputs)
+            count = num_items_in_batch if num_items_in_batch is not None else count_of(inputs)
             loss = self.compute_loss_func(outputs, labels, num_items_in_batch=count)
         elif self._has_own_loss() and labels is not None:
             outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
@@ -122,24 +130,71 @@ class Overridable(WithCallbacks):
             model: The model.
             inputs: The tensors of the batch by name.
             prediction_loss_only: Whether to return the loss alone.
-            ignore_keys: Accepted for compatibility; only logits are read.
+            ignore_keys: Outputs of the model that are no predictions. Default: those that its config names.
         """
-        labels = inputs.get("labels")
+        outputs = self._outputs(ignore_keys)
+        labels = outputs.labels(inputs)  # before the loss may remove them
         if labels is None:
-            return None, logits_of(model(**inputs)), None
-        loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        return loss, None if prediction_loss_only else logits_of(outputs), labels
+            return None, outputs.predictions(model(**inputs), after_loss=False), None
+        loss, found = self.compute_loss(model, inputs, return_outputs=True)
+        return loss, None if prediction_loss_only else outputs.predictions(found, after_loss=True), labels
+
+    def _outputs(self, ignore_keys: list[str] | None) -> Outputs:
+        """Return which outputs of the model are predictions, and which inputs are labels."""
+        usual = getattr(self.model.config, "keys_to_ignore_at_inference", None)
+        ignored = ignore_keys if ignore_keys is not None else usual if usual is not None else ["past_key_values"]
+        return Outputs(tuple(ignored), tuple(self.label_names))
+
+    def _taken_columns(self) -> set[str] | None:
+        if getattr(self.args, "remove_unused_columns", True) is False:
+            return None
+        return columns_taken_by(self.model) | {*self.label_names}
 
     def _remove_unused_columns(self, dataset: Rows, description: str | None = None) -> Rows:
         """Return the rows without columns the model does not accept. Scripts that look for a mistake call this."""
-        return accepted_columns(dataset, self.model, self._say_once)
+        taken = self._taken_columns()
+        return accepted_columns(dataset, taken, self._say_once) if is_table(dataset) else dataset
 
     def get_train_dataloader(self) -> Loader:
-        """Return a DataLoader of the training rows. Training uses it only if a subclass overrides this method."""
-        generator = torch.Generator().manual_seed(self.args.seed)
+        """Return a DataLoader of the training rows. Training uses it only if a subclass overrides it or its sampler."""
         rows = self._remove_unused_columns(refuse_no_rows(self.train_dataset))
-        sampler = RandomSampler(rows, generator=generator) if hasattr(rows, "__len__") else None
-        return self._loader(rows, self.args.per_device_train_batch_size, sampler)
+        return self._loader(rows, self.args.per_device_train_batch_size, self._sampler("_get_train_sampler", rows))
+
+    def _sampler(self, name: str, rows: Rows) -> Sampler[int] | None:
+        """Return the sampler of a method that a subclass may override, with or without an argument."""
+        if not hasattr(rows, "__len__"):
+            return None
+        make = getattr(self, name)
+        return make(rows) if inspect.signature(make).parameters else make()
+
+    def _get_train_sampler(self, train_dataset: Rows | None = None) -> Sampler[int] | None:
+        """Return the sampler of the training rows. Training uses it only if a subclass overrides this method.
+
+        Args:
+            train_dataset: The rows. Default: the `train_dataset` of the Trainer.
+        """
+        rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
+        if rows is None or not hasattr(rows, "__len__"):
+            return None
+        if self._keeps_order():
+            return SequentialSampler(rows)
+        generator = torch.Generator().manual_seed(args.seed)
+        if args.group_by_length:
+            size = args.per_device_train_batch_size * args.gradient_accumulation_steps
+            return LengthGroupedSampler(size, rows, generator=generator)  # type: ignore[arg-type]
+        return RandomSampler(rows, generator=generator)
+
+    def _get_eval_sampler(self, eval_dataset: Rows) -> Sampler[int] | None:
+        """Return the sampler of evaluation rows. Evaluations use it only if a subclass overrides this method.
+
+        Args:
+            eval_dataset: The rows.
+        """
+        return SequentialSampler(eval_dataset) if hasattr(eval_dataset, "__len__") else None
+
+    def _keeps_order(self) -> bool:
+        """Return whether training rows come in their order."""
+        return getattr(self.args, "train_sampling_strategy", None) == SEQUENTIAL
 
     def get_eval_dataloader(self, eval_dataset: Rows | str | None = None) -> Loader:
         """Return a DataLoader of evaluation rows. Evaluations use it only if a subclass overrides this method.
@@ -152,21 +207,23 @@ class Overridable(WithCallbacks):
             return self._kept_loaders[key]
         rows = self._eval_sets[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
         rows = self._remove_unused_columns(refuse_no_rows(self.eval_dataset if rows is None else rows))
-        made = self._loader(rows, self.args.per_device_eval_batch_size, None)
+        made = self._loader(rows, self.args.per_device_eval_batch_size, self._sampler("_get_eval_sampler", rows))
         if getattr(self.args, "dataloader_persistent_workers", False):  # its worker processes live as long as the loader
             self._kept_loaders = {**self._kept_loaders, key: made}
         return made
 
     def _loader(self, rows: Rows, size: int, sampler: Sampler[int] | None) -> Loader:
         """Return a DataLoader with the settings for DataLoaders."""
-        args = self.args
+        args, collate, taken = self.args, self.data_collator, self._taken_columns()
+        if taken is not None and not is_table(rows):
+            collate = RemoveColumnsCollator(collate, taken)
         options = {name: getattr(args, f"dataloader_{name}", None) for name in LOADER_OPTIONS}
         return Loader(
             rows,  # type: ignore[arg-type]
             batch_size=size,
             sampler=sampler,
-            collate_fn=self.data_collator,
-            drop_last=args.dataloader_drop_last,
+            collate_fn=collate,
+            drop_last=args.dataloader_drop_last and hasattr(rows, "__len__"),
             **{name: value for name, value in options.items() if value is not None},
         )
 

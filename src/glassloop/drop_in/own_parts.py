@@ -8,18 +8,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import TrainerCallback
 
 from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batches
+from glassloop.data.formats import is_table
 from glassloop.data.interfaces import Rows
+from glassloop.data.row_labels import LABEL_KEYS, labels_in
+from glassloop.data.row_reader import RowReader
 from glassloop.drop_in.callbacks import freezes_weights
 from glassloop.drop_in.hooks import (
     BatchStep,
     LoaderBatches,
     in_batches,
     overrides,
+    predicted,
     predicted_by_step,
     predicted_with_loss,
     preprocessed,
@@ -28,16 +33,17 @@ from glassloop.drop_in.hooks import (
     told,
 )
 from glassloop.drop_in.loop_callbacks import Logged
-from glassloop.drop_in.modules import fits_classes, flattens_scores, is_bare, is_own, save_bare, with_config
-from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, Overridable
-from glassloop.engine.evaluate import Evaluation, PredictBatch, predicted_with
+from glassloop.drop_in.modules import fits_classes, flattened, flattens_scores, is_bare, is_own, save_bare, with_config
+from glassloop.drop_in.overridable import LOADERS, OPTIMIZERS, SAMPLERS, Overridable
+from glassloop.engine.evaluate import Evaluation, PredictBatch, first_array
 from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.engine.losses import other_loss
 from glassloop.errors import ModelError, SettingsError, listed
 from glassloop.measures import checked_numbers
 from glassloop.seeding import seed_all
-from glassloop.settings import SCORE
+from glassloop.settings import CLASSES, SCORE
 from glassloop.training.parts import Optimizers, TrainingParts
+from glassloop.training.rows import IGNORED, RowUse
 from glassloop.training.setup import DEFAULT_DIR
 from glassloop.transformers_types import Model
 
@@ -53,9 +59,18 @@ USED_NAMES = frozenset(
             "optimizer_cls_and_kwargs",
         ),
         *("callback_handler", "control", "accelerator", "model_wrapped", "get_decay_parameter_names", "_evaluate"),
+        *("label_names", *SAMPLERS.values()),
         *(*LOADERS, *OPTIMIZERS),
     )
 )
+
+
+def without_ignored(found: Evaluation, prefix: str) -> Evaluation:
+    """Return an evaluation without its loss if every label is -100: there is nothing to compare with."""
+    if not (isinstance(found.labels, np.ndarray) and found.labels.size and (found.labels == IGNORED).all()):
+        return found
+    kept = {name: value for name, value in found.metrics.items() if name != f"{prefix}_loss"}
+    return replace(found, loss=None, metrics=kept)
 
 
 class OwnParts(Overridable):
@@ -75,6 +90,8 @@ class OwnParts(Overridable):
     _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
+    _ignore_keys: list[str] | None = None  # outputs of the model that are no predictions
+    _predicts = False  # all outputs are returned, even if no metric needs them
 
     def _initialized(self, seed: int) -> Model:
         """Return a new model of `model_init`, with random weights that depend on the seed only."""
@@ -95,7 +112,8 @@ class OwnParts(Overridable):
 
     def _why_plain(self) -> str | None:
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
-        if found := self._overrides("training_step", "compute_loss", "get_train_dataloader", *OPTIMIZERS):
+        training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
+        if found := self._overrides(*training, *OPTIMIZERS):
             return f"{found[0]} is overridden"
         for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
             if getattr(self, name) is not None:
@@ -109,15 +127,41 @@ class OwnParts(Overridable):
         return "the loss is that of the model" if self._model_loss else None
 
     def _why_padded(self, rows: Rows | None) -> str | None:
-        if found := self._overrides("prediction_step", self._eval_loader):
+        if found := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
             return f"{found[0]} is overridden"
+        if self._returns_more():
+            return "the model returns hidden states or attentions"
         return "the rows have no length" if self._reads_loader(rows, training=False) else None
 
     def _training_use(self) -> TrainingUse:
         """Return how the model will be trained; all evaluation sets count, unless a script reads them in its own way."""
         every = self._eval_sets.values() or [self.eval_dataset]
         sets = [self.train_dataset, *(rows for rows in every if self._why_padded(rows) is None)]
-        return replace(super()._training_use(), data_sets=[rows for rows in sets if rows is not None])
+        return replace(super()._training_use(), data_sets=[self._reader(rows) for rows in sets if rows is not None])
+
+    def _own_data_sets(self) -> list[Rows | None]:
+        return [*super()._own_data_sets(), *self._eval_sets.values()]
+
+    def _returns_more(self) -> bool:
+        """Return whether the config of a model asks for outputs beside logits."""
+        config = self.model.config
+        return any(getattr(config, name, False) is True for name in ("output_hidden_states", "output_attentions"))
+
+    def _other_label_names(self) -> bool:
+        """Return whether labels have other names than the usual ones, so that only the model knows what they mean."""
+        return getattr(self.args, "label_names", None) is not None and not {*self.label_names} <= {*LABEL_KEYS}
+
+    def _row_use(self, *, training: bool) -> RowUse:
+        """Return what is done with rows. If a batch matters as a whole, as for an own loss, it holds rows in their order."""
+        own_loss = self._replaces_loss() or self.loss is not None or bool(self._overrides("training_step"))
+        in_order = own_loss or self._returns_more() or bool(self._overrides("prediction_step"))
+        return replace(
+            super()._row_use(training=training),
+            shuffled=not self._keeps_order(),
+            sorted=not in_order,
+            any_labels=own_loss or is_own(self.model) or self._other_label_names(),
+            ignored=IGNORED,
+        )
 
     def _own_optimizers(self) -> Optimizers:
         """Return the optimizer and the schedule that a script has assigned or created before the training."""
@@ -128,11 +172,13 @@ class OwnParts(Overridable):
         """Return whether batches come from a DataLoader of a script, or from a stream of rows."""
         name = "get_train_dataloader" if training else self._eval_loader
         is_stream = rows is not None and not hasattr(rows, "__len__") and hasattr(rows, "__iter__")
-        return bool(self._overrides(name)) or (is_stream and (not training or self.args.max_steps > 0))
+        is_stream = is_stream and (not training or self.args.max_steps > 0)
+        return is_stream or bool(self._overrides(name, SAMPLERS["train" if training else "eval"]))
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         if not self._reads_loader(rows, training=training):
             return super()._batches(rows, training=training)
+        rows = rows.rows if isinstance(rows, RowReader) else rows
         name = "get_train_dataloader" if training else self._eval_loader
         made = self.get_train_dataloader() if training else getattr(self, name)(rows)
         processes = self.backend.processes
@@ -209,6 +255,10 @@ class OwnParts(Overridable):
         if is_bare(self.model):
             self._model_loss = "the model is a plain torch module"
             return
+        if self._other_label_names() or self._has_ignored_labels(self.train_dataset):
+            self._model_loss = "label_names is set" if self._other_label_names() else "some labels are -100"
+            self._say_once(f"{self._model_loss}: the loss is that of the model")
+            return
         batch = next(self._batches(self.train_dataset, training=True).epoch(), None)
         if is_own(self.model) and batch is not None and not (fits_classes(batch.labels) or self.task == SCORE):
             self._model_loss = "the model has its own task"
@@ -222,6 +272,13 @@ class OwnParts(Overridable):
         if found is not None:
             self._model_loss = found
             self._say_once(f"{found}; training uses the model's own")
+
+    def _has_ignored_labels(self, rows: Rows | None) -> bool:
+        """Return whether some rows have the label -100, which the loss of a model leaves out; not of rows that may be slow."""
+        if self.task != CLASSES or not (is_table(rows) or isinstance(rows, list)):
+            return False
+        labels = labels_in(rows) if len(rows) else None
+        return labels is not None and bool((labels == IGNORED).any())
 
     def _replaces_loss(self) -> bool:
         """Return whether the loss is that of a script or of the model, instead of Glassloop's."""
@@ -251,16 +308,18 @@ class OwnParts(Overridable):
             self.processing_class.save_pretrained(folder)
 
     def _predict_batch(self) -> PredictBatch | None:
+        needed = self._predicts or self.compute_metrics is not None or self.preprocess_logits_for_metrics is not None
+        outputs = replace(self._outputs(self._ignore_keys), logits_only=not needed)
         predict: PredictBatch | None = None
         if self._overrides("prediction_step"):
-            predict = predicted_by_step(self.prediction_step, self.backend)
+            predict = predicted_by_step(self.prediction_step, self.backend, self._ignore_keys)
         elif self._replaces_loss():
-            predict = predicted_with_loss(self.compute_loss, self.backend)
-        whole = predict or predicted_with(self.backend, self._loss_sum())
+            predict = predicted_with_loss(self.compute_loss, self.backend, outputs)
+        whole = predict or predicted(self.backend, self._loss_sum(), outputs)
         if self.preprocess_logits_for_metrics is not None:
             predict = whole = preprocessed(whole, self.preprocess_logits_for_metrics)
         watches = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
-        return told(whole, partial(self._tell, "on_prediction_step")) if watches else predict
+        return told(whole, partial(self._tell, "on_prediction_step")) if watches else whole
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
@@ -273,21 +332,21 @@ class OwnParts(Overridable):
             return checked_numbers(in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size))
         if getattr(self.args, "prediction_loss_only", False) or changed:
             return {}
-        if self.compute_metrics is not None and flattens_scores(self.model):
-            found = found._replace(predictions=found.predictions.reshape(-1))
-        is_other_task = is_own(self.model) and self.task != SCORE and not fits_classes(found.label_ids, found.predictions)
-        if self.compute_metrics is None and is_other_task:
+        if self.compute_metrics is not None:
+            flat = flattens_scores(self.model)
+            return super().metrics_of(found._replace(predictions=flattened(found.predictions)) if flat else found)
+        logits, labels = first_array(found.predictions), first_array(found.label_ids)
+        if is_own(self.model) and self.task != SCORE and not fits_classes(labels, logits):
             return {}
-        return super().metrics_of(found)
-
-    def _has_own_labels(self) -> bool:
-        return is_own(self.model)
+        counted = labels != IGNORED if self.task == CLASSES and labels.ndim == 1 else np.ones(len(labels), dtype=bool)
+        return super().metrics_of(EvalPrediction(logits[counted], labels[counted])) if counted.any() else {}
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
-        if is_own(self.model) and not self._is_training and not self._replaces_loss() and not self._has_own_loss():
+        compared = self._is_training or self._replaces_loss() or self._has_own_loss()
+        if not compared and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)):
             with self._within(_model_loss="nothing was compared yet"):
-                return super()._run(model, rows, prefix)
-        return super()._run(model, rows, prefix)
+                return without_ignored(super()._run(model, rows, prefix), prefix)
+        return without_ignored(super()._run(model, rows, prefix), prefix)
 
     def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
         """Take over the optimizer and the schedule of a training that begins."""

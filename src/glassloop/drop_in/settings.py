@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 RENAMED, KEPT, UNNEEDED, REFUSED = "renamed", "kept", "no effect", "refused"
+SEQUENTIAL = "sequential"  # the sampling strategy that keeps the order of the rows
 TRACKERS = ("none", "tensorboard", "wandb", "trackio")
 # Values of Glassloop's own settings that transformers writes differently.
 TODAY = {
@@ -99,19 +100,20 @@ SETTINGS: dict[str, TransformersSetting] = {
     "per_gpu_eval_batch_size": renamed(
         "per_device_eval_batch_size", lambda value: {"per_device_eval_batch_size": value}, int | None
     ),
-    "train_sampling_strategy": renamed(
-        "group_by_length", lambda value: {"group_by_length": value == "group_by_length"}, str | None
+    "train_sampling_strategy": TransformersSetting(
+        KEPT,
+        "use random, sequential (the order of the rows) or group_by_length",
+        str | None,
+        "random",
+        lambda value: {"group_by_length": value == "group_by_length"},
+        ("random", SEQUENTIAL, "group_by_length"),
     ),
     "do_train": kept("scripts read it to decide whether to train", bool | None, False),
     "do_eval": kept("scripts read it to decide whether to evaluate", bool | None, False),
     "do_predict": kept("scripts read it to decide whether to predict", bool | None, False),
     "resume_from_checkpoint": kept("scripts read it and pass it to train()"),
-    "label_names": TransformersSetting(
-        KEPT,
-        "call the column of the labels labels, label or label_ids",
-        list[str] | None,
-        allowed=("labels", "label", "label_ids"),
-    ),
+    "label_names": kept("the inputs that are the labels of an evaluation", list[str] | None),
+    "remove_unused_columns": kept("False gives a collator and compute_loss all columns of the rows", bool | None, True),
     "prediction_loss_only": kept("an evaluation then returns the loss alone", bool | None, False),
     "batch_eval_metrics": kept("compute_metrics is called for each batch, after the last one", bool | None, False),
     "auto_find_batch_size": kept("training starts again with half the batch if memory is short", bool | None, False),
@@ -168,11 +170,6 @@ SETTINGS: dict[str, TransformersSetting] = {
         UNNEEDED,
         "the loss is always divided by the true number of rows, over all batches and processes",
         average_tokens_across_devices=ON,
-    ),
-    **group(
-        UNNEEDED,
-        "columns the model does not accept are always dropped and reported",
-        remove_unused_columns=ON,
     ),
     **group(
         UNNEEDED,

@@ -13,7 +13,7 @@ from glassloop.compatibility import READ_ONCE, EvalPrediction, Metrics, Predicti
 from glassloop.data.interfaces import Collator, Rows
 from glassloop.data.stacking import stacked
 from glassloop.drop_in.arguments import TrainingArguments
-from glassloop.drop_in.modules import flattens_scores, with_config
+from glassloop.drop_in.modules import flattened, flattens_scores, labels_of, with_config
 from glassloop.drop_in.search import Searching
 from glassloop.drop_in.sharing import repository_of, token_of, trainer_card
 from glassloop.drop_in.state import show_metrics, write_metrics
@@ -84,6 +84,7 @@ class Trainer(Searching):
         self._eval_sets = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
         tokenizer = processing_class if processing_class is not None else tokenizer
         model = self._initialized(args.seed) if model is None and model_init is not None else model
+        self.label_names = args.label_names if getattr(args, "label_names", None) is not None else labels_of(model)
         super().__init__(
             model if model is None else with_config(model),
             args,
@@ -117,7 +118,7 @@ class Trainer(Searching):
         Args:
             resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
             trial: Must be None.
-            ignore_keys_for_eval: Accepted for compatibility: only the logits of a model are read.
+            ignore_keys_for_eval: Outputs of the model that evaluations leave out of the predictions.
             restart: Start again from step 0, and move existing checkpoints aside.
             report: Whether to write the report.
 
@@ -127,8 +128,8 @@ class Trainer(Searching):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        with self._within(_is_training=True):  # as with transformers, a folder may be trained into again
-            again = restart or not resume_from_checkpoint
+        with self._within(_is_training=True, _ignore_keys=ignore_keys_for_eval):
+            again = restart or not resume_from_checkpoint  # as with transformers, a folder may be trained into again
             output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
         if resume_from_checkpoint:
             self._say_once("train_loss is the mean over all steps; transformers' Trainer omits those before a resume")
@@ -168,7 +169,7 @@ class Trainer(Searching):
 
         Args:
             eval_dataset: The rows, several data sets by name, or the name of one. Default: the `eval_dataset` of the Trainer.
-            ignore_keys: Accepted for compatibility: only the logits of a model are read.
+            ignore_keys: Outputs of the model to leave out of the predictions. Default: those that its config names.
             metric_key_prefix: What the name of each metric begins with; the name of a data set follows.
 
         Returns:
@@ -183,7 +184,8 @@ class Trainer(Searching):
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         found = Metrics()
         for prefix, rows in sets.items():
-            scores = super().evaluate(rows, None, prefix)
+            with self._within(_ignore_keys=self._ignore_keys if ignore_keys is None else ignore_keys):
+                scores = super().evaluate(rows, None, prefix)
             if not self._is_training:  # else the loop logs and reports it
                 self.log(scores)
                 if self.state.global_step:  # transformers' `log` adds it to the metrics that are returned
@@ -212,19 +214,19 @@ class Trainer(Searching):
 
         Args:
             test_dataset: The rows, with or without labels.
-            ignore_keys: Accepted for compatibility: only the logits of a model are read.
+            ignore_keys: Outputs of the model to leave out of the predictions. Default: those that its config names.
             metric_key_prefix: What the name of each metric begins with.
 
         Returns:
-            The logits as `predictions`, the labels as `label_ids`, and the metrics.
+            The logits, or a tuple of them and other outputs of the model, as `predictions`; labels as `label_ids`; metrics.
 
         Raises:
             DivergedError: If the loss is not finite.
         """
-        with self._within(_eval_loader="get_test_dataloader"):
+        with self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys):
             found = super().predict(test_dataset, None, metric_key_prefix)
         if found.label_ids is not None and flattens_scores(self.model):
-            found = found._replace(predictions=found.predictions.reshape(-1))
+            found = found._replace(predictions=flattened(found.predictions))
         if self.args.group_by_length:
             self._say_once("predictions are in the order of the rows; transformers' Trainer sorts them with group_by_length")
         self._tell("on_predict", metrics=found.metrics)

@@ -203,6 +203,8 @@ def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Te
         raise ResumeError(
             "the run was started with different settings: " + "; ".join(changed), "use the settings it was started with"
         )
+    if len(stored_rows) == len(rows) and stored_rows.any():
+        rows = torch.where(stored_rows == 0, stored_rows, rows)  # rows that the run had not read yet
     if not torch.equal(stored_rows, rows):
         raise ResumeError(f"the training data has changed: {row_changes(stored_rows, rows)}", "restore the original data")
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
+from glassloop.errors import SettingsError
 from glassloop.markup import scores
 from glassloop.run_folder.record import TIMINGS
 from glassloop.stages import advance
 
-# A model and a batch -> the sum of the rows' losses (None without labels), the logits, and the labels
-PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]]
+# Logits, or logits and other outputs of a model: tensors in tuples, lists and dicts. In a result they are arrays.
+Nested: TypeAlias = Any
+# A model and a batch -> the sum of the rows' losses (None without labels), the logits or all outputs, and the labels
+PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, Nested, Nested | None]]
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
+PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -30,17 +35,24 @@ class Evaluation:
 
     Attributes:
         logits: The logits of each row, in the order of the data.
-        labels: The labels of each row; None if there are none.
+        labels: The labels of each row; None if there are none. A tuple if there are several.
         loss: The mean loss of the rows; None without labels or without a loss function.
         seconds: How long the pass took.
         metrics: The metrics by name.
+        outputs: The logits and the other outputs of the model; None if there are no others.
     """
 
     logits: np.ndarray
-    labels: np.ndarray | None
+    labels: Any
     loss: float | None
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
+    outputs: Nested = None
+
+    @property
+    def predictions(self) -> Nested:
+        """The logits, or a tuple of them and the other outputs of the model."""
+        return self.logits if self.outputs is None else self.outputs
 
     def _repr_html_(self) -> str:
         return scores("Evaluation", self.metrics, {"rows": f"{len(self.logits):,}"})
@@ -56,7 +68,7 @@ def run_over(
 ) -> Evaluation:
     """Run a model over all batches, without dropout and without gradients. Each process takes whole batches in turn.
 
-    Only logits are kept, so memory grows by a few bytes per row and class.
+    Only what `predict` returns is kept: usually logits, so memory grows by a few bytes per row and class.
 
     Args:
         model: The model. It returns an object with `logits`.
@@ -78,10 +90,10 @@ def run_over(
         model.eval()
     predict = predicted_with(backend, loss_sum) if predict is None else predict
     numbers: list[np.ndarray] = []
-    labels: list[torch.Tensor] = []
+    labels: list[Nested] = []
     cost = torch.zeros((), device=backend.device)
-    logits: list[np.ndarray] = []
-    waiting: list[torch.Tensor] = []  # logits on the device: copying them one by one would wait for each batch
+    logits: list[Nested] = []
+    waiting: list[Nested] = []  # logits on the device: copying them one by one would wait for each batch
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
@@ -93,25 +105,85 @@ def run_over(
                 numbers.append(batch.numbers)
                 waiting.append(found)
                 advance(len(batch.numbers) * backend.processes.num_processes)
-                if len(waiting) == READ_BATCHES:
-                    logits.append(torch.cat(waiting).cpu().numpy())
+                if len(waiting) == READ_BATCHES or not isinstance(found, torch.Tensor):
+                    logits.append(in_memory(joined(waiting)))
                     waiting.clear()
                 if should_stop():
                     raise Interrupted
             if waiting:
-                logits.append(torch.cat(waiting).cpu().numpy())
+                logits.append(in_memory(joined(waiting)))
     finally:
         if trains:
             model.train(was_training)
-    known_labels = [torch.cat(labels).cpu().numpy()] if labels else []
+    known_labels = [in_memory(joined(labels))] if labels else []
     shares = backend.processes.gather_objects([(numbers, logits, known_labels, float(cost))])
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
-    found_logits = np.concatenate([part for share in shares for part in share[1]])[places]
+    outputs = in_order(joined([part for share in shares for part in share[1]]), places)
     all_labels = [part for share in shares for part in share[2]]
-    found_labels = np.concatenate(all_labels)[places] if all_labels else None
+    found_labels = in_order(joined(all_labels), places) if all_labels else None
     mean = sum(share[3] for share in shares) / len(order) if all_labels else None
-    return Evaluation(found_logits, found_labels, mean, time.perf_counter() - began)
+    several = None if isinstance(outputs, np.ndarray) else outputs
+    return Evaluation(first_array(outputs), found_labels, mean, time.perf_counter() - began, outputs=several)
+
+
+def each_array(change: Callable[[Any], Any], found: Nested) -> Nested:
+    """Return outputs of a model with every tensor or array changed. Raises `SettingsError` for anything else."""
+    if isinstance(found, Mapping):
+        return {name: each_array(change, value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        made = [each_array(change, value) for value in found]
+        return made if isinstance(found, list) else tuple(made)
+    if isinstance(found, torch.Tensor | np.ndarray):
+        return change(found)
+    problem = f"the model returned a {type(found).__name__} among its outputs, which cannot be a prediction"
+    raise SettingsError(problem, "name its key in ignore_keys=, or in config.keys_to_ignore_at_inference")
+
+
+def first_array(found: Nested) -> Any:
+    """Return the first array or tensor of outputs, which holds the logits."""
+    while isinstance(found, list | tuple | Mapping):
+        found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
+    return found
+
+
+def in_memory(found: Nested) -> Nested:
+    """Return tensors as arrays."""
+    return each_array(lambda value: value.cpu().numpy(), found)
+
+
+def in_order(found: Nested, places: np.ndarray) -> Nested:
+    """Return arrays in the order of the rows; arrays that do not have one entry for each row stay as they are."""
+    return each_array(lambda value: value[places] if len(value) == len(places) else value, found)
+
+
+def joined(parts: Sequence[Nested]) -> Nested:
+    """Join the outputs of several batches. As in transformers, the second dimension is padded where batches differ in it."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {name: joined([part[name] for part in parts]) for name in first}
+    if isinstance(first, list | tuple):
+        made = [joined(group) for group in zip(*parts, strict=True)]
+        return made if isinstance(first, list) else tuple(made)
+    if not isinstance(first, torch.Tensor | np.ndarray):
+        each_array(lambda value: value, first)  # raises
+    if first.ndim == 0:
+        parts = [part.reshape(1) for part in parts]
+        first = parts[0]
+    wide = max(part.shape[1] for part in parts) if first.ndim > 1 else 0
+    if len({part.shape[2:] for part in parts}) > 1:
+        problem = "an output of the model has another shape in each batch, so its batches cannot be joined"
+        raise SettingsError(problem, "name its key in ignore_keys=, or pad all rows to the same length")
+    parts = [part if part.ndim < 2 or part.shape[1] == wide else widened(part, wide) for part in parts]
+    return torch.cat([*parts]) if isinstance(first, torch.Tensor) else np.concatenate(parts)
+
+
+def widened(part: Any, width: int) -> Any:
+    """Return a tensor or an array whose second dimension is padded."""
+    shape = (part.shape[0], width, *part.shape[2:])
+    made = part.new_full(shape, PADDING) if isinstance(part, torch.Tensor) else np.full(shape, PADDING, part.dtype)
+    made[:, : part.shape[1]] = part
+    return made
 
 
 def predicted_with(backend: EvaluationBackend, loss_sum: LossSum | None) -> PredictBatch:

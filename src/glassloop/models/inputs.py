@@ -43,14 +43,15 @@ def encoder_weights(config: Config) -> int | None:
 def accepted_inputs(kind: type) -> set[str]:
     """Return the inputs that the forward method of a model class takes by name.
 
-    If it passes other inputs on (`**kwargs`), those of its parent class count too.
+    If it names none and passes them on (`**kwargs`), those of its parent class count too.
     """
     names, named = {"input_ids"}, (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for parent in kind.__mro__:
         if forward := vars(parent).get("forward"):
             parameters = [*inspect.signature(forward).parameters.values()][1:]  # the first is the model itself
             names |= {entry.name for entry in parameters if entry.kind in named}
-            if all(entry.kind is not inspect.Parameter.VAR_KEYWORD for entry in parameters):
+            passes_on = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters)
+            if not passes_on or any(entry.name == "input_ids" for entry in parameters):
                 break
     return names
 

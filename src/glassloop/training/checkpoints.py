@@ -65,7 +65,7 @@ def snapshot_of(training: StartedTraining) -> Snapshot | None:
         optimizer,
         best=training.best.weights,
         randoms=[found for found, _ in randoms],
-        rows=training.row_hashes(),
+        rows=training.known_row_hashes(),
         plain=plain,
         identity=training.identity(),
         texts={STATE_NAME: trainer_state(parts)},

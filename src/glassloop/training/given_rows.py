@@ -12,15 +12,14 @@ import pyarrow.compute as pc
 
 from glassloop.data.facts import text_keys
 from glassloop.data.formats import is_dataset
-from glassloop.data.interfaces import Rows
+from glassloop.data.interfaces import Row, Rows
 from glassloop.data.row_labels import LABEL_KEYS, cells_of
+from glassloop.data.row_reader import RowReader
 from glassloop.run_folder.record import SplitFacts
-from glassloop.seeding import random_states_kept
 from glassloop.settings import CLASSES, SEVERAL
 from glassloop.transformers_types import Tokenizer
 
 MOST_READ = 200_000  # rows; of more, only the number is known
-MOST_CALLED = 2_000  # rows that code of the user returns one by one
 MOST_TEXTS = 2  # columns
 SAMPLE = 50  # rows that show which columns hold texts
 IDS, MASK = "input_ids", "attention_mask"
@@ -55,17 +54,21 @@ class GivenRows:
 
 
 def read_given(rows: Rows | None) -> GivenRows | None:
-    """Return what rows say, without their transforms; of very many rows, or rows that are slow to read, only the number."""
+    """Return what rows say, without their transforms; of very many rows, or rows that were not all read, only the number.
+
+    Rows that code of the user returns may be slow to read. Only what was noted when they were read is used.
+    """
     if rows is None or not hasattr(rows, "__len__"):
         return None
     number = len(rows)
+    reader, rows = (rows, rows.rows) if isinstance(rows, RowReader) else (None, rows)
     if is_dataset(rows):
         return of_table(rows.with_format("arrow")[:]) if 0 < number <= MOST_READ else GivenRows(number)
-    listed = isinstance(rows, list | tuple)
-    if not 0 < number <= (MOST_READ if listed else MOST_CALLED):
+    found: Sequence[Row] = rows if isinstance(rows, list | tuple) else []
+    if reader is not None and len(reader.noted) == number:
+        found = [reader.noted[place] for place in range(number)]
+    if not 0 < len(found) <= MOST_READ:
         return GivenRows(number)
-    with random_states_kept():  # rows of the user may draw random numbers
-        found = [rows[place] for place in range(number)]
     if not all(isinstance(row, Mapping) for row in found):
         return GivenRows(number)
     names = [name for name in found[0] if all(name in row for row in found)]
@@ -157,7 +160,8 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
     counts: dict[str, int] = {}
     if labels is not None and task in (CLASSES, SEVERAL) and labels.dtype.kind in "iubf":
         known = labels.ndim == 2 and labels.shape[1] == len(names)
-        sums = labels.sum(axis=0) if known else np.bincount(labels.astype(np.int64).ravel(), minlength=len(names))
+        flat = labels.astype(np.int64).ravel()
+        sums = labels.sum(axis=0) if known else np.bincount(flat[flat >= 0], minlength=len(names))  # -100: ignored
         counts = {name: int(number) for name, number in zip(names, sums, strict=False)}
     if keys is None:
         return SplitFacts(rows.number, counts)

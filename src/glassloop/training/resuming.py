@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from glassloop.arguments import training_arguments
+from glassloop.data.batches import Batches
 from glassloop.engine.identity import (
     Identity,
     config_values,
@@ -98,6 +99,8 @@ def identity_of(parts: TrainingParts) -> Identity:
         "loss": parts.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
+        # Only rows that are not shuffled: earlier checkpoints have no entry for the order.
+        **({"order": "sequential"} if isinstance(parts.batches, Batches) and parts.batches.seed is None else {}),
         # Evaluations matter if they decide which weights a training ends with.
         **(evaluation if args.load_best_model_at_end or args.early_stopping_patience else {}),
     }

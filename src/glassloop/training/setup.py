@@ -15,7 +15,9 @@ from glassloop.backends.choose import choose_backend
 from glassloop.compatibility import EvalPrediction, refuse_assignment, refuse_hooks, refuse_no_model, refuse_unsupported
 from glassloop.data.batches import Batches
 from glassloop.data.collator import collator_of, is_standard
+from glassloop.data.formats import is_table
 from glassloop.data.interfaces import Collator, Rows
+from glassloop.data.row_reader import RowReader, repeats_of
 from glassloop.engine.callbacks import Callback, checked_callbacks
 from glassloop.engine.interfaces import Backend, LossSum, TrainingUse
 from glassloop.engine.losses import class_weights_of, loss_of
@@ -28,7 +30,7 @@ from glassloop.models.outputs import label_names, refuse_config, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
 from glassloop.training.recorder import Recorder
-from glassloop.training.rows import make_batches
+from glassloop.training.rows import RowUse, accepted_columns, columns_taken_by, make_batches
 from glassloop.transformers_types import Model, Tokenizer
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class TrainerSetup:
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self._reported: set[str] = set()  # lines that are shown once
         self._quiet = False  # no lines and no progress bar
+        self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
         self._should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
         self.model = refuse_no_model(model)
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
@@ -162,17 +165,43 @@ class TrainerSetup:
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
-        known = (rows, self._collate, self.args, self.backend, self.model, self._say_once)
-        return make_batches(*known, training=training, own_labels=self._has_own_labels())
+        known = (self._reader(rows), self._collate, self.args, self.backend, self.model, self._say_once)
+        return make_batches(*known, self._row_use(training=training))
 
-    def _has_own_labels(self) -> bool:
-        """Return whether the model may take labels of any kind, because it computes its loss itself."""
-        return False
+    def _row_use(self, *, training: bool) -> RowUse:
+        """Return what is done with the rows of a training or an evaluation."""
+        return RowUse(training, self._taken_columns())
+
+    def _taken_columns(self) -> set[str] | None:
+        """Return the columns that a batch may contain; None for all."""
+        return columns_taken_by(self.model)
+
+    def _reader(self, rows: Rows | None) -> Rows | None:
+        """Return what reads the rows of a data set, always the same; a table is read without one."""
+        if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
+            return rows
+        taken = self._taken_columns()
+        for known in self._readers:
+            if known.rows is rows and known.taken == taken and known.number == len(rows):
+                return known
+        found = accepted_columns(rows, taken, self._say_once)
+        if isinstance(found, RowReader):
+            self._readers.append(found)
+        return found
+
+    def _own_data_sets(self) -> list[Rows | None]:
+        """Return the rows that the Trainer was given, as opposed to those of a single evaluation."""
+        return [self.train_dataset, self.eval_dataset]
+
+    def _forget_other_rows(self) -> None:
+        """Forget what was read of rows that are not the Trainer's own."""
+        own = self._own_data_sets()
+        self._readers = [known for known in self._readers if any(known.rows is rows for rows in own)]
 
     def _training_use(self) -> TrainingUse:
         """Return how the model will be trained, as far as a backend has to know it."""
         return TrainingUse(
-            [rows for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
+            [read for rows in (self.train_dataset, self.eval_dataset) if (read := self._reader(rows)) is not None],
             self.args.weight_decay,
             reads_gradients=self.on_gradients is not None,
             adds_gradients=self.args.gradient_accumulation_steps > 1,
@@ -187,7 +216,10 @@ class TrainerSetup:
         """Return the weight of each class, None if all count the same. Rows are counted once."""
         wanted = (self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
         if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
-            self._counted = (wanted, class_weights_of(*wanted))
+            rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
+            if isinstance(rows, RowReader):
+                repeats_of(rows)  # rows that repeat are kept until their batch is due
+            self._counted = (wanted, class_weights_of(*wanted[:2], rows))
         return self._counted[1]
 
     def _make_plan(self, batches: Batches) -> Plan:

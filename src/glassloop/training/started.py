@@ -10,7 +10,8 @@ import torch
 
 from glassloop.data.batches import Batches
 from glassloop.data.collator import is_standard
-from glassloop.data.stability import Repeats, collator_repeats, content_of, rows_repeat
+from glassloop.data.row_reader import repeats_of
+from glassloop.data.stability import Repeats, collator_repeats, content_of
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.checkpoint_folder import CheckpointFolder
 from glassloop.engine.history import History
@@ -75,7 +76,8 @@ class StartedTraining:
                 say(f"the collator returns different batches each time: {found.value}")
             elif batches.repeats is Repeats.SAME:
                 self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
-        if parts.eval_rows is not None and rows_repeat(parts.eval_rows) is not Repeats.SAME:
+        has_number = hasattr(parts.eval_rows, "__len__")  # a stream is read by a DataLoader
+        if parts.eval_rows is not None and has_number and repeats_of(parts.eval_rows) is not Repeats.SAME:
             say("the evaluation rows differ between reads, and so do their scores")
             if "validation" in self.fixed:
                 self.fixed["validation"] = rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
@@ -97,6 +99,13 @@ class StartedTraining:
         if self.hashes is None:
             self.hashes = torch.from_numpy(self.batches.row_hashes())
         return self.hashes
+
+    def known_row_hashes(self) -> torch.Tensor:
+        """Return `row_hashes` for a checkpoint: zero for rows that are slow to read and were not read yet."""
+        batches = self.parts.batches
+        if self.hashes is not None or not isinstance(batches, Batches):
+            return self.row_hashes()
+        return torch.from_numpy(batches.known_row_hashes())
 
     def evaluate(self) -> dict[str, float] | None:
         """Return the metrics between two steps; None if a signal interrupts the evaluation."""

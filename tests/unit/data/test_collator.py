@@ -50,8 +50,10 @@ def test_other_padding_tokens_are_used(tokenizer):
 
 
 def test_what_cannot_be_padded(tokenizer, refused):
-    with refused("a batch cannot contain text, idx", "remove these columns first: dataset.remove_columns([…])", SettingsError):
+    with refused("a batch cannot contain text", "remove these columns first: dataset.remove_columns([…])", SettingsError):
         PaddingCollator(tokenizer)([{"input_ids": [1], "text": "a", "idx": 3}])
+    with pytest.raises(SettingsError, match="the rows have different lengths of parts, and nothing pads them"):
+        PaddingCollator(tokenizer)([{"input_ids": [1], "parts": [1]}, {"input_ids": [1], "parts": [1, 2]}])
     tokenizer.pad_token = None
     remedy = "set one: tokenizer.pad_token = tokenizer.eos_token"
     with refused("the tokenizer has no padding token", remedy, ModelError):

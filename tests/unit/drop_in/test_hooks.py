@@ -14,6 +14,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.compatibility import EvalPrediction
 from glassloop.drop_in.hooks import (
     LoaderBatches,
+    Outputs,
     count_for,
     in_batches,
     logits_of,
@@ -55,8 +56,9 @@ def test_a_mean_becomes_a_sum(compute_loss: Any) -> None:
 
 
 def test_only_functions_that_name_the_count_get_it() -> None:
-    assert count_for(mean, 3) == {}
-    assert count_for(by_count, 0) == {"num_items_in_batch": 1}
+    assert count_for(mean, None, 3) == {}
+    assert count_for(by_count, None, 0) == {"num_items_in_batch": 1}
+    assert count_for(by_count, torch.tensor([1, -100, 0]), 3)["num_items_in_batch"].item() == 2
 
 
 def test_a_loss_that_is_no_tensor_is_refused() -> None:
@@ -65,11 +67,11 @@ def test_a_loss_that_is_no_tensor_is_refused() -> None:
 
 
 def test_a_prediction_has_the_sum_the_logits_and_the_labels() -> None:
-    loss, logits, labels = predicted_with_loss(mean, PlainBackend())(Model(), batch())
+    loss, logits, labels = predicted_with_loss(mean, PlainBackend(), Outputs())(Model(), batch())
     assert (loss.item(), logits.shape, labels.tolist()) == (6, (4, 1), [0, 1, 2, 3])
-    assert predicted_with_loss(mean, PlainBackend())(Model(), batch(labels=False))[0] is None
+    assert predicted_with_loss(mean, PlainBackend(), Outputs())(Model(), batch(labels=False))[0] is None
     with pytest.raises(SettingsError, match="ignores return_outputs"):
-        predicted_with_loss(by_count, PlainBackend())(Model(), batch())
+        predicted_with_loss(by_count, PlainBackend(), Outputs())(Model(), batch())
 
 
 def test_a_prediction_step_and_a_change_of_its_logits() -> None:
@@ -78,7 +80,7 @@ def test_a_prediction_step_and_a_change_of_its_logits() -> None:
 
     predict = predicted_by_step(step, PlainBackend())
     assert predict(Model(), batch())[0].item() == 8
-    assert preprocessed(predict, lambda logits, labels: logits[:, 0] + labels)(Model(), batch())[1].tolist() == [1, 2, 3, 4]
+    assert preprocessed(predict, lambda logits, labels: logits[0][:, 0] + labels)(Model(), batch())[1].tolist() == [1, 2, 3, 4]
     with pytest.raises(SettingsError, match="returned no logits"):
         predicted_by_step(lambda *given: (None, None, None), PlainBackend())(Model(), batch())
 

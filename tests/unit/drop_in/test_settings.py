@@ -28,6 +28,6 @@ def test_every_setting_has_an_outcome_and_a_sentence(name: str) -> None:
 
 
 def test_only_some_values_of_a_kept_setting_are_refused() -> None:
-    assert SETTINGS["label_names"].refuses(["labels", "start_positions"])
-    assert not SETTINGS["label_names"].refuses(["labels"])
+    assert SETTINGS["train_sampling_strategy"].refuses("batch_rebalance")
+    assert not any(SETTINGS["train_sampling_strategy"].refuses(name) for name in ("random", "sequential", "group_by_length"))
     assert not SETTINGS["do_train"].refuses(True)

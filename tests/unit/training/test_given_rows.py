@@ -9,6 +9,8 @@ import pytest
 import torch
 from datasets import Dataset
 
+from glassloop.data import row_reader
+from glassloop.data.row_reader import RowReader
 from glassloop.settings import CLASSES, SEVERAL
 from glassloop.training import given_rows
 from glassloop.training.given_rows import GivenRows, decoded_texts, facts_of, read_given, text_columns
@@ -66,20 +68,27 @@ def test_text_columns_labels_and_lengths_are_found(rows: Any) -> None:
     assert found.lengths.tolist() == [3, 4, 3]
 
 
-def test_rows_of_the_user_are_read_without_drawing_from_the_generators() -> None:
+def test_rows_of_the_user_are_known_from_an_earlier_reading() -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    found = read_given(Rows())
-    assert found is not None
+    assert read_given(Rows()) == GivenRows(3), "rows that may be slow are not read for a report"
     assert torch.equal(torch.rand(1), expected)
+    reader = RowReader(Rows())
+    assert [reader[row]["labels"].item() for row in (2, 0)] == [1, 1]
+    assert read_given(reader) == GivenRows(3), "a row was not read"
+    reader.survey()
+    found = read_given(reader)
+    assert found is not None
     assert found.lengths is not None
     assert found.lengths.tolist() == [3, 3, 3], "padding does not count"
     assert found.ids[0] == [2, 5, 3, 0]
 
 
 def test_only_the_number_of_very_many_rows_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_given(Rows(given_rows.MOST_CALLED + 1)) == GivenRows(given_rows.MOST_CALLED + 1)
+    many = RowReader(Rows(row_reader.MOST_NOTED + 1))
+    many.survey()
+    assert read_given(many) == GivenRows(row_reader.MOST_NOTED + 1)
     monkeypatch.setattr(given_rows, "MOST_READ", 2)
     assert read_given(Dataset.from_dict(COLUMNS)) == read_given(listed()) == GivenRows(3)
     assert read_given(iter([1])) is read_given(None) is None  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import torch
 
 from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Rows
+from glassloop.data.row_reader import RowReader
 from glassloop.errors import SettingsError
 from glassloop.transformers_types import Model
 
@@ -65,6 +66,10 @@ def used_ids(data_sets: Iterable[Rows], size: int, padding: int) -> np.ndarray:
 
 def token_ids(rows: Rows) -> Iterator[np.ndarray]:
     """Yield the token ids of a data set: of many rows at a time if it is an Arrow file, else of one row."""
+    if isinstance(rows, RowReader) and not rows.in_memory:
+        rows.survey()
+        yield np.array(sorted(rows.words), dtype=np.int64)
+        return
     stored = arrow_rows(rows)
     if stored is None:
         yield from (np.asarray(rows[number]["input_ids"]) for number in range(len(rows)))

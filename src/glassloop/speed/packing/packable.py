@@ -10,6 +10,7 @@ from glassloop.data.batches import Batches
 from glassloop.data.collator import is_standard
 from glassloop.data.interfaces import Row
 from glassloop.data.row_labels import LABEL_KEYS
+from glassloop.data.row_reader import RowReader, hides_inside
 from glassloop.data.stability import Repeats
 from glassloop.data.stacking import has_no_number, stacks_rows
 from glassloop.errors import SettingsError, listed
@@ -31,9 +32,9 @@ def why_not_columns(batches: Batches) -> str | None:
     """Return why rows like the first one cannot be packed: they have no token ids, or columns beside them. None if they can."""
     if not isinstance(batches, Batches) or not is_standard(batches.collate):
         return "the batches are those of a DataLoader or of a custom collator"
-    if not stacks_rows(batches.collate):
-        return None  # such rows are padded by their length, and other columns are refused
-    row = next(iter(batches.read(np.zeros(1, dtype=np.int64))))
+    if not stacks_rows(batches.collate) and batches.table is not None:
+        return None  # its columns are lists of tokens, and labels
+    row = first_row(batches)
     if not isinstance(row, Mapping) or np.ndim(row.get("input_ids", 0)) != 1:
         return "a row has no list of input_ids"
     others = [name for name, cell in row.items() if name not in (*TOKEN_KEYS, *LABEL_KEYS) and not has_no_number(cell)]
@@ -44,6 +45,9 @@ def why_not_masks(batches: Batches) -> str | None:
     """Return why the attention masks of rows do not allow packing; None if they do. Rows that change are not read."""
     if batches.repeats is not Repeats.SAME:
         return None
+    if isinstance(batches.rows, RowReader) and not batches.rows.in_memory:
+        batches.rows.survey()
+        return HIDDEN if batches.rows.hides_inside else None
     return HIDDEN if any(hides_inside(mask) for mask in masks_of(batches)) else None
 
 
@@ -62,16 +66,6 @@ def masks_of(batches: Batches) -> Iterator[Ragged]:
 
 def first_row(batches: Batches) -> Row:
     """Return the first row of a data set."""
-    row: Row = batches.rows[0]
+    rows = batches.rows
+    row: Row = rows.first if isinstance(rows, RowReader) else batches.read(np.zeros(1, dtype=np.int64))[0]
     return row
-
-
-def hides_inside(mask: Ragged) -> bool:
-    """Return whether a mask hides a token that is followed by a visible one, or a whole row, or is not of 0 and 1."""
-    values, lengths = mask
-    starts = (np.cumsum(lengths) - lengths)[lengths > 0]
-    follows = np.ones(len(values), dtype=bool)
-    follows[starts] = False
-    visible, odd = values != 0, (values != 0) & (values != 1)
-    appears = visible[1:] > visible[:-1]
-    return bool(odd.any() or (lengths == 0).any() or not visible[starts].all() or (appears & follows[1:]).any())

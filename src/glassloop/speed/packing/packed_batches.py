@@ -13,6 +13,7 @@ from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import refuse_other_columns
 from glassloop.data.interfaces import Row
 from glassloop.data.row_labels import LABEL_KEYS, labels_among
+from glassloop.data.row_reader import hides_inside
 from glassloop.data.stacking import has_no_number, refuse_lengths, stacks_rows
 from glassloop.errors import DataError, SettingsError
 from glassloop.speed.packing.layout import (
@@ -24,7 +25,7 @@ from glassloop.speed.packing.layout import (
     pack,
     positions_within,
 )
-from glassloop.speed.packing.packable import READ_ROWS, TOKEN_KEYS, HiddenInsideError, hides_inside
+from glassloop.speed.packing.packable import READ_ROWS, TOKEN_KEYS, HiddenInsideError
 
 if TYPE_CHECKING:
     from datasets import Dataset
