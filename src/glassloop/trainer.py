@@ -94,7 +94,7 @@ class Trainer(TrainerSetup):
         self._choose_usable()  # the user may have frozen weights or assigned parts
         self._prove()
         self.callbacks = self.callbacks  # checked again: the list may have grown
-        rows = self._reader(self._readable(self.train_dataset))
+        rows = self._readable(self.train_dataset)
         batches = self._batches(rows, training=True)
         measures = self._own_measures
         self.state = self._new_state()
@@ -108,7 +108,7 @@ class Trainer(TrainerSetup):
             folder=self._folder,
             in_run=self._in_run,
             batches=batches,
-            train_rows=rows,
+            train_rows=self._reader(rows),
             eval_rows=self._reader(self.eval_dataset),
             eval_batches=lambda: self._batches(self.eval_dataset, training=False),
             task=self.task,
@@ -200,7 +200,7 @@ class Trainer(TrainerSetup):
         """
         found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
         if self._recorder is not None and (rows is None or rows is self.eval_dataset):
-            self._recorder.evaluated(replace(found, outputs=None), prefix)  # a report needs only logits
+            self._recorder.evaluated(replace(found, outputs=None, several_labels=None), prefix)  # a report needs only logits
         return found
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
@@ -220,7 +220,7 @@ class Trainer(TrainerSetup):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
             raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
-        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.labels))
+        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.label_ids))
         return named_metrics(found, scores, prefix)
 
     def _readable(self, rows: Rows | None) -> Rows:
@@ -261,7 +261,7 @@ class Trainer(TrainerSetup):
         """
         refuse_keys(ignore_keys)
         found = self._run(self.model, test_dataset, metric_key_prefix)
-        return PredictionOutput(found.predictions, found.labels, found.metrics)
+        return PredictionOutput(found.predictions, found.label_ids, found.metrics)
 
     def _evaluate_between_steps(self) -> dict[str, float] | None:
         """Return the metrics of an evaluation during training; None if a signal interrupts it."""

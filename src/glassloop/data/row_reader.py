@@ -31,7 +31,7 @@ class RowReader:
         say: Called once with the columns that are dropped.
 
     Attributes:
-        rows: The rows as they were given.
+        rows: The rows of the user, unchanged.
         in_memory: Whether the rows are a list, so that reading them costs nothing.
         number: The number of rows when reading began.
         noted: Texts, tokens and labels of the rows that were read, for the report; of few rows only.
@@ -173,7 +173,7 @@ def hash_of(row: Row) -> int:
 
 
 def size_of(row: Row) -> int:
-    """Return about how many bytes a row needs in memory."""
+    """Return the approximate size of a row in memory, in bytes."""
     cells = row.values() if isinstance(row, Mapping) else row
     return sum(getattr(cell, "nbytes", 0) or 40 * len(cell) if hasattr(cell, "__len__") else 40 for cell in cells)
 

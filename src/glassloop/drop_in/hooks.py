@@ -52,7 +52,7 @@ def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> In
     return backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
 
 
-def count_for(compute_loss: Callable[..., object], labels: torch.Tensor | None, rows: int) -> dict[str, int | torch.Tensor]:
+def count_for(compute_loss: Callable[..., object], labels: Nested | None, rows: int) -> dict[str, int | torch.Tensor]:
     """Return `num_items_in_batch` for a function that names it: the labels that count, as in transformers, or the rows.
 
     With it, too, its result is the mean of the losses of a batch.
@@ -130,10 +130,10 @@ class Outputs:
         chosen = found[0] if len(found) == 1 else found
         return each_array(lambda value: value.float() if value.is_floating_point() else value, chosen)
 
-    def labels(self, inputs: Mapping[str, torch.Tensor]) -> Nested:
+    def labels(self, inputs: Mapping[str, torch.Tensor]) -> Nested | None:
         """Return the labels among the inputs: a tuple of several, None if there are none."""
-        named = tuple(inputs.get(name) for name in self.label_names)
-        if named and all(value is not None for value in named):
+        named = tuple(inputs[name] for name in self.label_names if inputs.get(name) is not None)
+        if named and len(named) == len(self.label_names):
             return named[0] if len(named) == 1 else named
         return inputs.get("labels")
 
@@ -172,7 +172,9 @@ def predicted_with_loss(compute_loss: Callable[..., object], backend: StepBacken
 
 
 def predicted_by_step(
-    prediction_step: Callable[..., tuple[object, ...]], backend: StepBackend, ignore_keys: list[str] | None = None
+    prediction_step: Callable[..., tuple[object, Nested | None, Nested | None]],
+    backend: StepBackend,
+    ignore_keys: list[str] | None = None,
 ) -> PredictBatch:
     """Return one prediction of a script's own `prediction_step`."""
 
@@ -186,13 +188,15 @@ def predicted_by_step(
     return predict
 
 
-def preprocessed(predict: PredictBatch, change: Callable[[Nested, Nested], object]) -> PredictBatch:
+def preprocessed(
+    predict: PredictBatch, change: Callable[[Nested, Nested | None], Nested], backend: StepBackend
+) -> PredictBatch:
     """Return a prediction whose logits `preprocess_logits_for_metrics` has changed."""
 
     def changed(model: torch.nn.Module, batch: Batch) -> Prediction:
         loss, logits, labels = predict(model, batch)
-        device = first_array(logits).device
-        return loss, change(logits, None if labels is None else each_array(lambda value: value.to(device), labels)), labels
+        known = None if labels is None else each_array(backend.move, labels)
+        return loss, change(logits, known), labels
 
     return changed
 
@@ -208,13 +212,18 @@ def told(predict: PredictBatch, tell: Callable[[], None]) -> PredictBatch:
     return predict_and_tell
 
 
+def part_of(rows: slice, values: np.ndarray) -> torch.Tensor:
+    """Return some rows of an array as a tensor."""
+    return torch.from_numpy(values[rows])
+
+
 def in_batches(compute: Callable[..., dict[str, float]], found: EvalPrediction, size: int) -> dict[str, float]:
     """Return the result of a `compute_metrics` that takes batch by batch, as tensors, and sums up when it gets the last."""
     scores: dict[str, float] = {}
     number = len(first_array(found.predictions))
     for first in range(0, number, size):
         part = slice(first, first + size)
-        chosen = partial(each_array, lambda value, part=part: torch.from_numpy(value[part]))
+        chosen = partial(each_array, partial(part_of, part))
         batch = EvalPrediction(chosen(found.predictions), None if found.label_ids is None else chosen(found.label_ids))
         scores = compute(batch, compute_result=first + size >= number)
     return scores

@@ -65,7 +65,9 @@ def flattens_scores(model: object) -> bool:
 
 def flattened(predictions: Nested) -> Nested:
     """Return predictions whose scores have no dimension of size 1."""
-    return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions.reshape(-1)
+    if isinstance(predictions, np.ndarray):
+        return predictions.reshape(-1)
+    return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions
 
 
 def labels_of(model: object) -> list[str]:

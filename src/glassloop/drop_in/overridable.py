@@ -17,6 +17,7 @@ from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import Inputs, Outputs, count_of, logits_of, tensor_of
 from glassloop.drop_in.settings import SEQUENTIAL
 from glassloop.drop_in.with_callbacks import WithCallbacks
+from glassloop.engine.evaluate import Nested
 from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
 from glassloop.engine.plan import warmup_steps_of
@@ -123,7 +124,7 @@ class Overridable(WithCallbacks):
 
     def prediction_step(
         self, model: Model, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor | None, Nested | None, Nested | None]:
         """Return loss, logits and labels of a batch. A subclass may override this; then the plain backend evaluates.
 
         Args:
@@ -165,7 +166,8 @@ class Overridable(WithCallbacks):
         if not hasattr(rows, "__len__"):
             return None
         make = getattr(self, name)
-        return make(rows) if inspect.signature(make).parameters else make()
+        made: Sampler[int] | None = make(rows) if inspect.signature(make).parameters else make()
+        return made
 
     def _get_train_sampler(self, train_dataset: Rows | None = None) -> Sampler[int] | None:
         """Return the sampler of the training rows. Training uses it only if a subclass overrides this method.
@@ -181,7 +183,8 @@ class Overridable(WithCallbacks):
         generator = torch.Generator().manual_seed(args.seed)
         if args.group_by_length:
             size = args.per_device_train_batch_size * args.gradient_accumulation_steps
-            return LengthGroupedSampler(size, rows, generator=generator)  # type: ignore[arg-type]
+            grouped: Sampler[int] = LengthGroupedSampler(size, rows, generator=generator)
+            return grouped
         return RandomSampler(rows, generator=generator)
 
     def _get_eval_sampler(self, eval_dataset: Rows) -> Sampler[int] | None:

@@ -317,7 +317,7 @@ class OwnParts(Overridable):
             predict = predicted_with_loss(self.compute_loss, self.backend, outputs)
         whole = predict or predicted(self.backend, self._loss_sum(), outputs)
         if self.preprocess_logits_for_metrics is not None:
-            predict = whole = preprocessed(whole, self.preprocess_logits_for_metrics)
+            predict = whole = preprocessed(whole, self.preprocess_logits_for_metrics, self.backend)
         watches = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
         return told(whole, partial(self._tell, "on_prediction_step")) if watches else whole
 

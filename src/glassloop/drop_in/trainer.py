@@ -84,7 +84,8 @@ class Trainer(Searching):
         self._eval_sets = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
         tokenizer = processing_class if processing_class is not None else tokenizer
         model = self._initialized(args.seed) if model is None and model_init is not None else model
-        self.label_names = args.label_names if getattr(args, "label_names", None) is not None else labels_of(model)
+        named: Sequence[str] | None = getattr(args, "label_names", None)
+        self.label_names = labels_of(model) if named is None else named
         super().__init__(
             model if model is None else with_config(model),
             args,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from glassloop.data.batches import Batch
 from glassloop.engine.interfaces import EvaluationBackend, LossSum, RowBatches
@@ -18,7 +19,7 @@ from glassloop.run_folder.record import TIMINGS
 from glassloop.stages import advance
 
 # Logits, or logits and other outputs of a model: tensors in tuples, lists and dicts. In a result they are arrays.
-Nested: TypeAlias = Any
+Nested: TypeAlias = "torch.Tensor | np.ndarray | Sequence[Nested] | Mapping[str, Nested]"
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits or all outputs, and the labels
 PredictBatch = Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, Nested, Nested | None]]
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
@@ -35,24 +36,31 @@ class Evaluation:
 
     Attributes:
         logits: The logits of each row, in the order of the data.
-        labels: The labels of each row; None if there are none. A tuple if there are several.
+        labels: The labels of each row; None if there are none.
         loss: The mean loss of the rows; None without labels or without a loss function.
         seconds: How long the pass took.
         metrics: The metrics by name.
         outputs: The logits and the other outputs of the model; None if there are no others.
+        several_labels: The labels under several names; None if there is only one.
     """
 
     logits: np.ndarray
-    labels: Any
+    labels: np.ndarray | None
     loss: float | None
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
-    outputs: Nested = None
+    outputs: Nested | None = None
+    several_labels: Nested | None = None
 
     @property
     def predictions(self) -> Nested:
         """The logits, or a tuple of them and the other outputs of the model."""
         return self.logits if self.outputs is None else self.outputs
+
+    @property
+    def label_ids(self) -> Nested | None:
+        """The labels, or a tuple of them if there are several."""
+        return self.labels if self.several_labels is None else self.several_labels
 
     def _repr_html_(self) -> str:
         return scores("Evaluation", self.metrics, {"rows": f"{len(self.logits):,}"})
@@ -123,11 +131,13 @@ def run_over(
     all_labels = [part for share in shares for part in share[2]]
     found_labels = in_order(joined(all_labels), places) if all_labels else None
     mean = sum(share[3] for share in shares) / len(order) if all_labels else None
-    several = None if isinstance(outputs, np.ndarray) else outputs
-    return Evaluation(first_array(outputs), found_labels, mean, time.perf_counter() - began, outputs=several)
+    seconds, labels_alone = time.perf_counter() - began, None if found_labels is None else first_array(found_labels)
+    made = Evaluation(first_array(outputs), labels_alone, mean, seconds)
+    made = made if isinstance(outputs, np.ndarray) else replace(made, outputs=outputs)
+    return made if found_labels is labels_alone else replace(made, several_labels=found_labels)
 
 
-def each_array(change: Callable[[Any], Any], found: Nested) -> Nested:
+def each_array(change: Callable[..., Nested], found: Nested) -> Nested:
     """Return outputs of a model with every tensor or array changed. Raises `SettingsError` for anything else."""
     if isinstance(found, Mapping):
         return {name: each_array(change, value) for name, value in found.items()}
@@ -140,9 +150,9 @@ def each_array(change: Callable[[Any], Any], found: Nested) -> Nested:
     raise SettingsError(problem, "name its key in ignore_keys=, or in config.keys_to_ignore_at_inference")
 
 
-def first_array(found: Nested) -> Any:
-    """Return the first array or tensor of outputs, which holds the logits."""
-    while isinstance(found, list | tuple | Mapping):
+def first_array(found: Nested) -> np.ndarray:
+    """Return the first array of outputs, which holds the logits."""
+    while not isinstance(found, np.ndarray):
         found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
     return found
 
@@ -161,29 +171,25 @@ def joined(parts: Sequence[Nested]) -> Nested:
     """Join the outputs of several batches. As in transformers, the second dimension is padded where batches differ in it."""
     first = parts[0]
     if isinstance(first, Mapping):
-        return {name: joined([part[name] for part in parts]) for name in first}
+        return {name: joined([part[name] for part in parts if isinstance(part, Mapping)]) for name in first}
     if isinstance(first, list | tuple):
-        made = [joined(group) for group in zip(*parts, strict=True)]
+        made = [joined([part[place] for part in parts if isinstance(part, list | tuple)]) for place in range(len(first))]
         return made if isinstance(first, list) else tuple(made)
-    if not isinstance(first, torch.Tensor | np.ndarray):
+    arrays = [np.atleast_1d(part) for part in parts if isinstance(part, np.ndarray)]
+    tensors = [part.reshape(1) if part.ndim == 0 else part for part in parts if isinstance(part, torch.Tensor)]
+    if len(arrays) + len(tensors) < len(parts):
         each_array(lambda value: value, first)  # raises
-    if first.ndim == 0:
-        parts = [part.reshape(1) for part in parts]
-        first = parts[0]
-    wide = max(part.shape[1] for part in parts) if first.ndim > 1 else 0
-    if len({part.shape[2:] for part in parts}) > 1:
+    shapes = [tuple(array.shape) for array in arrays] + [tuple(tensor.shape) for tensor in tensors]
+    if len({shape[2:] for shape in shapes}) > 1:
         problem = "an output of the model has another shape in each batch, so its batches cannot be joined"
         raise SettingsError(problem, "name its key in ignore_keys=, or pad all rows to the same length")
-    parts = [part if part.ndim < 2 or part.shape[1] == wide else widened(part, wide) for part in parts]
-    return torch.cat([*parts]) if isinstance(first, torch.Tensor) else np.concatenate(parts)
-
-
-def widened(part: Any, width: int) -> Any:
-    """Return a tensor or an array whose second dimension is padded."""
-    shape = (part.shape[0], width, *part.shape[2:])
-    made = part.new_full(shape, PADDING) if isinstance(part, torch.Tensor) else np.full(shape, PADDING, part.dtype)
-    made[:, : part.shape[1]] = part
-    return made
+    if len(shapes[0]) == 1:
+        return torch.cat(tensors) if tensors else np.concatenate(arrays)
+    width, rest = max(shape[1] for shape in shapes), len(shapes[0]) - 2
+    if tensors:
+        return torch.cat([pad(part, [0, 0] * rest + [0, width - part.shape[1]], value=PADDING) for part in tensors])
+    edges = [[(0, 0), (0, width - part.shape[1]), *[(0, 0)] * rest] for part in arrays]
+    return np.concatenate([np.pad(part, edge, constant_values=PADDING) for part, edge in zip(arrays, edges, strict=True)])
 
 
 def predicted_with(backend: EvaluationBackend, loss_sum: LossSum | None) -> PredictBatch:

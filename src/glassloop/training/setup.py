@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import torch
 
@@ -176,6 +176,12 @@ class TrainerSetup:
         """Return the columns that a batch may contain; None for all."""
         return columns_taken_by(self.model)
 
+    @overload
+    def _reader(self, rows: None) -> None: ...
+
+    @overload
+    def _reader(self, rows: Rows) -> Rows: ...
+
     def _reader(self, rows: Rows | None) -> Rows | None:
         """Return what reads the rows of a data set, always the same; a table is read without one."""
         if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
@@ -201,7 +207,7 @@ class TrainerSetup:
     def _training_use(self) -> TrainingUse:
         """Return how the model will be trained, as far as a backend has to know it."""
         return TrainingUse(
-            [read for rows in (self.train_dataset, self.eval_dataset) if (read := self._reader(rows)) is not None],
+            [self._reader(rows) for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
             self.args.weight_decay,
             reads_gradients=self.on_gradients is not None,
             adds_gradients=self.args.gradient_accumulation_steps > 1,

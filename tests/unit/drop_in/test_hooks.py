@@ -78,9 +78,12 @@ def test_a_prediction_step_and_a_change_of_its_logits() -> None:
     def step(model: Any, inputs: Any, loss_only: bool, ignore_keys: Any) -> Any:
         return torch.tensor(2.0), (inputs["x"],), inputs["labels"]
 
+    def added(logits: Any, labels: Any) -> Any:
+        return logits[0][:, 0] + labels
+
     predict = predicted_by_step(step, PlainBackend())
     assert predict(Model(), batch())[0].item() == 8
-    assert preprocessed(predict, lambda logits, labels: logits[0][:, 0] + labels)(Model(), batch())[1].tolist() == [1, 2, 3, 4]
+    assert preprocessed(predict, added, PlainBackend())(Model(), batch())[1].tolist() == [1, 2, 3, 4]
     with pytest.raises(SettingsError, match="returned no logits"):
         predicted_by_step(lambda *given: (None, None, None), PlainBackend())(Model(), batch())
 
