@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from glassloop.training.rows import IGNORED
 Inputs = dict[str, torch.Tensor]
 BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
 BatchStep = Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor]
-Prediction = tuple[torch.Tensor | None, Nested, Nested | None]
+Prediction: TypeAlias = "tuple[torch.Tensor | None, Nested, Nested | None]"
 COUNT = "num_items_in_batch"
 
 
