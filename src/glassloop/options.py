@@ -120,7 +120,7 @@ def end_of_own(arguments: Sequence[str]) -> int:
     while place < len(arguments) and arguments[place].startswith("-"):
         if arguments[place] == "--":
             return min(place + 2, len(arguments))
-        place += 1 + (arguments[place].replace("-", "_") == "__model_map")
+        place += 1 + (arguments[place].replace("-", "_") in ("__model_map", "__keep"))
     return min(place + 1, len(arguments))
 
 

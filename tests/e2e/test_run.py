@@ -216,7 +216,25 @@ for batch in tqdm(loader):
 assert metric.compute()["accuracy"] == single.compute()["accuracy"]
 accelerator.print("done", schedule.last_epoch)
 """
+# 2022: a model that Glassloop does not train, with former arguments of the Trainer.
+TOKENS = """
+from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification
+from transformers import Trainer, TrainingArguments
+from texts import TEXTS
+
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+model = AutoModelForTokenClassification.from_pretrained("bert-base-uncased", num_labels=3)
+rows = [dict(tokenizer(text)) for text in TEXTS]
+for row in rows:
+    row["labels"] = [-100] + [1] * (len(row["input_ids"]) - 2) + [-100]
+args = TrainingArguments("out", evaluation_strategy="epoch", num_train_epochs=1, overwrite_output_dir=True, report_to="none")
+collator = DataCollatorForTokenClassification(tokenizer)
+trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, tokenizer=tokenizer, data_collator=collator)
+trainer.train()
+print("predicted", trainer.predict(rows).predictions.shape[::2])
+"""
 SCRIPTS = {
+    "tokens": (TOKENS, "predicted (24, 3)", ["AutoModelForTokenClassification", "TrainingArguments(evaluation_strategy=)"]),
     "tensor_datasets": (TENSOR_DATASETS, "rows 6 steps 3", ["keras.preprocessing.sequence", "transformers.AdamW"]),
     "own_module": (
         OWN_MODULE,
@@ -296,13 +314,6 @@ def test_a_traceback_shows_the_lines_of_the_script_and_what_was_substituted(tmp_
     assert "numpy.float -> builtins.float (train.py:5)" in done.err
 
 
-def test_a_message_of_sys_exit_is_printed(tmp_path: Path) -> None:
-    done = run_command("run", written(tmp_path, "import sys\nsys.exit('no data')\n"), folder=tmp_path)
-    assert (done.code, done.out) == (1, "")
-    assert "no data" in done.err
-    assert "Traceback" not in done.err
-
-
 def test_other_processes_and_libraries_are_not_changed(tmp_path: Path) -> None:
     code = """
 import json, os, subprocess, sys
@@ -318,27 +329,6 @@ print("cannot import name 'AdamW'" in child.stderr, [name for name in os.environ
     done = run_command("run", written(tmp_path, code), folder=tmp_path, **clean)
     assert done.code == 0, done.err
     assert done.out.startswith("True ")
-
-
-def test_a_name_that_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:
-    done = run_command("run", written(tmp_path, "from transformers import GlueDataset\n"), folder=tmp_path)
-    assert done.code == 1
-    assert "ImportError" in done.err
-    assert 'load the data with datasets.load_dataset("glue", task)' in done.err
-
-
-def test_a_model_is_never_replaced_unless_asked(tmp_path: Path) -> None:
-    code = "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('bert-base-uncased')\n"
-    done = run_command("run", written(tmp_path, code), folder=tmp_path, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "empty"))
-    assert done.code == 1
-    assert "--model_map bert-base-uncased=FOLDER" in done.err
-
-
-def test_data_that_is_not_here_says_where_it_is_looked_for(tmp_path: Path) -> None:
-    code = "from datasets import load_dataset\nload_dataset('glue', 'mrpc')\n"
-    done = run_command("run", written(tmp_path, code), folder=tmp_path, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "empty"))
-    assert done.code == 1
-    assert "set GLASSLOOP_DATA to the folder that contains glue/MRPC/" in done.err
 
 
 # --- notebooks ---------------------------------------------------------------------------------------------------
@@ -368,3 +358,21 @@ def test_the_cells_of_a_notebook_run_in_order_without_magics(tmp_path: Path) -> 
     assert json.loads(again.out)["failed"] == ["lesson.ipynb, cell 6"]
     assert "after" in again.err
     assert "6 of 7 cells ran" in again.err
+
+
+def test_what_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:
+    """A name without a successor, a model and data that are not here: errors of the libraries, with advice. Nothing is replaced."""
+    cells = [
+        "from transformers import GlueDataset",
+        "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('bert-base-uncased')",
+        "from datasets import load_dataset\nload_dataset('glue', 'mrpc')",
+    ]
+    notebook(tmp_path / "missing.ipynb", cells)
+    place = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "empty")}
+    done = run_command("run", "--allow_errors", "missing.ipynb", folder=tmp_path, **place)
+    assert done.code == 1
+    assert "0 of 3 cells ran" in done.err
+    assert "ImportError: cannot import name 'GlueDataset'" in done.err
+    assert 'read the rows with glassloop.load_dataset("glue", TASK)' in done.err
+    assert "--model_map bert-base-uncased=FOLDER" in done.err
+    assert "set GLASSLOOP_DATA to the folder that contains glue/MRPC/" in done.err

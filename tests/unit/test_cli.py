@@ -94,7 +94,7 @@ FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
     "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
     "eject": (["run"], ["-o", "--out"], ()),
     "port": (["file"], ["-o", "--out", "--in_place", "--json"], ()),
-    "run": (["script", "arguments"], ["--model_map", "--allow_errors", "--json"], ()),
+    "run": (["script", "arguments"], ["--model_map", "--keep", "--allow_errors", "--json"], ()),
     "verify": (["what"], ["--model", "--json"], (DataSettings,)),
     "doctor": ([], ["--json"], ()),
     "ui": (["folder"], ["--port", "--open"], ()),

@@ -10,14 +10,20 @@ from glassloop.command_result import CommandResult
 from glassloop.errors import DataError, SettingsError, say, visible
 from glassloop.files import near_name, user_path
 from glassloop.output import TolerantStream
+from glassloop.porting.old_names import why_their_trainer
 from glassloop.scripts.ledger import LEDGER
 from glassloop.scripts.library_changes import changes
-from glassloop.scripts.program import main_module, parts_of, run_part
-from glassloop.scripts.serving import install
+from glassloop.scripts.program import main_module, names_in, parts_of, run_part
+from glassloop.scripts.serving import chosen_names, install
 
 
 def run(
-    script: str, arguments: Sequence[str] = (), *, model_map: Sequence[str] = (), allow_errors: bool = False
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    model_map: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    allow_errors: bool = False,
 ) -> CommandResult:
     """Run a script or notebook as Python would, then print what was substituted.
 
@@ -25,6 +31,7 @@ def run(
         script: The script or notebook.
         arguments: Its arguments.
         model_map: Models to use in place of others, as NAME=FOLDER.
+        keep: Names that are not substituted.
         allow_errors: Whether to run the cells of a notebook that follow one that failed.
 
     Raises:
@@ -36,7 +43,7 @@ def run(
     if not path.is_file():
         raise DataError(f"there is no script {visible(script)}", "check the path")
     parts = parts_of(path)
-    install(changes(models))
+    install(chosen_names(keep, why_their_trainer(names_in(parts))), changes(models))
     if isinstance(sys.stdout, TolerantStream):
         sys.stdout = sys.stdout.stream  # a script sees an error of its output, such as a closed pipe
     sys.excepthook = sys.__excepthook__  # typer has set its own

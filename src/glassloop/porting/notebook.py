@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import product
 
-from glassloop.errors import DataError
+from glassloop.porting.cells import is_magic, is_magic_cell, is_python, read_cells
 from glassloop.porting.findings import Finding, Ported
 from glassloop.porting.rewrite import rewritten
+from glassloop.records import Json
 
 MARK = "# glassloop port: cell {}"
 MAGIC = "pass  # glassloop port: magic {}"
-PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 STYLES = tuple(product((1, 2, 4, None), (False, True), (None, (",", ":"))))
 
 
 def ported_notebook(text: str, name: str) -> Ported:
     """Return a notebook whose code runs on Glassloop. Raises `DataError` if it is not a notebook."""
-    try:
-        notebook = json.loads(text)
-        cells = [(number, cell) for number, cell in enumerate(notebook["cells"], 1) if cell["cell_type"] == "code"]
-        codes = {number: "".join(cell["source"]) for number, cell in cells}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{name} is not a notebook: it has no cells", "open it in Jupyter, and save it again") from error
+    notebook, cells, codes = read_cells(text, name)
     findings: list[Finding] = []
     hidden: dict[int, list[str]] = {}
     masked: dict[int, str] = {}
@@ -49,7 +43,7 @@ def ported_notebook(text: str, name: str) -> Ported:
         findings += installs(code, number)
     for number, cell in cells:
         if number in changed:
-            kept = changed[number].splitlines(keepends=True)
+            kept: list[Json] = [*changed[number].splitlines(keepends=True)]
             cell["source"] = kept if isinstance(cell["source"], list) else changed[number]
     shown = [numbered(codes), numbered(codes | changed)]
     made = style_of(text)(notebook) if changed else text
@@ -71,11 +65,6 @@ def installs(code: str, number: int) -> list[Finding]:
     ]
 
 
-def is_magic_cell(code: str) -> bool:
-    """Return whether a whole cell is for a magic, such as %%bash."""
-    return code.lstrip().startswith("%%") and code.split()[0] not in PYTHON_MAGICS
-
-
 def without_magics(code: str) -> tuple[str, list[str]] | None:
     """Return the Python code of a cell with a statement in place of each magic, and the magics; None if it is not Python."""
     if is_magic_cell(code):
@@ -86,7 +75,7 @@ def without_magics(code: str) -> tuple[str, list[str]] | None:
     lines = []
     for line in code.split("\n"):
         bare = line.lstrip()
-        if bare.startswith(("%", "!", "?")) or bare.endswith("?"):
+        if is_magic(line):
             lines.append(line[: len(line) - len(bare)] + MAGIC.format(len(magics)))
             magics.append(bare)
         else:
@@ -100,15 +89,6 @@ def with_magics(code: str, magics: list[str]) -> str:
     for place, magic in enumerate(magics):
         code = code.replace(MAGIC.format(place), magic, 1)
     return code
-
-
-def is_python(code: str) -> bool:
-    """Return whether code is valid Python."""
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 def first_lines(codes: dict[int, str]) -> dict[int, int]:

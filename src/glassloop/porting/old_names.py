@@ -1,9 +1,12 @@
-"""Names that libraries have removed, renamed or moved since 2020, and what stands for them today: facts without code."""
+"""Names that libraries have removed, renamed or moved since 2020, and what `glassloop run` serves in their place."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from glassloop.porting.names import GONE, PACKAGES, why_untranslated
 
 SCRIPTS = "glassloop.scripts"
 METRICS = f"{SCRIPTS}.metric_loading"
@@ -20,12 +23,17 @@ class OldName:
         reason: Why the name of the library is not used.
         always: Whether it replaces a name that the library still has.
         by_call: Whether only some calls of the function are served; these record themselves.
+        shown: What the list of substitutions calls it. Default: `now`.
     """
 
     now: str
     reason: str
     always: bool = False
     by_call: bool = False
+    shown: str = ""
+
+    def __str__(self) -> str:
+        return self.shown or self.now.replace(":", ".")
 
 
 def gone(version: str, **names: str) -> dict[str, OldName]:
@@ -40,10 +48,53 @@ def by_call(now: str, reason: str = "takes former arguments") -> OldName:
 
 OURS = "Glassloop's Trainer, which takes the same arguments"
 TRAINER = {
-    "Trainer": OldName(f"{SCRIPTS}.former_trainer:Trainer", OURS, always=True),
-    "TrainingArguments": OldName("glassloop:TrainingArguments", "the settings of Glassloop's Trainer", always=True),
+    "Trainer": OldName(f"{SCRIPTS}.former_trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
+    "TrainingArguments": OldName(
+        "glassloop.drop_in.arguments:TrainingArguments",
+        "the settings of Glassloop's Trainer",
+        always=True,
+        shown="glassloop.TrainingArguments",
+    ),
 }
-ADAMW = gone("transformers 5", AdamW=f"{SCRIPTS}.former_adamw:AdamW")
+THEIRS = "takes former arguments"
+# The Trainers of transformers, for models that Glassloop does not train.
+THEIR_TRAINER = {
+    name: OldName(f"{SCRIPTS}.their_trainer:{name}", THEIRS, always=True, shown=f"transformers.{name} with former arguments")
+    for name in ("Trainer", "TrainingArguments")
+}
+SEQ2SEQ = {
+    name: OldName(f"{SCRIPTS}.their_trainer:{name}", THEIRS, always=True, by_call=True)
+    for name in ("Seq2SeqTrainer", "Seq2SeqTrainingArguments")
+}
+# Settings of transformers' TrainingArguments that are gone -> their present names; None for those without an effect.
+FORMER_SETTINGS: dict[str, str | None] = {
+    "evaluation_strategy": "eval_strategy",
+    "no_cuda": "use_cpu",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "warmup_ratio": "warmup_steps",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+    **dict.fromkeys(
+        (
+            *(
+                "overwrite_output_dir",
+                "logging_dir",
+                "fp16_backend",
+                "half_precision_backend",
+                "fp16_opt_level",
+                "use_mps_device",
+            ),
+            *("save_safetensors", "jit_mode_eval", "use_ipex", "past_index", "ray_scope", "use_legacy_prediction_loop"),
+            *("dispatch_batches", "split_batches", "include_tokens_per_second", "tpu_metrics_debug"),
+        )
+    ),
+}
+ADAMW = {
+    "AdamW": OldName(
+        f"{SCRIPTS}.former_adamw:AdamW", "removed in transformers 5", shown="Glassloop's AdamW with the former defaults"
+    )
+}
 STRATEGY = gone("transformers 5", EvaluationStrategy="transformers.trainer_utils:IntervalStrategy")
 BACKENDS = gone(
     "transformers 5",
@@ -121,7 +172,7 @@ ABSTRACT = (
 )
 # By module: what stands for a name that scripts import from there.
 OLD_NAMES: dict[str, dict[str, OldName]] = {
-    "transformers": {**TRAINER, **ADAMW, **STRATEGY, **BACKENDS, **GLUE, **SCHEDULES},
+    "transformers": {**TRAINER, **SEQ2SEQ, **ADAMW, **STRATEGY, **BACKENDS, **GLUE, **SCHEDULES},
     "transformers.trainer": TRAINER,
     "transformers.training_args": TRAINER,
     "transformers.optimization": {**ADAMW, **SCHEDULES},
@@ -158,9 +209,8 @@ OLD_NAMES: dict[str, dict[str, OldName]] = {
 }
 # Modules that do not exist today -> those that have their content.
 OLD_MODULES = {
-    "nlp": "datasets",
     "evaluate": f"{METRICS}",
-    "pytorch_transformers": "transformers",
+    **{name: today for name, today in PACKAGES.items() if name != "pytorch_pretrained_bert"},
     "IPython.display": f"{SCRIPTS}.notebook_display",
     "torch._six": f"{SCRIPTS}.former_functions",
     "keras.preprocessing.sequence": f"{SCRIPTS}.former_functions",
@@ -187,9 +237,6 @@ MODEL_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_
 FAST_TOKENIZER = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")
 # Names that nothing stands for -> what to do.
 INSTEAD = {
-    "glue_processors": 'load the data with datasets.load_dataset("glue", task)',
-    "GlueDataset": 'load the data with datasets.load_dataset("glue", task)',
-    "GlueDataTrainingArguments": 'load the data with datasets.load_dataset("glue", task)',
     "LineByLineTextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
     "TextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
     "AutoModelWithLMHead": "use AutoModelForCausalLM or AutoModelForMaskedLM",
@@ -214,4 +261,14 @@ def instead_of(name: str) -> str | None:
     """Return what to do about a name that nothing stands for; None if it is not known."""
     if name.startswith(("TF", "Flax")) and ("For" in name or name.endswith("Model")):
         return "use the PyTorch class: transformers no longer has TensorFlow and Flax models"
-    return INSTEAD.get(name)
+    return INSTEAD.get(name) or GONE.get(name)
+
+
+def why_their_trainer(names: Iterable[str]) -> str | None:
+    """Return why the Trainer of a script that uses these names stays that of transformers; None if it does not."""
+    models = (name for name in sorted({*names}) if not name.startswith("DataCollator"))
+    others = {name: why for name in models if (why := why_untranslated(name))}
+    if not others or any(name.endswith("ForSequenceClassification") for name in names):
+        return None
+    name, why = next(iter(others.items()))
+    return f"the script uses {name}, and {why}"

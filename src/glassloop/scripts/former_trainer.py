@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from glassloop.drop_in.trainer import Trainer as DropInTrainer
+from glassloop.porting.names import GONE_OF_TRAINER
 from glassloop.scripts.ledger import LEDGER
-
-FORMER = {
-    "tb_writer": "report_to chooses the trackers",
-    "prediction_loss_only": "it is a setting of TrainingArguments",
-}
 
 
 class Trainer(DropInTrainer):
@@ -20,7 +16,7 @@ class Trainer(DropInTrainer):
     """
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        for name, why in FORMER.items():
+        for name, why in GONE_OF_TRAINER.items():
             if name in named:
                 value = named.pop(name)
                 LEDGER.note(f"Trainer({name}=)", "nothing", f"removed in transformers 4: {why}")

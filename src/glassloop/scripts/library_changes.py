@@ -18,9 +18,10 @@ from typing import Protocol
 from glassloop.hub import is_hub_name
 from glassloop.models.files import quickstart_model
 from glassloop.models.loading import offline
+from glassloop.porting.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
 from glassloop.scripts.data_loading import why_offline
 from glassloop.scripts.ledger import LEDGER, is_script, script_frame
-from glassloop.scripts.serving import Change, serve_again
+from glassloop.scripts.serving import Change
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
 RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}
@@ -71,8 +72,6 @@ def changes(models: Mapping[str, str]) -> dict[str, Change]:
         models: The models that stand for others, as the user asked: a name, and a folder or another name.
     """
     found: dict[str, Change] = {name: resolving(kinds, models) for name, kinds in PRETRAINED.items()}
-    # Importing this module makes transformers put a new module in place of itself.
-    found["transformers.processing_utils"] = lambda module: serve_again("transformers")
     found["transformers.tokenization_utils_base"] = partial(change_tokenizers, models=models)
     found["transformers.utils.generic"] = change_outputs
     found["accelerate.accelerator"] = change_accelerator
@@ -137,7 +136,7 @@ def change_tokenizers(module: ModuleType, models: Mapping[str, str]) -> None:
     base = module.PreTrainedTokenizerBase
     for name in ("__call__", "encode", "pad"):
         setattr(base, name, with_former_arguments(getattr(base, name)))
-    for name, method in {"encode_plus": encode_plus, "batch_encode_plus": batch_encode_plus}.items():
+    for name, method in zip(CALLED_INSTEAD, (encode_plus, batch_encode_plus), strict=True):
         if not hasattr(base, name):
             setattr(base, name, method)
     if not hasattr(base, "max_len"):
@@ -300,9 +299,22 @@ def change_datasets(module: ModuleType) -> None:
         return found[:]
 
     kind.__getitem__ = get
+    for old, new in NO_LONGER_IN_PLACE.items():
+        if not hasattr(kind, old) and hasattr(kind, new):
+            setattr(kind, old, in_place(old, new))
     if hasattr(module, "Column"):
         module.Column.__add__ = lambda self, other: [*self[:], *other]
         module.Column.__radd__ = lambda self, other: [*other, *self[:]]
+
+
+def in_place(old: str, new: str) -> Method:
+    """Return a method that changes a data set itself, as it did until datasets 2."""
+
+    def method(self: object, *arguments: object, **named: object) -> None:
+        LEDGER.note(f"dataset.{old}", f"dataset.{new}", "data sets are not changed in place since datasets 2")
+        vars(self).update(vars(getattr(self, new)(*arguments, **named)))
+
+    return method
 
 
 def called_by_script() -> bool:

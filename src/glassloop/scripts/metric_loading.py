@@ -156,7 +156,10 @@ def metric_of(function: str, path: str, config_name: str | None, *more: object, 
 
 def installed_evaluate() -> object | None:
     """Return the package `evaluate` if it is installed, else None."""
-    found = import_module("evaluate")
+    try:
+        found = import_module("evaluate")
+    except ModuleNotFoundError:
+        return None
     return None if found is sys.modules[__name__] else found
 
 

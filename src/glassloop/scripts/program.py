@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 import linecache
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from glassloop.errors import DataError, visible
+from glassloop.errors import GlassloopError, visible
+from glassloop.porting.cells import is_magic, is_magic_cell, is_python, read_cells
 from glassloop.porting.old_names import instead_of
 from glassloop.scripts.ledger import LEDGER
 from glassloop.scripts.notebook_display import display, get_ipython
 
-PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 HIDDEN = ("<frozen ", str(Path(__file__).parent))  # frames of Python's import system, and of the substitutions
 
 
@@ -71,13 +70,7 @@ def parts_of(path: Path) -> list[Part]:
     """Return a script as one part, and a notebook as one part per code cell, without magics."""
     if path.suffix != ".ipynb":
         return [Part(str(path), path.read_bytes())]
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        codes = {number: "".join(cell["source"]) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{visible(path)} is not a notebook: it has no cells", "open it in Jupyter, and save it again"
-        ) from error
+    _, _, codes = read_cells(path.read_text(encoding="utf-8"), visible(path))
     parts = []
     for number, code in codes.items():
         name = f"{path}, cell {number}"
@@ -89,9 +82,8 @@ def parts_of(path: Path) -> list[Part]:
 
 def without_magics(code: str, name: str) -> str:
     """Return the code of a cell with `pass` in place of each magic or shell command, which are recorded as skipped."""
-    first = code.split()[0] if code.split() else ""
-    if first.startswith("%%") and first not in PYTHON_MAGICS:
-        LEDGER.skipped.append((f"{name}, line 1", f"{first} and the rest of the cell"))
+    if is_magic_cell(code):
+        LEDGER.skipped.append((f"{name}, line 1", f"{code.split()[0]} and the rest of the cell"))
         return ""
     if is_python(code):
         return code
@@ -99,7 +91,7 @@ def without_magics(code: str, name: str) -> str:
     for number, line in enumerate(code.split("\n"), 1):
         bare = line.lstrip()
         assigned = bare.partition("=")[2].lstrip().startswith(("!", "%")) and not bare.startswith("#")
-        if bare.startswith(("%", "!", "?")) or bare.rstrip().endswith("?") or assigned:
+        if is_magic(line) or assigned:
             LEDGER.skipped.append((f"{name}, line {number}", bare))
             lines.append(line[: len(line) - len(bare)] + "pass")
         else:
@@ -107,13 +99,20 @@ def without_magics(code: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def is_python(code: str) -> bool:
-    """Return whether code is valid Python."""
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError):
-        return False
-    return True
+def names_in(parts: Iterable[Part]) -> set[str]:
+    """Return the names that parts import from transformers, or use as its attributes."""
+    found: set[str] = set()
+    for part in parts:
+        try:
+            tree = ast.parse(part.code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # the error is shown when the part runs
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers"):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "transformers":
+                found.add(node.attr)
+    return found
 
 
 def main_module(path: Path) -> ModuleType:
@@ -172,7 +171,9 @@ def shown_traceback(found: TracebackType | None) -> TracebackType | None:
 
 
 def advise(error: BaseException) -> None:
-    """Add what to do to an error about a name that nothing stands for."""
+    """Add what to do to an error about a name that nothing stands for, and to one of Glassloop's Trainer."""
+    if isinstance(error, GlassloopError) and "transformers.Trainer" in LEDGER.found:
+        error.add_note("glassloop: to run the script with transformers' Trainer: glassloop run --keep Trainer SCRIPT")
     if isinstance(error, ImportError):
         text = str(error)
         wanted = text.partition("cannot import name '")[2].partition("'")[0] or error.name or ""

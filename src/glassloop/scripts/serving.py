@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 
-from glassloop.porting.old_names import OLD_NAMES, OLD_PACKAGES, OldName, module_today
+from glassloop.porting.old_names import OLD_NAMES, OLD_PACKAGES, THEIR_TRAINER, OldName, module_today
 from glassloop.scripts.ledger import LEDGER, is_script
 
 IMPORTLIB = str(importlib.__file__)
 SERVED = "__glassloop_served__"
+REPLACES_ITSELF = "transformers.processing_utils"  # its import puts a new module in place of transformers
 Change = Callable[[ModuleType], None]
+Names = Mapping[str, Mapping[str, OldName]]
 
 
 class Finder(MetaPathFinder):
     """Finds modules that were moved, and changes those that a script uses as they were.
 
     Args:
+        names: By module, what stands for a name that scripts import from there.
         changes: By module, what to do with it once it is imported.
     """
 
-    def __init__(self, changes: dict[str, Change]) -> None:
-        self.changes = changes
+    def __init__(self, names: Names, changes: Mapping[str, Change]) -> None:
+        self.names, self.changes = names, changes
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -37,15 +41,24 @@ class Finder(MetaPathFinder):
         """Return the spec of a module whose names are served, None for any other module."""
         today = module_today(fullname) if is_imported_by_script() else None
         is_package = fullname in OLD_PACKAGES and is_imported_by_script()
-        if fullname not in self.changes and fullname not in OLD_NAMES and today is None and not is_package:
+        if fullname not in self.changes and fullname not in self.names and today is None and not is_package:
             return None
         spec = self._real_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = Changed(spec.loader, fullname, self.changes.get(fullname))
+            spec.loader = Changed(spec.loader, fullname, self)
             return spec
         if is_package:
-            return ModuleSpec(fullname, Empty(), is_package=True)
+            return ModuleSpec(fullname, Empty(self), is_package=True)
         return ModuleSpec(fullname, Moved(fullname, today), is_package=True) if today else None
+
+    def change(self, module: ModuleType, name: str) -> None:
+        """Serve the old names of a module on it, and apply its change."""
+        if name in self.names:
+            serve(module, name, self.names[name])
+        if name in self.changes:
+            self.changes[name](module)
+        if name == REPLACES_ITSELF:
+            self.change(sys.modules["transformers"], "transformers")
 
     def _real_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in sys.meta_path:
@@ -65,8 +78,8 @@ def is_imported_by_script() -> bool:
 class Changed(Loader):
     """Loads a module as its own loader does, then serves names on it."""
 
-    def __init__(self, loader: Loader, name: str, change: Change | None) -> None:
-        self.loader, self.name, self.change = loader, name, change
+    def __init__(self, loader: Loader, name: str, finder: Finder) -> None:
+        self.loader, self.name, self.finder = loader, name, finder
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.loader, name)  # data files and sources are asked of a module's own loader
@@ -78,7 +91,7 @@ class Changed(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's own code, then serve names on it."""
         self.loader.exec_module(module)
-        changed(sys.modules.get(self.name, module), self.name, self.change)
+        self.finder.change(sys.modules.get(self.name, module), self.name)
 
 
 class Moved(Loader):
@@ -102,20 +115,15 @@ class Moved(Loader):
 class Empty(Loader):
     """Loads a package that only contains moved modules and names."""
 
+    def __init__(self, finder: Finder) -> None:
+        self.finder = finder
+
     def exec_module(self, module: ModuleType) -> None:
         """Serve the old names of the package."""
-        changed(module, module.__name__, None)
+        self.finder.change(module, module.__name__)
 
 
-def changed(module: ModuleType, name: str, change: Change | None) -> None:
-    """Serve the old names of a module on it, and apply a change."""
-    if name in OLD_NAMES:
-        serve(module, name, OLD_NAMES[name])
-    if change is not None:
-        change(module)
-
-
-def serve(module: ModuleType, module_name: str, names: dict[str, OldName]) -> None:
+def serve(module: ModuleType, module_name: str, names: Mapping[str, OldName]) -> None:
     """Give a module a class of its own, which looks up old names for the user's code."""
     kind = type(module)
     if SERVED in vars(kind):
@@ -126,7 +134,7 @@ def serve(module: ModuleType, module_name: str, names: dict[str, OldName]) -> No
     def served(name: str, one: OldName, frame: FrameType) -> object:
         value = attribute(one.now)
         if not one.by_call:
-            LEDGER.note(f"{module_name}.{name}", one.now.replace(":", "."), one.reason, frame)
+            LEDGER.note(f"{module_name}.{name}", str(one), one.reason, frame)
         return value
 
     def get_missing(self: ModuleType, name: str) -> object:
@@ -143,7 +151,10 @@ def serve(module: ModuleType, module_name: str, names: dict[str, OldName]) -> No
     def get(self: ModuleType, name: str) -> object:
         if name in replaced and is_script((frame := sys._getframe(1)).f_code.co_filename):
             return served(name, replaced[name], frame)
-        return kind.__getattribute__(self, name)
+        value = kind.__getattribute__(self, name)
+        if name == "__all__" and is_script((frame := sys._getframe(1)).f_code.co_filename):
+            return [*names_of(frame.f_code) & {*value, *names}]  # `import *` would import every model
+        return value
 
     methods: dict[str, object] = {"__getattr__": get_missing, SERVED: True}
     if replaced:
@@ -151,9 +162,10 @@ def serve(module: ModuleType, module_name: str, names: dict[str, OldName]) -> No
     module.__class__ = type(kind.__name__, (kind,), methods)
 
 
-def serve_again(name: str) -> None:
-    """Serve the old names of a module that a library has put in place of itself since it was imported."""
-    changed(sys.modules[name], name, None)
+def names_of(code: CodeType) -> set[str]:
+    """Return all names that code and the functions inside use."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return {*code.co_names}.union(*map(names_of, inner))
 
 
 def attribute(now: str) -> object:
@@ -162,10 +174,27 @@ def attribute(now: str) -> object:
     return getattr(import_module(module), name)
 
 
-def install(changes: dict[str, Change]) -> Finder:
+def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Names:
+    """Return what stands for old names, without those that a script gets from their libraries.
+
+    Args:
+        keep: Names that are not served, as the user asked.
+        why_theirs: Why the Trainer stays that of transformers; None for Glassloop's.
+    """
+    kept = {*keep}
+    theirs = why_theirs or ("--keep asks for it" if kept & {*THEIR_TRAINER} else None)
+    found: dict[str, dict[str, OldName]] = {}
+    for module, names in OLD_NAMES.items():
+        found[module] = {name: one for name, one in names.items() if name not in kept}
+        if theirs:
+            found[module] |= {name: replace(THEIR_TRAINER[name], reason=theirs) for name in {*names} & {*THEIR_TRAINER}}
+    return found
+
+
+def install(names: Names, changes: Mapping[str, Change]) -> Finder:
     """Serve old names in this process from now on. Modules that are already imported are changed at once."""
-    finder = Finder(changes)
+    finder = Finder(names, changes)
     sys.meta_path.insert(0, finder)
-    for name in {*OLD_NAMES, *changes} & {*sys.modules}:
-        changed(sys.modules[name], name, changes.get(name))
+    for name in {*names, *changes} & {*sys.modules}:
+        finder.change(sys.modules[name], name)
     return finder

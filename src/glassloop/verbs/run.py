@@ -19,6 +19,10 @@ def run_command(
         list[str] | None,
         typer.Option("--model_map", help="Model to use in place of another: NAME=FOLDER. Repeat for several models."),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="Name not to substitute, such as Trainer. Repeat for several names."),
+    ] = None,
     allow_errors: Annotated[
         bool, typer.Option("--allow_errors", help="Continue a notebook after a cell that fails, and exit with status 1.")
     ] = False,
@@ -27,4 +31,4 @@ def run_command(
     """Run an old script or notebook unchanged with current libraries."""
     from glassloop.commands.run import run
 
-    return run(script, arguments or (), model_map=model_map or (), allow_errors=allow_errors)
+    return run(script, arguments or (), model_map=model_map or (), keep=keep or (), allow_errors=allow_errors)

@@ -1,0 +1,157 @@
+"""Old names are served to the user's code and to nobody else, and every use is recorded once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer
+from glassloop.scripts.ledger import LEDGER, is_script, place_of
+from glassloop.scripts.serving import Finder, chosen_names, names_of, serve
+
+
+@pytest.fixture(autouse=True)
+def empty_ledger() -> Iterator[None]:
+    LEDGER.found.clear()
+    yield
+    LEDGER.found.clear()
+
+
+def used_by(filename: str, code: str, module: ModuleType) -> dict[str, object]:
+    """Return the names after code of a file has run with a module."""
+    space: dict[str, object] = {"library": module}
+    exec(compile(code, filename, "exec"), space)
+    return space
+
+
+@pytest.fixture
+def library() -> ModuleType:
+    """A module like numpy that has `bool`, lacks `int`, and is served."""
+    module = ModuleType("library")
+    module.present = 1  # type: ignore[attr-defined]
+    serve(module, "library", {**OLD_NAMES["numpy"], "load_dataset": OLD_NAMES["datasets"]["load_dataset"]})
+    return module
+
+
+def test_a_missing_name_is_served_to_a_script_and_recorded_with_its_first_place(library: ModuleType) -> None:
+    space = used_by("/home/me/train.py", "\nx = library.int('3')\ny = library.int\n", library)
+    assert space["x"] == 3
+    assert [*LEDGER.found] == ["library.int"]
+    assert LEDGER.found["library.int"].place == "/home/me/train.py:2"
+    assert "NumPy 1.24" in str(LEDGER.found["library.int"])
+
+
+def test_a_library_gets_no_old_name(library: ModuleType) -> None:
+    with pytest.raises(AttributeError, match="module 'library' has no attribute 'int'"):
+        used_by("/venv/lib/python3.12/site-packages/other/code.py", "library.int", library)
+    assert not LEDGER.found
+
+
+def test_names_that_exist_stay(library: ModuleType) -> None:
+    assert used_by("/home/me/train.py", "x = library.present", library)["x"] == 1
+    with pytest.raises(AttributeError):
+        used_by("/home/me/train.py", "library.unknown", library)
+
+
+def test_a_module_is_changed_once(library: ModuleType) -> None:
+    kind = type(library)
+    serve(library, "library", OLD_NAMES["numpy"])
+    assert type(library) is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/home/me/train.py", True),
+        ("note.ipynb, cell 3", True),
+        ("<string>", False),
+        ("<frozen importlib._bootstrap>", False),
+        (importlib.__file__, False),
+        (str(Path(sys.modules["glassloop"].__file__ or "").parent / "trainer.py"), False),
+        ("/venv/lib/python3.11/site-packages/torch/nn/module.py", False),
+    ],
+)
+def test_which_files_are_the_users(name: str, expected: bool) -> None:
+    assert is_script(name) is expected
+
+
+def test_a_place_without_a_script_is_unknown() -> None:
+    assert place_of(None) == "unknown place"
+
+
+@pytest.mark.parametrize(
+    ("old", "today"),
+    [
+        ("nlp", "datasets"),
+        ("transformers.modeling_bert", "transformers.models.bert.modeling_bert"),
+        ("transformers.tokenization_roberta_fast", "transformers.models.roberta.tokenization_roberta"),
+        ("transformers.configuration_xlm_roberta", "transformers.models.xlm_roberta.configuration_xlm_roberta"),
+        ("transformers.models.bert.tokenization_bert_fast", "transformers.models.bert.tokenization_bert"),
+        ("transformers.modeling_utils", None),
+        ("transformers.tokenization_utils_base", None),
+        ("torch", None),
+    ],
+)
+def test_where_a_module_is_today(old: str, today: str | None) -> None:
+    assert module_today(old) == today
+
+
+def test_what_stands_for_an_old_name_exists() -> None:
+    """Each target can be imported, as far as its package is installed."""
+    for names in [*OLD_NAMES.values(), *chosen_names(["Trainer"]).values()]:
+        for one in names.values():
+            module, _, name = one.now.partition(":")
+            assert hasattr(importlib.import_module(module), name), one
+    for today in {*OLD_MODULES.values()}:
+        assert find_spec(today) is not None, today
+
+
+def test_a_kept_name_is_that_of_its_library() -> None:
+    assert "AdamW" not in chosen_names(["AdamW"])["transformers"]
+    theirs = chosen_names(["Trainer"])["transformers"]
+    assert {theirs[name].now.partition(":")[0] for name in ("Trainer", "TrainingArguments")} == {
+        "glassloop.scripts.their_trainer"
+    }
+    assert "glassloop.Trainer" in str(chosen_names()["transformers"]["Trainer"])
+
+
+@pytest.mark.parametrize(
+    ("names", "theirs"),
+    [
+        ({"Trainer", "AutoModelForSequenceClassification"}, False),
+        ({"Trainer", "AutoModelForTokenClassification", "DataCollatorForTokenClassification"}, True),
+        ({"Trainer", "AutoModelForTokenClassification", "BertForSequenceClassification"}, False),
+        ({"Trainer", "BertModel", "DataCollatorForTokenClassification"}, False),
+        ({"Seq2SeqTrainer"}, True),
+        (set(), False),
+    ],
+)
+def test_the_trainer_of_other_models_stays_that_of_transformers(names: set[str], theirs: bool) -> None:
+    assert (why_their_trainer(names) is not None) is theirs
+
+
+def test_modules_that_moved_are_found_for_scripts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = Finder({}, {})
+    monkeypatch.setattr(sys, "meta_path", [])
+    assert finder.find_spec("nlp") is not None  # this test counts as a script
+    code = compile("found = finder.find_spec('nlp')", "/venv/lib/python3.12/site-packages/other/code.py", "exec")
+    space: dict[str, object] = {"finder": finder}
+    exec(code, space)
+    assert space["found"] is None
+
+
+def test_names_of_code_include_those_of_functions() -> None:
+    code = compile("def f():\n    return [AdamW(x) for x in range(3)]\nTrainer\n", "x", "exec")
+    assert {"AdamW", "Trainer", "range"} <= names_of(code)
+
+
+def test_advice_for_names_that_nothing_stands_for() -> None:
+    assert "load_dataset" in str(instead_of("GlueDataset"))
+    assert "PyTorch" in str(instead_of("TFBertForSequenceClassification"))
+    assert instead_of("Unheard") is None
