@@ -373,6 +373,6 @@ def test_what_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:
     assert done.code == 1
     assert "0 of 3 cells ran" in done.err
     assert "ImportError: cannot import name 'GlueDataset'" in done.err
-    assert 'read the rows with glassloop.load_dataset("glue", TASK)' in done.err
+    assert 'load the data with datasets.load_dataset("glue", task)' in done.err
     assert "--model_map bert-base-uncased=FOLDER" in done.err
     assert "set GLASSLOOP_DATA to the folder that contains glue/MRPC/" in done.err

@@ -10,7 +10,7 @@ from glassloop.command_result import CommandResult
 from glassloop.errors import DataError, SettingsError, say, visible
 from glassloop.files import near_name, user_path
 from glassloop.output import TolerantStream
-from glassloop.porting.old_names import why_their_trainer
+from glassloop.porting.names import why_their_trainer
 from glassloop.scripts.ledger import LEDGER
 from glassloop.scripts.library_changes import changes
 from glassloop.scripts.program import main_module, names_in, parts_of, run_part

@@ -6,6 +6,7 @@ names have another replacement here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -166,6 +167,16 @@ def why_untranslated(name: str) -> str | None:
     if is_class and start.startswith(OTHER_FRAMEWORKS):
         return ONLY_TORCH
     return ONLY_CLASSIFIERS if is_class and kind != CLASSIFIER else None
+
+
+def why_their_trainer(names: Iterable[str]) -> str | None:
+    """Return why the Trainer of a script that uses these names stays that of transformers; None if it does not."""
+    models = (name for name in sorted({*names}) if not name.startswith("DataCollator"))
+    others = {name: why for name in models if (why := why_untranslated(name))}
+    if not others or any(name.endswith("ForSequenceClassification") for name in names):
+        return None
+    name, why = next(iter(others.items()))
+    return f"the script uses {name}, and {why}"
 
 
 @cache

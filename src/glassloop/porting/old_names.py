@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from glassloop.porting.names import GONE, PACKAGES, why_untranslated
 
 SCRIPTS = "glassloop.scripts"
 METRICS = f"{SCRIPTS}.metric_loading"
@@ -210,7 +207,8 @@ OLD_NAMES: dict[str, dict[str, OldName]] = {
 # Modules that do not exist today -> those that have their content.
 OLD_MODULES = {
     "evaluate": f"{METRICS}",
-    **{name: today for name, today in PACKAGES.items() if name != "pytorch_pretrained_bert"},
+    "nlp": "datasets",
+    "pytorch_transformers": "transformers",
     "IPython.display": f"{SCRIPTS}.notebook_display",
     "torch._six": f"{SCRIPTS}.former_functions",
     "keras.preprocessing.sequence": f"{SCRIPTS}.former_functions",
@@ -237,6 +235,10 @@ MODEL_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_
 FAST_TOKENIZER = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")
 # Names that nothing stands for -> what to do.
 INSTEAD = {
+    **dict.fromkeys(
+        ("glue_processors", "GlueDataset", "GlueDataTrainingArguments"),
+        'load the data with datasets.load_dataset("glue", task)',
+    ),
     "LineByLineTextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
     "TextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
     "AutoModelWithLMHead": "use AutoModelForCausalLM or AutoModelForMaskedLM",
@@ -261,14 +263,4 @@ def instead_of(name: str) -> str | None:
     """Return what to do about a name that nothing stands for; None if it is not known."""
     if name.startswith(("TF", "Flax")) and ("For" in name or name.endswith("Model")):
         return "use the PyTorch class: transformers no longer has TensorFlow and Flax models"
-    return INSTEAD.get(name) or GONE.get(name)
-
-
-def why_their_trainer(names: Iterable[str]) -> str | None:
-    """Return why the Trainer of a script that uses these names stays that of transformers; None if it does not."""
-    models = (name for name in sorted({*names}) if not name.startswith("DataCollator"))
-    others = {name: why for name in models if (why := why_untranslated(name))}
-    if not others or any(name.endswith("ForSequenceClassification") for name in names):
-        return None
-    name, why = next(iter(others.items()))
-    return f"the script uses {name}, and {why}"
+    return INSTEAD.get(name)

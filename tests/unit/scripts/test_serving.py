@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer
+from glassloop.porting.names import why_their_trainer
+from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, instead_of, module_today
 from glassloop.scripts.ledger import LEDGER, is_script, place_of
 from glassloop.scripts.serving import Finder, chosen_names, names_of, serve
 
