@@ -30,8 +30,8 @@ import glassloop
 
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
-QUICK = ("weighted_loss", "early_stopping", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
-         "last_checkpoint", "adversarial_step")  # fmt: skip
+QUICK = ("weighted_loss", "early_stopping", "passes_that_callbacks_make", "gradients_that_callbacks_read", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
+         "last_checkpoint")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
@@ -450,6 +450,36 @@ def early_stopping(lib: ModuleType, folder: Path) -> Found:
 
 
 @script
+def gradients_that_callbacks_read(lib: ModuleType, folder: Path) -> Found:
+    """Norms of the gradients, after clipping and while the weights change, and a callback that changes gradients."""
+    seen: list[float] = []
+
+    class Reading(TrainerCallback):
+        def note(self, state: Any, model: Any, optimizer: Any) -> None:
+            grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+            norm = torch.stack([grad.norm() for grad in grads]).norm().item() if grads else -1.0
+            rate, weight = optimizer.param_groups[0]["lr"], model.classifier.weight.abs().sum().item()
+            seen.extend([float(state.global_step), float(len(grads)), norm, rate, weight])
+
+        def on_substep_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            seen.append(-2.0)
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **others: Any) -> None:
+            self.note(state, model, optimizer)
+            model.classifier.weight.grad.mul_(0.5)
+
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **others: Any) -> None:
+            self.note(state, model, optimizer)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **others: Any) -> None:
+            self.note(state, model, optimizer)
+
+    given = {"max_steps": 3, "max_grad_norm": 1e-3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    trained(lib, folder, parts={"callbacks": [Reading]}, optim="sgd", learning_rate=50.0, **given)
+    return seen
+
+
+@script
 def callback_events(lib: ModuleType, folder: Path) -> Found:
     seen: list[str] = []
 
@@ -678,10 +708,48 @@ def scores_of_the_training_rows(lib: ModuleType, folder: Path) -> Found:
     trainer = in_order(lib)(model=calm_model(), args=settings(lib, folder, **given), **parts)
     trainer.add_callback(OnTrainingRows(trainer))
     trainer.train()
-    in_training = [
-        entry["train_loss"] for entry in trainer.state.log_history if "train_runtime" not in entry and "train_loss" in entry
-    ]
+    *in_training, _ = losses(trainer, "train_loss")  # the last entry is that of the whole training
+    assert len(in_training) == 2
     return [*in_training, *losses(trainer, "eval_loss")]
+
+
+@script
+def passes_that_callbacks_make(lib: ModuleType, folder: Path) -> Found:
+    """Evaluations, predictions and log entries of a callback: every event and every entry, in the same order."""
+    seen: list[str] = []
+
+    def names(found: Any) -> str:
+        return " ".join(sorted(name for name in found if not any(part in name for part in ("steps_per", "accuracy", "f1"))))
+
+    class Passes(TrainerCallback):
+        def __init__(self, trainer: Any) -> None:
+            self.trainer = trainer
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step in (2, 3):
+                self.trainer.log({"mine": 1.5})
+                self.trainer.evaluate(padded_rows(12), metric_key_prefix="other")
+                self.trainer.predict(padded_rows(6))
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+            seen.append(f"log {state.global_step} {'eval_loss' in logs} {'other_loss' in logs} {'epoch' in logs}")
+            if state.global_step == 4 and "loss" in logs:
+                self.trainer.evaluate(metric_key_prefix="early")  # so that the evaluation of this step is not made
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+            seen.append(f"evaluate {state.global_step} {names(metrics)} {len(state.log_history)}")
+
+        def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+            seen.append(f"predict {state.global_step} {names(metrics)} {len(state.log_history)}")
+
+    given = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": False}
+    parts = {"train_dataset": padded_rows(), "eval_dataset": {"one": padded_rows(8), "two": padded_rows(10)}}
+    trainer = in_order(lib)(calm_model(), settings(lib, folder, **given | {"metric_for_best_model": "one_loss"}), **parts)
+    trainer.add_callback(Passes(trainer))
+    trainer.train()
+    entries = [f"{entry['step']} {names(entry)}" for entry in trainer.state.log_history[:-1]]
+    scores = [f"{entry['other_loss']:.4f}" for entry in trainer.state.log_history if "other_loss" in entry]
+    return [*seen, *entries, *scores, f"{trainer.state.best_metric:.4f}", names(trainer.evaluate(padded_rows(4)))]
 
 
 @script

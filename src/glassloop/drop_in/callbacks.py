@@ -28,6 +28,7 @@ from glassloop.run_folder.record import Plan
 
 ASKED_TO_STOP = "a callback asked to stop"
 ASKED = {"should_log": "log", "should_evaluate": "evaluate", "should_save": "save"}
+UPDATES = ("on_pre_optimizer_step", "on_optimizer_step")  # events at which gradients can be read
 SHOWS = (ProgressCallback, PrinterCallback)
 
 
@@ -42,6 +43,7 @@ class Watched(Protocol):
     def callback_handler(self) -> CallbackHandler: ...
     def _current_plan(self) -> Plan: ...
     def _callback_parts(self) -> dict[str, object]: ...
+    def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]: ...
 
 
 def is_for_transformers(callback: object) -> bool:
@@ -75,6 +77,7 @@ class TrainerCallbacks(Callback):
 
     def __init__(self, trainer: Watched) -> None:
         self.trainer, self.control = trainer, TrainerControl()
+        self.told_update = False  # the events of this step's update
 
     @property
     def reads_weights(self) -> bool:  # type: ignore[override]
@@ -87,13 +90,22 @@ class TrainerCallbacks(Callback):
         """Whether a callback may read a checkpoint, or add files to it, as soon as it is saved."""
         return any(overrides(one, TrainerCallback, "on_save") for one in self.trainer.callback_handler.callbacks)
 
+    @property
+    def gradient_readers(self) -> list[str]:
+        """The events of callbacks that may read or change gradients, with the name of the class."""
+        known = self.trainer.callback_handler.callbacks
+        return [f"{type(one).__name__}.{name}" for one in known for name in UPDATES if overrides(one, TrainerCallback, name)]
+
     def tell(self, event: str, loop: State | None, **facts: object) -> None:
         """Call a method of every callback, and note what their control asks for."""
         handler, state = self.trainer.callback_handler, self.trainer.state
         vars(handler).update(self.trainer._callback_parts())
+        before = {flag: getattr(self.control, flag) for flag in ASKED}
         self.control = getattr(handler, event)(self.trainer.args, state, self.control, **facts) or self.control
         if loop is None:
             return
+        # As with transformers, a callback that evaluates in on_log, for example, takes the place of the evaluation to come.
+        loop.asked -= {wanted for flag, wanted in ASKED.items() if before[flag] and not getattr(self.control, flag)}
         if self.control.should_epoch_stop:
             self.control.should_epoch_stop = False
             loop.epoch_ends = event != "on_epoch_end"  # then it ends anyway
@@ -106,8 +118,9 @@ class TrainerCallbacks(Callback):
         if state.stop_reason == ASKED_TO_STOP:  # of the run that is resumed
             state.stop_reason = None
         self.tell("on_train_begin", state)
-        for entry in state.history:
-            self.judge(entry, state.step, replayed=True)
+        for place, entry in enumerate(state.history):
+            if place not in state.own_entries:
+                self.judge(entry, state.step, replayed=True)
 
     def on_epoch_start(self, state: State) -> None:
         """Call on_epoch_begin."""
@@ -117,12 +130,25 @@ class TrainerCallbacks(Callback):
         """Call on_step_begin."""
         self.tell("on_step_begin", state)
 
+    def before_update(self, group: Sequence[object]) -> None:
+        """Call on_pre_optimizer_step within a step, when gradients are clipped and the weights have not changed yet."""
+        loop = self.trainer.state.loop
+        for _ in group[1:]:
+            self.tell("on_substep_end", loop)
+        self.tell("on_pre_optimizer_step", loop)
+
+    def after_update(self) -> None:
+        """Call on_optimizer_step within a step, when the weights have changed and gradients are not cleared yet."""
+        self.tell("on_optimizer_step", self.trainer.state.loop)
+        self.told_update = True
+
     def on_step(self, state: State, batches: list[Batch]) -> None:
         """Call the events of a step, in the order of transformers."""
-        for _ in batches[1:]:
-            self.tell("on_substep_end", state)
-        for event in ("on_pre_optimizer_step", "on_optimizer_step", "on_step_end"):
-            self.tell(event, state)
+        if not self.told_update:  # no callback has use for gradients
+            self.before_update(batches)
+            self.after_update()
+        self.told_update = False
+        self.tell("on_step_end", state)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         """Call on_log with the latest entry of the history, unless it is one that only Glassloop writes."""
@@ -132,9 +158,11 @@ class TrainerCallbacks(Callback):
         self.tell("on_log", state, logs={name: value for name, value in state.history[-1].items() if name != "step"})
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Call on_log and on_evaluate, with the best score before this evaluation, as transformers does."""
-        self.tell("on_log", state, logs={**metrics, "epoch": self.trainer.state.epoch})
-        self.tell("on_evaluate", state, metrics=metrics)
+        """Call on_log and on_evaluate for each data set, with the best score before this evaluation, as transformers does."""
+        parts = [{**part, "epoch": self.trainer.state.epoch} for part in self.trainer._evaluated_parts(metrics)]
+        for part in self.trainer.state.split_latest(parts):
+            self.tell("on_log", state, logs=part)
+            self.tell("on_evaluate", state, metrics=part)
         self.judge(metrics, state.step)
 
     def judge(self, metrics: Entry | dict[str, float], step: int, *, replayed: bool = False) -> None:

@@ -17,6 +17,9 @@ class Logging(Protocol):
     def control(self) -> TrainerControl:
         """What callbacks ask for."""
 
+    def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
+        """Return the metrics of the latest evaluation for each data set."""
+
     def _report(self, logs: dict[str, float]) -> None:
         """Call `log` with an entry that the history has already."""
 
@@ -29,16 +32,13 @@ class Logged(Callback):
     def __init__(self, trainer: Logging) -> None:
         self.trainer = trainer
 
-    def report(self, state: State) -> None:
-        """Call `log` with the latest entry."""
-        entry = {name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")}
-        self.trainer._report(entry)  # type: ignore[arg-type]  # numbers only
-
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         """Report a logged step, unless only Glassloop logs it."""
         if self.trainer.control.should_log:
-            self.report(state)
+            entry = {name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")}
+            self.trainer._report(entry)  # type: ignore[arg-type]  # numbers only
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Report an evaluation."""
-        self.report(state)
+        """Report the evaluation of each data set."""
+        for part in self.trainer._evaluated_parts(metrics):
+            self.trainer._report(dict(part))

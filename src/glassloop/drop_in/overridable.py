@@ -337,12 +337,12 @@ class Overridable(WithCallbacks):
         """Add an entry to the history of the training. A subclass may override this to see every entry.
 
         Args:
-            logs: Names and numbers.
+            logs: Names and values. The epoch is added to them, as transformers does.
             start_time: Accepted for compatibility.
         """
         if self._is_logging:  # the loop has written the entry; a script's own `log` may have added to it
             self.state.add_to_latest(logs, of_loop=self._is_training)
             return
-        state = self.state
-        state.history.append({"step": state.global_step, "epoch": round(state.epoch, 4), **logs})
+        logs["epoch"] = self.state.epoch
+        self.state.add(logs)
         self._tell("on_log", logs=logs)

@@ -124,6 +124,8 @@ class OwnParts(Overridable):
             return "the optimizer is custom"
         if any(map(freezes_weights, self.callback_handler.callbacks)):
             return "a callback freezes or unfreezes weights"
+        if self._adapted is not None and (found := self._adapted.gradient_readers):
+            return f"{found[0]} may read gradients"
         return "the loss is that of the model" if self._model_loss else None
 
     def _why_padded(self, rows: Rows | None) -> str | None:
@@ -214,6 +216,7 @@ class OwnParts(Overridable):
         name = None if batch_loss is None else f"compute_loss of {type(self).__name__}"
         name = name if batch_step is None else f"training_step of {type(self).__name__}"
         saves_itself = bool(self._overrides("save_model"))
+        updates = self._adapted if self._adapted is not None and self._adapted.gradient_readers else None
         return replace(
             parts,
             state=self._seen.loop,
@@ -224,6 +227,8 @@ class OwnParts(Overridable):
             saves_in_background=not (saves_itself or (self._adapted is not None and self._adapted.reads_checkpoints)),
             batch_loss=batch_loss,
             batch_step=batch_step,
+            before_update=None if updates is None else updates.before_update,
+            after_update=None if updates is None else updates.after_update,
             loss_name=name,
             loss_compared=True,
             started=self._started,

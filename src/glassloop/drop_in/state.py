@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from transformers import TrainerState as TheirState
@@ -11,7 +11,7 @@ from transformers import TrainerState as TheirState
 from glassloop.engine.state import State
 from glassloop.errors import show
 from glassloop.files import write_text
-from glassloop.run_folder.history import Entry
+from glassloop.run_folder.history import Entry, lasting
 from glassloop.run_folder.record import Plan
 from glassloop.training.trainer_state import log_history
 
@@ -66,10 +66,26 @@ class TrainerState(TheirState):  # type: ignore[misc]
         if self.log_history:
             self.log_history.pop()
 
+    def add(self, logs: Mapping[str, object]) -> None:
+        """Add an entry of a script itself. The history leaves out what differs between repeated runs, or is no number."""
+        loop = self.loop
+        loop.own_entries.append(len(loop.history))
+        loop.history.append({"step": loop.step, **lasting(logs), "epoch": round(self.epoch, 4)})
+        self.taken = len(loop.history)
+        self.log_history.append({**logs, "step": loop.step})
+
+    def split_latest(self, parts: Sequence[dict[str, float]]) -> Iterator[dict[str, float]]:
+        """Yield the evaluation of each data set, each with an entry in `log_history` instead of the latest one for them all."""
+        entry, names = self.log_history.pop(), {name for part in parts for name in part}
+        added = {name: value for name, value in entry.items() if name not in names}  # by a script's own `log`, and the step
+        for part in parts:
+            self.log_history.append({**part, **added})
+            yield part
+
     def add_to_latest(self, logs: Mapping[str, float], *, of_loop: bool) -> None:
         """Add to the latest entry what a script's own `log` has added."""
         if of_loop:
-            self.loop.history[-1].update(logs)
+            self.loop.history[-1].update(lasting(logs))
         if self.log_history:
             self.log_history[-1].update(logs)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.interfaces import Optimizer
 from glassloop.errors import TooLargeError
 from glassloop.files import user_path
+from glassloop.seeding import random_states_kept
 from glassloop.sharing.card_file import write_card
 from glassloop.sharing.upload import pushed, upload
 from glassloop.training.parts import Optimizers
@@ -185,15 +187,30 @@ class Trainer(Searching):
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         found = Metrics()
         for prefix, rows in sets.items():
-            with self._within(_ignore_keys=self._ignore_keys if ignore_keys is None else ignore_keys):
+            keys = self._ignore_keys if ignore_keys is None else ignore_keys
+            with self._within(_ignore_keys=keys), self._undisturbed():
                 scores = super().evaluate(rows, None, prefix)
-            if not self._is_training:  # else the loop logs and reports it
-                self.log(scores)
-                if self.state.global_step:  # transformers' `log` adds it to the metrics that are returned
-                    scores["epoch"] = self.state.epoch
-                self._tell("on_evaluate", metrics=scores)
+            if self._loop_found is None:
+                self._log_evaluation(scores)
+            else:
+                self._loop_found.append(scores)
             found |= scores
         return found
+
+    def _log_evaluation(self, scores: dict[str, float]) -> None:
+        """Log an evaluation that a script or a callback made, and report it to the callbacks."""
+        self.log(scores)
+        self._tell("on_evaluate", metrics=scores)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Run a pass over rows that a callback makes between two steps without an effect on the steps that follow."""
+        if not self._is_training or self._loop_found is not None:
+            yield
+            return
+        self.backend.sync_to_model()
+        with random_states_kept(self.backend.device):
+            yield
 
     def _evaluate(
         self, trial: None = None, ignore_keys_for_eval: list[str] | None = None, skip_scheduler: bool = False
@@ -202,11 +219,18 @@ class Trainer(Searching):
         return self.evaluate()
 
     def _evaluate_between_steps(self) -> dict[str, float] | None:
+        found: list[dict[str, float]] = []
         try:
-            with self._interruptible():
-                return self._evaluate(None, None)
+            with self._interruptible(), self._within(_loop_found=found):
+                metrics = self._evaluate(None, None)
         except Interrupted:
             return None
+        # The loop logs what `evaluate` returns; a script's own `evaluate` may have evaluated other rows, too.
+        self._loop_parts = [scores for scores in found if scores.keys() <= metrics.keys()]
+        for scores in found:
+            if not scores.keys() <= metrics.keys():
+                self._log_evaluation(scores)
+        return metrics
 
     def predict(
         self, test_dataset: Rows, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
@@ -224,7 +248,8 @@ class Trainer(Searching):
         Raises:
             DivergedError: If the loss is not finite.
         """
-        with self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys):
+        given = self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys)
+        with given, self._undisturbed():
             found = super().predict(test_dataset, None, metric_key_prefix)
         if found.label_ids is not None and flattens_scores(self.model):
             found = found._replace(predictions=flattened(found.predictions))

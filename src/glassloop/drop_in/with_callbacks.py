@@ -32,6 +32,8 @@ class WithCallbacks(OwnTrainer):
     _adapted: TrainerCallbacks | None = None
     _plan: Plan | None = None
     _seen: TrainerState
+    _loop_found: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
+    _loop_parts: Sequence[dict[str, float]] = ()  # of the latest one
 
     @property
     def state(self) -> TrainerState:
@@ -89,6 +91,11 @@ class WithCallbacks(OwnTrainer):
     def _callback_parts(self) -> dict[str, object]:
         """Return what each callback of transformers gets by name."""
         return {name: getattr(self, name, None) for name in ("model", "processing_class", "optimizer", "lr_scheduler")}
+
+    def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
+        """Return the metrics of the loop's latest evaluation for each data set. What a script added belongs to the last."""
+        *others, last = self._loop_parts or [metrics]
+        return [*others, {**last, **{name: value for name, value in metrics.items() if not any(name in one for one in others)}}]
 
     def _tell(self, event: str, **facts: object) -> None:
         """Call a method of the callbacks of transformers outside a training."""

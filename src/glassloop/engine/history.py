@@ -9,9 +9,8 @@ from pathlib import Path
 from glassloop.data.batches import Batch
 from glassloop.engine.callbacks import Callback
 from glassloop.engine.state import State
-from glassloop.run_folder.history import Entry, line_of, write_history
+from glassloop.run_folder.history import Entry, lasting, line_of, write_history
 from glassloop.run_folder.layout import HISTORY_NAME
-from glassloop.run_folder.record import is_timing
 
 
 class History(Callback):
@@ -46,9 +45,8 @@ class History(Callback):
         self.record(state, entry)
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Record metrics; timings would differ in a run that is repeated."""
-        lasting = {name: value for name, value in metrics.items() if not is_timing(name)}
-        self.record(state, {"step": state.step, "epoch": self.epoch(state), **lasting})
+        """Record metrics."""
+        self.record(state, {"step": state.step, "epoch": self.epoch(state), **lasting(metrics)})
 
     def epoch(self, state: State) -> float:
         """Return the epoch as a number with a fraction."""

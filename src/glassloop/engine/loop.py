@@ -30,6 +30,8 @@ def train_step(
     on_gradients: Callable[[torch.nn.Module], None] | None = None,
     batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None,
     batch_step: Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor] | None = None,
+    before_update: Callable[[list[TrainingBatch]], None] | None = None,
+    after_update: Callable[[], None] | None = None,
 ) -> torch.Tensor:
     """Update the weights once, and return the loss and the gradient norm as two numbers that stay on the device.
 
@@ -48,6 +50,8 @@ def train_step(
         batch_loss: Replaces the forward pass and `loss_sum`: returns the sum of the losses of a batch's rows.
         batch_step: Replaces the backward pass, too: gets the number of batches of the step, adds the gradients of one of them,
             and returns its part of the loss.
+        before_update: Called with the group after clipping, before the weights change.
+        after_update: Called after the weights have changed, before gradients are cleared.
 
     Returns:
         A tensor of two numbers: the loss, and the gradient norm before clipping.
@@ -71,7 +75,11 @@ def train_step(
     if on_gradients is not None:
         on_gradients(model)
     norm = backend.clip(model, max_norm)
+    if before_update is not None:
+        before_update(group)
     backend.step(optimizer)
+    if after_update is not None:
+        after_update()
     scheduler.step()
     optimizer.zero_grad(set_to_none=True)
     return torch.stack([step_loss, norm])

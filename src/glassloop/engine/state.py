@@ -37,6 +37,7 @@ class State:
         evaluation_due: Whether an evaluation was interrupted and is to be repeated.
         unlogged: Loss and gradient norm of each step since the last log.
         history: The entries of history.jsonl.
+        own_entries: The places in `history` of entries that are not the loop's: those of a script's own `log` and `evaluate`.
         asked: What callbacks ask for after this step: "log", "evaluate" or "save".
         asked_to_stop: The signal that this process received, or 0.
         signal: The signal that all processes act on, or 0.
@@ -58,6 +59,7 @@ class State:
     evaluation_due: bool = False
     unlogged: list[list[float]] = field(default_factory=list)
     history: list[Entry] = field(default_factory=list)
+    own_entries: list[int] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
     asked_to_stop: int = 0
     signal: int = 0

@@ -29,6 +29,7 @@ class Trackers(Callback):
 
         PartialState()  # Accelerate's trackers write to its log, which needs this
         self.trackers = []
+        self.reported = 0  # entries of the history
         if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()):
             os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
@@ -47,11 +48,17 @@ class Trackers(Callback):
             tracker.store_init_configuration(plain)
             self.trackers.append(tracker)
 
+    def on_fit_start(self, state: State) -> None:
+        """Skip the entries of the run that is resumed."""
+        self.reported = len(state.history)
+
     def report(self, state: State) -> None:
-        """Report the latest entry of the history."""
-        figures = {name: value for name, value in state.history[-1].items() if name != "step"}
-        for tracker in self.trackers:
-            tracker.log(figures, step=state.step)
+        """Report the new entries of the history: callbacks of a script may have added some, too."""
+        for entry in state.history[self.reported :]:
+            figures = {name: value for name, value in entry.items() if name != "step"}
+            for tracker in self.trackers:
+                tracker.log(figures, step=entry["step"])
+        self.reported = len(state.history)
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         """Report a logged step."""
@@ -63,5 +70,6 @@ class Trackers(Callback):
 
     def on_fit_end(self, state: State) -> None:
         """Close the trackers."""
+        self.report(state)
         for tracker in self.trackers:
             tracker.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TypeAlias
 from glassloop.files import open_regular, write_text
 from glassloop.records import Json
 from glassloop.run_folder.layout import HISTORY_NAME
+from glassloop.run_folder.record import is_timing
 
 Entry: TypeAlias = dict[str, Json]
 TAIL_BYTES = 4096  # more than one line
@@ -19,6 +21,15 @@ TAIL_BYTES = 4096  # more than one line
 def line_of(entry: Mapping[str, Json]) -> str:
     """Return an entry as a line of the file. Raises `ValueError` if a figure is not finite."""
     return json.dumps(entry, allow_nan=False) + "\n"
+
+
+def lasting(metrics: Mapping[str, object]) -> Entry:
+    """Return the finite numbers among metrics. Timings are left out: they would differ in a run that is repeated."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and math.isfinite(value) and not is_timing(name)
+    }
 
 
 def write_history(folder: Path, history: Sequence[Mapping[str, Json]]) -> None:

@@ -65,6 +65,8 @@ class TrainingParts:
     batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
     batch_step: BatchStep | None = None  # replaces the backward pass of a batch, too
     loss_compared: bool = False  # the loss of the model was compared with Glassloop's
+    before_update: Callable[[list[TrainingBatch]], None] | None = None  # called between clipping and the update of the weights
+    after_update: Callable[[], None] | None = None  # called after it, before gradients are cleared
     asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
     saves_in_background: bool = True  # False: code of the user writes the model of a checkpoint, or reads the checkpoint

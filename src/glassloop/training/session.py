@@ -113,6 +113,8 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         on_gradients=parts.on_gradients,
         batch_loss=parts.batch_loss,
         batch_step=parts.batch_step,
+        before_update=parts.before_update,
+        after_update=parts.after_update,
     )
     parts.started(training.optimizer, training.scheduler)
     asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if parts.asked_only else plan

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from families import tiny_model
+from small_training import small_rows
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from glassloop import Callback, Trainer, TrainingArguments
@@ -102,3 +105,72 @@ def test_patience_is_not_lost_by_a_resume(few, tiny_tokenizer, tmp_path) -> None
     again = trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2)], **given)
     again.train(resume_from_checkpoint=True)
     assert again.state.step == 3
+
+
+class Drawn:
+    """Rows of words that the training rows do not have. Reading one draws a random number."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"input_ids": [2, 46 + number % 3, 5 + int(torch.randint(0, 9, ())), 3], "labels": 1}
+
+
+class Passes(TrainerCallback):
+    """Evaluates, predicts and logs while a model is trained, as scripts do."""
+
+    trainer: Any
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.global_step in (1, 5, 11):
+            self.trainer.evaluate(self.trainer.train_dataset, metric_key_prefix="train")
+            self.trainer.evaluate()
+            self.trainer.predict(Drawn())
+            self.trainer.log({"mine": float(state.global_step)})
+
+
+@pytest.mark.parametrize("backend", ["plain", "packed"])
+def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(backend, tiny_tokenizer, tmp_path) -> None:
+    given = {"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 2e-2, "save_strategy": "steps", "eval_steps": 3}
+    given |= {"device": "cpu", "precision": "fp32", "backend": backend, "eval_strategy": "steps", "save_steps": 3}
+    given |= {"load_best_model_at_end": True, "metric_for_best_model": "accuracy", "save_total_limit": 10}
+    parts = {"train_dataset": small_rows(24), "eval_dataset": small_rows(24), "processing_class": tiny_tokenizer}
+
+    def trained(folder: Path, *callbacks: Passes, resume: Any = None) -> Any:
+        trainer = Trainer(tiny_model(), TrainingArguments(folder, **given), callbacks=callbacks, **parts)
+        for callback in callbacks:
+            callback.trainer = trainer
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    plain, found = trained(tmp_path / "plain"), trained(tmp_path / "passes", Passes())
+    assert found.backend.name == backend
+    for weight, other in zip(plain.model.parameters(), found.model.parameters(), strict=True):
+        assert torch.equal(weight, other)
+    of_loop = [entry for place, entry in enumerate(found.state.history) if place not in found.state.own_entries]
+    assert [entry for entry in of_loop if "eval_loss" in entry] == [e for e in plain.state.history if "eval_loss" in e]
+    assert (found.state.best_step, found.state.best_metric) == (plain.state.best_step, plain.state.best_metric)
+    own = [entry for entry in found.state.log_history if "train_accuracy" in entry or "mine" in entry]
+    assert [entry["step"] for entry in own] == [1, 1, 5, 5, 11, 11]
+    assert "train_runtime" in own[0]
+    again = trained(tmp_path / "passes", Passes(), resume=tmp_path / "passes" / "checkpoint-6")
+    assert again.state.history == found.state.history
+    assert (again.state.best_global_step, again.state.best_metric) == (plain.state.best_step, plain.state.best_metric)
+
+
+def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(tiny_tokenizer, tmp_path, capsys) -> None:
+    class Reading(TrainerCallback):
+        norms: list[float] = []  # noqa: RUF012
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **others: Any) -> None:
+            self.norms.append(sum(float(weight.grad.norm()) for weight in model.parameters()))
+            control.should_training_stop = len(self.norms) == 2
+
+    args = TrainingArguments(tmp_path, max_steps=4, device="cpu", precision="fp32", save_strategy="no")
+    trainer = Trainer(tiny_model(), args, train_dataset=small_rows(24), processing_class=tiny_tokenizer, callbacks=[Reading])
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert len(Reading.norms) == 2
+    assert min(Reading.norms) > 0
+    assert "backend plain instead of packed: Reading.on_pre_optimizer_step may read gradients" in capsys.readouterr().err
