@@ -177,6 +177,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
     for name, value in without_half_precision_off(given).items():
         theirs = SETTINGS.get(name)
         value = value.value if isinstance(value, Enum) else value  # transformers' strategies
+        value = value.type if name == "device" and hasattr(value, "type") else value  # a device of torch
         value = TODAY.get(name, {}).get(str(value), value)
         if name in known and theirs is None:
             value = json.dumps(value, default=str) if isinstance(value, dict) else value
@@ -246,7 +247,7 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
 def wrong_values(args: TrainingArguments) -> list[Problem]:
     """Return a problem for each value or combination of values that is not allowed."""
     problems = [
-        wrong_choice(name, value, allowed) for name, allowed in CHOICES.items() if (value := getattr(args, name)) not in allowed
+        wrong_choice(name, value, allowed) for name, allowed in CHOICES.items() if (value := vars(args)[name]) not in allowed
     ]
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit",
                  "max_length", "pad_to_multiple_of", "early_stopping_patience"):  # fmt: skip

@@ -20,7 +20,7 @@ from glassloop.files import share_files, user_path
 from glassloop.measures import checked_numbers
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
-from glassloop.models.outputs import label_names
+from glassloop.models.outputs import config_of, label_names
 from glassloop.report.build import Report
 from glassloop.show.html import trainer_view
 from glassloop.stages import EVALUATING, stage
@@ -66,13 +66,13 @@ class Trainer(TrainerSetup):
     """
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of a {self.model.config.model_type} model at step {self.state.step:,}>"
+        return f"<{type(self).__name__} of a {config_of(self.model).model_type} model at step {self.state.step:,}>"
 
     def _repr_html_(self) -> str:
         args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
         sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
         named = {
-            "model": f"{self.model.config.model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
+            "model": f"{config_of(self.model).model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
             "rows": ", ".join(f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None) or "none",
             "learning rate": f"{args.learning_rate:g}",
             "batch": f"{args.per_device_train_batch_size} rows",
@@ -243,7 +243,7 @@ class Trainer(TrainerSetup):
         """
         if self.compute_metrics is not None:
             return checked_numbers(self.compute_metrics(found))
-        return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(self.model.config))
+        return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
 
     def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:
         """Return logits, labels and metrics of all rows, in their order.

@@ -30,8 +30,8 @@ import glassloop
 
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
-QUICK = ("weighted_loss", "early_stopping", "passes_that_callbacks_make", "gradients_that_callbacks_read", "own_optimizer", "callback_events", "plain_module", "accumulation", "saved_files",
-         "last_checkpoint")  # fmt: skip
+QUICK = ("weighted_loss", "early_stopping", "passes_that_callbacks_make", "gradients_that_callbacks_read", "own_optimizer",
+         "callback_events", "plain_module_with_a_config", "accumulation", "saved_files", "last_checkpoint")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
@@ -247,6 +247,30 @@ class Bag(nn.Module):
 def plain_module(lib: ModuleType, folder: Path) -> Found:
     trainer = trained(lib, folder, model=Bag(), parts={"eval_dataset": padded_rows(16)})
     return [*losses(trainer), trainer.evaluate()["eval_loss"]]
+
+
+@script
+def plain_module_with_a_config(lib: ModuleType, folder: Path) -> Found:
+    """Competition code: a torch module around an encoder, with a config of any kind. It is saved and resumed."""
+    found: list[float] = []
+    for number, config in enumerate((calm_model().config, type("CFG", (), {"lr": 1e-5}))):
+
+        class Configured(Bag):
+            def __init__(self, config: Any = config) -> None:
+                super().__init__()
+                self.config = config
+
+        given = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 3}
+        parts = {"eval_dataset": padded_rows(16), "train_dataset": padded_rows()}
+        trainer = in_order(lib)(Configured(), settings(lib, folder / str(number), **given), **parts)
+        trainer.train()
+        again = in_order(lib)(Configured(), settings(lib, folder / str(number), **given), **parts)
+        again.train(resume_from_checkpoint=f"{again.args.output_dir}/checkpoint-3")
+        trainer.save_model()
+        assert trainer.model.config is config
+        assert Path(trainer.args.output_dir, "model.safetensors").is_file()
+        found += [*losses(again), *losses(trainer, "eval_loss"), trainer.evaluate()["eval_loss"]]
+    return found
 
 
 @script
@@ -476,6 +500,35 @@ def gradients_that_callbacks_read(lib: ModuleType, folder: Path) -> Found:
 
     given = {"max_steps": 3, "max_grad_norm": 1e-3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     trained(lib, folder, parts={"callbacks": [Reading]}, optim="sgd", learning_rate=50.0, **given)
+    return seen
+
+
+@script
+def loaders_that_callbacks_get(lib: ModuleType, folder: Path) -> Found:
+    seen: list[str] = []
+
+    class Reading(TrainerCallback):
+        def note(self, event: str, train: Any, held_out: Any) -> None:
+            sizes = [f"{len(one)} of {len(one.dataset)}" if one is not None else "none" for one in (train, held_out)]
+            seen.append(f"{event}: {' '.join(sizes)}")
+
+        def on_init_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.note("init", others["train_dataloader"], others["eval_dataloader"])
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            batch = next(iter(others["train_dataloader"]))
+            seen.append(f"{sorted(batch)} {tuple(batch['input_ids'].shape)}")
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.note("evaluate", others["train_dataloader"], others["eval_dataloader"])
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.note("end", others["train_dataloader"], others["eval_dataloader"])
+
+    given = {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 5}
+    parts = {"eval_dataset": padded_rows(12), "callbacks": [Reading]}
+    for kind in (lib.Trainer, in_order(lib)):
+        trained(lib, folder, kind, parts=parts, **given).predict(padded_rows(7))
     return seen
 
 
@@ -992,6 +1045,26 @@ def scores_of_deberta(lib: ModuleType, folder: Path) -> Found:
 def epoch_of_an_evaluation(lib: ModuleType, folder: Path) -> Found:
     trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(8)}, max_steps=9)
     return [trainer.evaluate()["epoch"]]
+def a_prediction_step_copied_from_transformers(lib: ModuleType, folder: Path) -> Found:
+    """Research code copies the method and changes a line: it reads many attributes of the Trainer."""
+
+    class Copied(lib.Trainer):
+        def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+            has_labels = all(inputs.get(name) is not None for name in self.label_names) or self.can_return_loss
+            inputs = self._prepare_inputs(inputs)
+            with torch.no_grad(), self.compute_loss_context_manager():
+                loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+            assert has_labels
+            assert not self.is_model_parallel
+            assert not self.is_deepspeed_enabled
+            return loss.mean().detach(), outputs.logits * 3, inputs["labels"]
+
+    trainer = Copied(calm_model(), settings(lib, folder), train_dataset=padded_rows(), eval_dataset=padded_rows(12))
+    found = trainer.predict(padded_rows(10))
+    sizes = [trainer._train_batch_size, trainer.get_total_train_batch_size(trainer.args), trainer.args.n_gpu]
+    names = [*trainer.label_names, trainer.args.device.type, str(trainer.place_model_on_device)]
+    names.append(str(Path(trainer._get_output_dir(None)).name == Path(trainer.args.output_dir).name))
+    return [*names, *map(str, sizes), *(f"{value:.4f}" for value in (*found.predictions[2], found.metrics["test_loss"]))]
 
 
 def test_there_are_enough_scripts() -> None:

@@ -74,10 +74,10 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     Otherwise `single_backend` chooses.
     """
     launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # set even for one process
-    split = wants_fsdp(accelerator)
+    split, wanted = wants_fsdp(accelerator), vars(args)["device"]  # a script reads args.device as a device of torch
     alone = accelerator is None and launched == 1
     if alone and args.backend != "accelerate" and not (args.backend == "auto" and (by_accelerate or split)):
-        device = choose_device(args.device)
+        device = choose_device(wanted)
         return single_backend(args.backend, device, choose_precision(args.precision, device))
     if args.backend not in ("auto", "accelerate") and launched > 1:
         problem = f"backend is {args.backend}, but several processes were launched"
@@ -88,8 +88,8 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     if accelerator is None:
         from accelerate import Accelerator
 
-        on_cpu = args.device == "auto" and os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
-        device = choose_device("cpu" if on_cpu else args.device)
+        on_cpu = wanted == "auto" and os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
+        device = choose_device("cpu" if on_cpu else wanted)
         from_config = os.environ.get("ACCELERATE_MIXED_PRECISION", "auto").replace("no", "fp32")
         precision = choose_precision(from_config if args.precision == "auto" else args.precision, device)
         try:

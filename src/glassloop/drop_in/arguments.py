@@ -26,6 +26,7 @@ from glassloop.files import user_path
 from glassloop.settings import refuse
 
 if TYPE_CHECKING:
+    import torch
     from transformers.training_args import ParallelMode
 
 OWN = {entry.name: entry.default for entry in fields(Settings)}
@@ -34,6 +35,17 @@ OWN = {entry.name: entry.default for entry in fields(Settings)}
 def plain(value: object) -> Setting:
     """Return a value that JSON can hold: of others, such as a torch type, the name."""
     return value if isinstance(value, str | int | float | None) else str(value).removeprefix("torch.")
+
+
+def torch_device(stored: Mapping[str, object]) -> torch.device:
+    """Return the device that a Trainer has chosen, or would choose for these settings, as transformers does."""
+    import torch
+
+    from glassloop.backends.choose import choose_device
+
+    name = str(stored.get("_device") or stored["device"])
+    name = choose_device(name) if name == "auto" else name
+    return torch.device(name, int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
 
 
 def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[TrainingArguments]:
@@ -88,13 +100,14 @@ class TrainingArguments(Settings, Setters):
         if name in READ_AS:
             stored = vars(self)
             return READ_AS[name](stored) if "precision" in stored else stored[name]
-        if name == "device" and "_device" in vars(self):
-            return vars(self)["_device"]
+        if name == "device" and "device" in vars(self):
+            return torch_device(vars(self))
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in OWN and name not in SETTINGS:
-            if near := did_you_mean(name, [*OWN, *SETTINGS]):
+            is_own = name.startswith("_") or name in {entry.name for entry in fields(self)}  # a field of a script's own class
+            if not is_own and (near := did_you_mean(name, [*OWN, *SETTINGS])):
                 raise SettingsError(f"there is no setting {visible(name)}{near}", "glassloop train --help lists all settings")
             object.__setattr__(self, name, value)  # of the script itself
             return
@@ -116,6 +129,11 @@ class TrainingArguments(Settings, Setters):
             device: The device: cpu, cuda or mps.
         """
         object.__setattr__(self, "_device", device)
+
+    @property
+    def _setup_devices(self) -> torch.device:
+        """The device, under the name by which older scripts read it."""
+        return self.device
 
     def to_dict(self) -> dict[str, Setting]:
         """Return all settings of Glassloop, and those that a subclass adds, by name, as plain values that JSON can hold."""
@@ -155,7 +173,7 @@ class TrainingArguments(Settings, Setters):
     @property
     def n_gpu(self) -> int:
         """The number of GPUs that this process uses, once there is a Trainer."""
-        return int(self.device.startswith("cuda"))
+        return int(self.device.type == "cuda")
 
     @property
     def train_batch_size(self) -> int:

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from transformers import PreTrainedModel
 from transformers.utils import find_labels
 
 from glassloop.engine.evaluate import Nested
 from glassloop.engine.interfaces import Tensors
 from glassloop.models.adapters import base_of
+from glassloop.models.outputs import STAND_IN
 from glassloop.transformers_types import Model
 
 
@@ -31,18 +33,24 @@ class BareConfig:
 
 
 def with_config(model: Model) -> Model:
-    """Return the model; a plain torch module gets a config, with as many labels as its last layer has outputs."""
-    if isinstance(model, torch.nn.Module) and getattr(model, "config", None) is None:
+    """Return the model; a plain torch module gets what stands for a config, with as many labels as its last layer has outputs.
+
+    A config that the module has is a script's own: it may be of any kind, and that of an encoder inside says nothing about
+    the outputs of the module.
+    """
+    if isinstance(model, torch.nn.Module) and not isinstance(base_of(model), PreTrainedModel) and not is_bare(model):
         widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
         number = widths[-1] if widths else 2
         config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
-        object.__setattr__(model, "config", config)  # not a part of the module
+        object.__setattr__(model, STAND_IN, config)  # not a part of the module
+        if getattr(model, "config", None) is None:
+            object.__setattr__(model, "config", config)
     return model
 
 
 def is_bare(model: object) -> bool:
     """Return whether a model is a plain torch module."""
-    return isinstance(getattr(model, "config", None), BareConfig)
+    return hasattr(model, STAND_IN)
 
 
 def is_own(model: object) -> bool:

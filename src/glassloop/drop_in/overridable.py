@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampl
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import RemoveColumnsCollator
 
+from glassloop.arguments import TrainingArguments
 from glassloop.data.formats import is_table
 from glassloop.data.interfaces import Rows
 from glassloop.drop_in.hooks import Inputs, Outputs, count_of, logits_of, tensor_of
@@ -22,6 +24,7 @@ from glassloop.engine.interfaces import LRScheduler, Optimizer
 from glassloop.engine.optimizer import decay_groups, optimizer_for, optimizer_of, scheduler_for, unwrap_optimizer
 from glassloop.engine.plan import warmup_steps_of
 from glassloop.errors import SettingsError
+from glassloop.models.adapters import base_of
 from glassloop.training.rows import accepted_columns, columns_taken_by
 from glassloop.transformers_types import Model
 
@@ -48,6 +51,54 @@ def refuse_no_rows(rows: Rows | None) -> Rows:
     if rows is None:
         raise SettingsError("the Trainer has no rows to read", "pass train_dataset= or eval_dataset=")
     return rows
+
+
+def moved(trainer: Overridable, data: object) -> object:
+    """Return a tensor, or the tensors in a dict, list or tuple, on the device of a Trainer."""
+    if isinstance(data, list | tuple):
+        return type(data)(moved(trainer, part) for part in data)
+    return trainer.backend.move(data)
+
+
+def accepted_names(trainer: Overridable) -> list[str]:
+    """Return the arguments that the model accepts, and the names that labels may have."""
+    taken = inspect.signature(base_of(trainer.model).forward).parameters
+    return [*dict.fromkeys((*taken, "label", "label_ids", *trainer.label_names))]
+
+
+def returns_loss(trainer: Overridable) -> bool:
+    """Return whether the model computes a loss without labels, by an argument `return_loss` that is true by default."""
+    found = inspect.signature(base_of(trainer.model).forward).parameters.get("return_loss")
+    return found is not None and found.default is True
+
+
+def rows_of_a_step(trainer: Overridable, args: TrainingArguments | None = None) -> int:
+    """Return the number of rows of a step, over all batches and processes."""
+    chosen = trainer.args if args is None else args
+    return chosen.per_device_train_batch_size * chosen.gradient_accumulation_steps * trainer.backend.processes.num_processes
+
+
+# What scripts read of transformers' Trainer, or call in methods that they copied from it. Overriding these has no effect, so
+# they are no attributes of the class, and a subclass that has one of them is refused.
+READ_BY_SCRIPTS: dict[str, Callable[[Overridable], object]] = {
+    **dict.fromkeys(("is_model_parallel", "is_deepspeed_enabled", "is_fsdp_xla_enabled"), lambda trainer: False),
+    **dict.fromkeys(("deepspeed", "hp_name", "hp_search_backend", "hub_model_id", "label_smoother"), lambda trainer: None),
+    "current_flos": lambda trainer: 0,
+    "place_model_on_device": lambda trainer: True,
+    "is_fsdp_enabled": lambda trainer: trainer.backend.name == "fsdp",
+    "can_return_loss": returns_loss,
+    "_signature_columns": accepted_names,
+    "_set_signature_columns_if_needed": lambda trainer: lambda: None,
+    "get_total_train_batch_size": lambda trainer: partial(rows_of_a_step, trainer),
+    "_get_output_dir": lambda trainer: lambda trial=None: str(trainer._folder),
+    "_get_learning_rate": lambda trainer: lambda: trainer.get_learning_rates()[0],
+    "_prepare_input": lambda trainer: partial(moved, trainer),
+    "_move_model_to_device": lambda trainer: lambda model, device: model.to(device),
+    "autocast_smart_context_manager": lambda trainer: lambda cache_enabled=True: trainer.backend.forward(trainer.model),
+    "floating_point_ops": lambda trainer: lambda inputs: 0,
+    "store_flos": lambda trainer: lambda: None,
+    "end": lambda trainer: lambda: None,
+}
 
 
 class Overridable(WithCallbacks):
@@ -257,6 +308,22 @@ class Overridable(WithCallbacks):
     def is_in_train(self) -> bool:
         """Whether a training is running."""
         return self._is_training
+
+    @property
+    def _train_batch_size(self) -> int:
+        """The number of training rows of a batch in this process. Scripts assign it, too."""
+        return self.args.per_device_train_batch_size
+
+    @_train_batch_size.setter
+    def _train_batch_size(self, rows: int) -> None:
+        self.args.per_device_train_batch_size = rows
+
+    if not TYPE_CHECKING:  # else no wrong name would be found
+
+        def __getattr__(self, name: str) -> object:
+            if name in READ_BY_SCRIPTS:
+                return READ_BY_SCRIPTS[name](self)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
 
     def get_num_trainable_parameters(self) -> int:
         """Return the number of parameters that are not frozen."""

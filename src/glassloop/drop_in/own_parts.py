@@ -112,6 +112,8 @@ class OwnParts(Overridable):
 
     def _why_plain(self) -> str | None:
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
+        if is_bare(self.model):
+            return "the model is a plain torch module"
         training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
         if found := self._overrides(*training, *OPTIMIZERS):
             return f"{found[0]} is overridden"
@@ -183,6 +185,8 @@ class OwnParts(Overridable):
         rows = rows.rows if isinstance(rows, RowReader) else rows
         name = "get_train_dataloader" if training else self._eval_loader
         made = self.get_train_dataloader() if training else getattr(self, name)(rows)
+        if not training:
+            self._latest_loader = made
         processes = self.backend.processes
         known = self.args.max_steps * self.args.gradient_accumulation_steps
         if training and processes.num_processes > 1:  # transformers gives each process batches of its own
@@ -210,6 +214,10 @@ class OwnParts(Overridable):
         self._find_loss()
         parts = super()._parts()
         self._plan = parts.plan
+        if isinstance(parts.batches, LoaderBatches):
+            self._train_loader = parts.batches.loader  # type: ignore[assignment]  # most often a DataLoader
+        elif self._has_script_callbacks():
+            self._train_loader = self.get_train_dataloader()
         callbacks = [*([Logged(self)] if self._overrides("log") else []), *parts.callbacks]
         batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
         batch_step = self._own_step()
@@ -346,7 +354,14 @@ class OwnParts(Overridable):
         counted = labels != IGNORED if self.task == CLASSES and labels.ndim == 1 else np.ones(len(labels), dtype=bool)
         return super().metrics_of(EvalPrediction(logits[counted], labels[counted])) if counted.any() else {}
 
+    def _has_script_callbacks(self) -> bool:
+        """Return whether a script has callbacks of its own, which may read anything."""
+        return self._adapted is not None and self._adapted.reads_weights
+
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
+        if rows is not None and self._has_script_callbacks() and not self._reads_loader(rows, training=False):
+            accepted = self._remove_unused_columns(rows.rows if isinstance(rows, RowReader) else rows)
+            self._latest_loader = self._loader(accepted, self.args.per_device_eval_batch_size, None)
         compared = self._is_training or self._replaces_loss() or self._has_own_loss()
         if not compared and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)):
             with self._within(_model_loss="nothing was compared yet"):

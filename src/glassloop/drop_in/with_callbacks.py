@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
@@ -32,6 +33,8 @@ class WithCallbacks(OwnTrainer):
     _adapted: TrainerCallbacks | None = None
     _plan: Plan | None = None
     _seen: TrainerState
+    _train_loader: DataLoader[object] | None = None  # what callbacks get as the batches of the training
+    _latest_loader: DataLoader[object] | None = None  # and as those of the latest evaluation
     _loop_found: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
     _loop_parts: Sequence[dict[str, float]] = ()  # of the latest one
 
@@ -90,7 +93,8 @@ class WithCallbacks(OwnTrainer):
 
     def _callback_parts(self) -> dict[str, object]:
         """Return what each callback of transformers gets by name."""
-        return {name: getattr(self, name, None) for name in ("model", "processing_class", "optimizer", "lr_scheduler")}
+        named = {name: getattr(self, name, None) for name in ("model", "processing_class", "optimizer", "lr_scheduler")}
+        return {**named, "train_dataloader": self._train_loader, "eval_dataloader": self._latest_loader}
 
     def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
         """Return the metrics of the loop's latest evaluation for each data set. What a script added belongs to the last."""

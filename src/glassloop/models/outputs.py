@@ -6,9 +6,17 @@ import re
 
 from glassloop.errors import ModelError, listed, visible
 from glassloop.settings import CLASSES, SCORE, repeated
-from glassloop.transformers_types import Config
+from glassloop.transformers_types import Config, Model
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
+
+
+STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config
+
+
+def config_of(model: Model) -> Config:
+    """Return the config of a model; for a plain torch module, whose config may be anything, what stands for one."""
+    return getattr(model, STAND_IN, None) or model.config
 
 
 def task_of(config: Config) -> str:

@@ -20,7 +20,7 @@ from glassloop.engine.versions import versions
 from glassloop.machine import machine_name
 from glassloop.measures import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.metrics import decide
-from glassloop.models.outputs import label_names
+from glassloop.models.outputs import config_of, label_names
 from glassloop.outcomes import constant_scores, usual_answer, write_answers
 from glassloop.report.rows import listed_rows
 from glassloop.run_folder.layout import TRAINER_NAME, predictions_name
@@ -90,12 +90,12 @@ def first_record(parts: TrainingParts, measures: Measures | None) -> RunRecord:
             source=GIVEN,
             task=task,
             columns=Columns("text"),
-            labels=None if task == SCORE else label_names(model.config),
+            labels=None if task == SCORE else label_names(config_of(model)),
             splits={name: SplitFacts(number) for name, number in numbers.items()},
         ),
         model=ModelRecord(
-            getattr(model.config, "_name_or_path", "") or type(model).__name__,
-            model.config.model_type,
+            getattr(config_of(model), "_name_or_path", "") or type(model).__name__,
+            config_of(model).model_type,
             sum(weight.numel() for weight in model.parameters()),
         ),
         settings=plain_settings(parts.args),
@@ -116,7 +116,8 @@ def first_record(parts: TrainingParts, measures: Measures | None) -> RunRecord:
 
 def plain_settings(args: TrainingArguments) -> TrainingArguments:
     """Return Glassloop's own settings of a Trainer, without those that only transformers has."""
-    return TrainingArguments(**{entry.name: getattr(args, entry.name) for entry in fields(TrainingArguments)})
+    given = {entry.name: getattr(args, entry.name) for entry in fields(TrainingArguments)}
+    return TrainingArguments(**given | {"device": vars(args)["device"]})
 
 
 def last_record(

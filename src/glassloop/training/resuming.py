@@ -20,7 +20,7 @@ from glassloop.engine.identity import (
 )
 from glassloop.errors import ResumeError, SettingsError
 from glassloop.files import absolute_name
-from glassloop.models.outputs import label_names
+from glassloop.models.outputs import config_of, label_names
 from glassloop.run_folder.record import RunRecord, split_changes
 from glassloop.settings import data_settings
 from glassloop.settings_file import GivenSettings
@@ -91,8 +91,8 @@ def identity_of(parts: TrainingParts) -> Identity:
         "device": backend.device.type,
         "precision": backend.precision,
         "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
-        "labels": [*label_names(model.config)],
-        "config": config_values(model.config),
+        "labels": [*label_names(config_of(model))],
+        "config": config_values(config_of(model)),
         "parts without weights": weightless_parts(model),
         "frozen": frozen_names(model),
         "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),

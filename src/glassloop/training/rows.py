@@ -16,7 +16,7 @@ from glassloop.engine.interfaces import Backend, Say
 from glassloop.errors import DataError, listed
 from glassloop.models.adapters import base_of
 from glassloop.models.inputs import accepted_inputs
-from glassloop.models.outputs import task_of
+from glassloop.models.outputs import config_of, task_of
 from glassloop.transformers_types import Model
 
 IGNORED = -100  # the label of a row that the loss of a model of transformers leaves out
@@ -69,9 +69,10 @@ def make_batches(
         num_processes=backend.processes.num_processes,
     )
     with suppress(DataError) if use.any_labels else nullcontext():  # a model with its own loss may take any labels
-        infer_task(model.config, batches.first_labels, say)
+        config = config_of(model)
+        infer_task(config, batches.first_labels, say)
         needed = use.training and is_padding and not use.any_labels
-        refuse_labels(rows, task_of(model.config), int(model.config.num_labels), needed=needed, ignored=use.ignored)
+        refuse_labels(rows, task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
     return batches
 
 

@@ -26,7 +26,7 @@ from glassloop.engine.state import State
 from glassloop.errors import say
 from glassloop.measures import Measures, chosen_measures
 from glassloop.models.inputs import refuse_unknown_tokens
-from glassloop.models.outputs import label_names, refuse_config, task_of
+from glassloop.models.outputs import config_of, label_names, refuse_config, task_of
 from glassloop.run_folder.record import Plan
 from glassloop.training.parts import Optimizers
 from glassloop.training.recorder import Recorder
@@ -82,7 +82,7 @@ class TrainerSetup:
         self.model = self.model  # moved to the device of the backend
         self.data_collator = data_collator
         refuse_unknown_tokens(self.processing_class, self.model)
-        refuse_config(self.model.config)
+        refuse_config(config_of(self.model))
         self.optimizers, self.callbacks = optimizers, callbacks
         self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
         self.compute_metrics, self._given_measures, self.loss = compute_metrics, measures, loss
@@ -124,12 +124,12 @@ class TrainerSetup:
     @property
     def task(self) -> str:
         """The task of the model, from its config."""
-        return task_of(self.model.config)
+        return task_of(config_of(self.model))
 
     @property
     def measures(self) -> Measures:
         """The metrics of an evaluation, unless `compute_metrics` is given."""
-        return chosen_measures(self._given_measures, self.task, label_names(self.model.config), self.args.positive_label)
+        return chosen_measures(self._given_measures, self.task, label_names(config_of(self.model)), self.args.positive_label)
 
     @property
     def _own_measures(self) -> Measures | None:
@@ -220,7 +220,7 @@ class TrainerSetup:
 
     def _class_weights(self) -> list[float] | None:
         """Return the weight of each class, None if all count the same. Rows are counted once."""
-        wanted = (self.args.class_weights, int(self.model.config.num_labels), self.train_dataset)
+        wanted = (self.args.class_weights, int(config_of(self.model).num_labels), self.train_dataset)
         if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
             rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
             if isinstance(rows, RowReader):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 from transformers import HfArgumentParser, IntervalStrategy
 
 from glassloop import TrainingArguments
@@ -33,7 +34,7 @@ def test_a_parser_of_transformers_makes_an_option_of_each_setting() -> None:
 def test_settings_may_be_assigned_and_are_checked_again() -> None:
     args = TrainingArguments("out")
     args.num_train_epochs, args.evaluation_strategy, args.use_cpu = 5, "epoch", True
-    assert (args.num_train_epochs, args.eval_strategy, args.device) == (5, "epoch", "cpu")
+    assert (args.num_train_epochs, args.eval_strategy, args.device) == (5, "epoch", torch.device("cpu"))
     args.my_own = 7
     assert args.my_own == 7
     with pytest.raises(SettingsError, match="there is no setting"):
@@ -58,11 +59,29 @@ def test_what_scripts_read() -> None:
 
 def test_the_device_is_that_of_the_trainer() -> None:
     args = TrainingArguments("out")
-    assert args.device == "auto"
+    assert torch.zeros(1, device=args.device).device.type == args.device.type
     args.set_device("cuda")
-    assert (args.device, args.n_gpu, args.to_dict()["device"]) == ("cuda", 1, "auto")
+    assert (args.device, args.n_gpu, args.to_dict()["device"]) == (torch.device("cuda", 0), 1, "auto")
+    assert dataclasses.replace(args, seed=3).device.type == "cuda"
     args.device = "cpu"
-    assert args.device == "cpu"
+    assert args.device == args._setup_devices == torch.device("cpu")
+    args._n_gpu = 1  # how scripts keep older versions of transformers from using several GPUs
+    assert args.n_gpu == 0
+
+
+def test_fields_of_a_script_may_resemble_settings() -> None:
+    @dataclasses.dataclass
+    class Mine(TrainingArguments):
+        max_len: int = 128
+        learning_rat: float = 1.0
+
+    (args,) = HfArgumentParser(Mine).parse_args_into_dataclasses(["--output_dir", "out", "--max_len", "9"])
+    assert (args.max_len, args.learning_rat, args.max_length) == (9, 1.0, None)
+    args.max_len = 7
+    assert Mine("out", max_len=5).max_len == 5
+    assert args.to_dict()["max_len"] == 7
+    with pytest.raises(SettingsError, match="there is no setting"):
+        args.learning_rte = 1
 
 
 def test_a_copy_with_other_values() -> None:

@@ -132,7 +132,13 @@ class Passes(TrainerCallback):
 
 @pytest.mark.parametrize("backend", ["plain", "packed"])
 def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(backend, tiny_tokenizer, tmp_path) -> None:
-    given = {"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 2e-2, "save_strategy": "steps", "eval_steps": 3}
+    given = {
+        "max_steps": 12,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 2e-2,
+        "save_strategy": "steps",
+        "eval_steps": 3,
+    }
     given |= {"device": "cpu", "precision": "fp32", "backend": backend, "eval_strategy": "steps", "save_steps": 3}
     given |= {"load_best_model_at_end": True, "metric_for_best_model": "accuracy", "save_total_limit": 10}
     parts = {"train_dataset": small_rows(24), "eval_dataset": small_rows(24), "processing_class": tiny_tokenizer}

@@ -10,6 +10,7 @@ from families import tiny_model
 from safetensors.torch import load_file
 
 from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
+from glassloop.models.outputs import config_of
 
 
 def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
@@ -17,6 +18,15 @@ def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
     assert is_bare(module)
     assert (module.config.num_labels, module.config.id2label[2]) == (3, "LABEL_2")
     assert module.config.to_dict() == {"num_labels": 3}
+
+
+def test_a_config_of_a_plain_module_may_be_of_any_kind() -> None:
+    for config in ({"width": 8}, tiny_model().config, "small"):
+        module = torch.nn.Linear(4, 3)
+        module.config = config
+        assert is_bare(with_config(module))
+        assert module.config is config
+        assert config_of(module).num_labels == 3
 
 
 def test_a_model_of_transformers_keeps_its_config() -> None:
