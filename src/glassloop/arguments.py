@@ -203,6 +203,9 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
         say(f"settings without effect: {listed(unneeded, 20)} (docs/reference/transformers.md says why)")
     origins = {name: quoted(value) for name, value in settings.items()}
     for name, today, value in renamed:
+        if name == "warmup_ratio" and settings.get(today, 0) not in (0, value):  # the rule of transformers
+            say(f"warmup_ratio {value} has no effect: warmup_steps {origins[today]} is set")
+            continue
         if settings.get(today, known[today]) not in (known[today], value):
             text = f"{today} is set twice: {origins[today]}, and {quoted(value)} as {name}"
             problems.append(Problem(text, f"set {today} once"))

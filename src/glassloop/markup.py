@@ -55,7 +55,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def scores(title: str, metrics: Mapping[str, float], named: Mapping[str, str] | None = None) -> str:
     """Return metrics under the names by which Python finds them, without timings, below the facts `named`."""
-    rows = [(name, figure(value)) for name, value in metrics.items() if not is_timing(name)]
+    shown = {name: value for name, value in metrics.items() if not is_timing(name)}
+    rows = [(name, figure(value) if isinstance(value, int | float) else str(value)) for name, value in shown.items()]
     return view(title, facts(named) if named else "", table(("metric", "value"), rows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,8 +120,12 @@ def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
 
 
 def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, float]:
-    """Return the metrics of an evaluation without their prefix and without timings: `accuracy` for `eval_accuracy`."""
-    return {name.removeprefix(f"{prefix}_"): value for name, value in metrics.items() if not is_timing(name)}
+    """Return the numbers of an evaluation without their prefix and without timings: `accuracy` for `eval_accuracy`."""
+    return {
+        name.removeprefix(f"{prefix}_"): value
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not is_timing(name)
+    }
 
 
 def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: Measures) -> list[str]:
@@ -137,16 +141,41 @@ def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: M
     ]
 
 
-def checked_numbers(given: object) -> dict[str, float]:
-    """Return the result of a user's `compute_metrics` as names and finite numbers. Raise `SettingsError` if it is not."""
+def read_scores(given: object, say_once: Callable[[str], None], best: str | None = None) -> dict[str, float]:
+    """Return the result of a user's `compute_metrics`: numbers as floats, and any other value as it is.
+
+    Report each name whose value is not a finite number, which neither the history of a run nor its report can show.
+
+    Args:
+        given: What the function returned.
+        say_once: Shows a line to the user unless it was shown before.
+        best: The metric that selects the best evaluation.
+
+    Raises:
+        SettingsError: If it is not a dict, or if the metric that selects the best evaluation is not a number.
+    """
     if not isinstance(given, Mapping):
         raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
+    found: dict[str, float] = {}
+    for name, value in given.items():
+        number = number_of(value)
+        is_best = str(name).removeprefix("eval_") == str(best).removeprefix("eval_")
+        if number is None and is_best:
+            problem = f"metric_for_best_model is {best}, but compute_metrics returned a {type(value).__name__} for it"
+            raise SettingsError(problem, "return a number, or choose another metric")
+        if number is None or not math.isfinite(number):
+            what = f"a {type(value).__name__}" if number is None else str(number)
+            then = ", and such an evaluation cannot be the best one" if is_best else ""
+            say_once(f"compute_metrics returned {what} for {name}: history and report omit it{then}")
+        found[str(name)] = value if number is None else number
+    return found
+
+
+def number_of(value: object) -> float | None:
+    """Return a number, also one of NumPy or torch, as a float; None for anything else."""
+    if isinstance(value, str | bytes):
+        return None
     try:
-        numbers = {str(name): float(value) for name, value in given.items()}
-    except (TypeError, ValueError) as error:
-        raise SettingsError(
-            f"compute_metrics returned a value that is not a number: {error}", "return a dict of names and numbers"
-        ) from error
-    if strange := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
-        raise SettingsError(f"compute_metrics returned {numbers[strange]} as {strange}", "return finite numbers")
-    return numbers
+        return float(value)  # type: ignore[arg-type]  # whatever has a __float__
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last one for several numbers
+        return None

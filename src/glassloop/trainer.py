@@ -17,7 +17,7 @@ from glassloop.engine.identity import identified
 from glassloop.engine.interfaces import Tensors
 from glassloop.errors import DivergedError
 from glassloop.files import share_files, user_path
-from glassloop.measures import checked_numbers
+from glassloop.measures import read_scores
 from glassloop.models.adapters import refuse_unmergeable, save_whole
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.models.outputs import config_of, label_names
@@ -242,7 +242,7 @@ class Trainer(TrainerSetup):
             found: Logits and labels of all rows.
         """
         if self.compute_metrics is not None:
-            return checked_numbers(self.compute_metrics(found))
+            return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
         return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
 
     def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:

@@ -453,6 +453,24 @@ def predictions(lib: ModuleType, folder: Path) -> Found:
 
 
 @script
+def metrics_that_are_no_finite_numbers(lib: ModuleType, folder: Path) -> Found:
+    """NaN, texts, lists and nested scores among the metrics; NaN is never the best, and early stopping counts it."""
+    scores = iter([0.5, float("nan"), float("nan"), float("nan"), 0.9, 1.0])
+
+    def compute(found: Any) -> dict[str, Any]:
+        report = {"0": {"precision": 0.5}}
+        return {"f1": next(scores), "note": "text", "all": [0.5, 0.25], "report": report, "auc": np.float64("nan")}
+
+    parts = {"eval_dataset": padded_rows(8), "compute_metrics": compute, "callbacks": [EarlyStoppingCallback(3)]}
+    given = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    trainer = trained(lib, folder, parts=parts, metric_for_best_model="f1", load_best_model_at_end=True, **given)
+    state = trainer.state
+    entry = next(entry for entry in state.log_history if "eval_note" in entry)
+    kinds = [f"{name} {type(value).__name__}" for name, value in sorted(entry.items()) if "second" not in name]
+    return [str(state.global_step), str(state.best_global_step), f"{state.best_metric:.2f}", *kinds]
+
+
+@script
 def own_evaluate(lib: ModuleType, folder: Path) -> Found:
     class Counted(in_order(lib)):
         def evaluate(self, *given: Any, **named: Any) -> Any:
@@ -1045,6 +1063,9 @@ def scores_of_deberta(lib: ModuleType, folder: Path) -> Found:
 def epoch_of_an_evaluation(lib: ModuleType, folder: Path) -> Found:
     trainer = trained(lib, folder, parts={"eval_dataset": padded_rows(8)}, max_steps=9)
     return [trainer.evaluate()["epoch"]]
+
+
+@script
 def a_prediction_step_copied_from_transformers(lib: ModuleType, folder: Path) -> Found:
     """Research code copies the method and changes a line: it reads many attributes of the Trainer."""
 

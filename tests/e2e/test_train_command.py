@@ -12,6 +12,8 @@ from commands import SHOWN, run_command, run_forked
 from families import tiny_model
 from trials import Ended, Servers
 
+from glassloop.run_folder.record import Difference
+
 ROWS = "text,label\n" + "".join(
     f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
     for number in range(50)
@@ -87,8 +89,8 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     assert first.code == 0, first.err
     described = description(place, "runs/run-001")
     saves, measured = ", ".join(described["savings"]), described["difference"]
-    difference = f"by {measured['logits']:.1e}, gradients by {measured['gradients']:.1e} (4 rows)"
-    assert first.lines[:10] == [
+    logits, gradients = Difference(**measured).in_words
+    assert first.lines[:11] == [
         "data           rows.csv: 45 train, 5 validation",
         "task           single label classification: neg, pos",
         "model          still (bert, 0.0 M parameters)",
@@ -97,10 +99,11 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         "chosen         learning rate: from 45 training rows, 2 outputs, 0.0 M encoder weights",
         "device         cpu, fp32, backend packed",
         f"savings        {saves}",
-        f"check          logits differ from the plain model {difference}",
+        f"check          {logits}",
+        f"               {gradients}, 4 rows",
         "folder         runs/run-001",
     ]
-    assert first.lines[10] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
+    assert first.lines[11] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:

@@ -349,7 +349,6 @@ def test_values_of_transformers_that_are_written_differently() -> None:
 
 
 TWICE = {
-    "warmup_ratio": ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_steps is set twice: 500, and 0.1 as warmup_ratio"),
     "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is set twice: "fp16" as fp16, and "bf16" as bf16'),
     "another precision": ({"precision": "fp32", "bf16": True}, 'precision is set twice: "fp32", and "bf16" as bf16'),
     "another device": ({"no_cuda": True, "device": "cuda"}, 'device is set twice: "cuda", and "cpu" as no_cuda'),
@@ -375,6 +374,8 @@ def test_a_setting_with_two_values_under_two_names_is_refused(case: str, turned:
         ({"warmup_steps": 500, "warmup_ratio": 0.0}, {"warmup_steps": 500}),
         ({"warmup_ratio": 0.0, "warmup_steps": 500}, {"warmup_steps": 500}),
         ({"warmup_steps": 0, "warmup_ratio": 0.1}, {"warmup_steps": 0.1}),
+        ({"warmup_steps": 500, "warmup_ratio": 0.1}, {"warmup_steps": 500}),
+        ({"warmup_ratio": 0.1, "warmup_steps": 500}, {"warmup_steps": 500}),
         ({"warmup_ratio": 0.1, "warmup_steps": 0}, {"warmup_steps": 0.1}),
         ({"fp16": False, "bf16": True}, {"precision": "bf16"}),
         ({"bf16": True, "fp16": False}, {"precision": "bf16"}),
@@ -416,3 +417,13 @@ def test_what_transformers_users_write_for_columns_and_schedules_is_taken(capsys
     TrainingArguments("x", remove_unused_columns=False, dataloader_num_workers=4)
     told = "settings without effect: dataloader_num_workers (docs/reference/transformers.md says why)"
     assert capsys.readouterr().err == f"glassloop: {told}\n"
+
+
+def test_a_line_says_that_warmup_steps_decide(capsys) -> None:
+    TrainingArguments(warmup_steps=500, warmup_ratio=0.1)
+    assert "warmup_ratio 0.1 has no effect: warmup_steps 500 is set" in capsys.readouterr().err
+
+
+def test_compiling_has_no_effect(capsys) -> None:
+    TrainingArguments(torch_compile=True, torch_compile_mode="default")
+    assert "settings without effect: torch_compile, torch_compile_mode" in capsys.readouterr().err

@@ -417,18 +417,38 @@ def test_metrics_of_ones_own(trainer_of) -> None:
     [
         (None, "compute_metrics returned a NoneType", "return a dict of names and numbers"),
         (0.5, "compute_metrics returned a float", "return a dict of names and numbers"),
-        (
-            {"f1": "good"},
-            "compute_metrics returned a value that is not a number: could not convert string to float: 'good'",
-            "return a dict of names and numbers",
-        ),
-        ({"f1": float("nan")}, "compute_metrics returned nan as f1", "return finite numbers"),
-        ({"f1": float("inf")}, "compute_metrics returned inf as f1", "return finite numbers"),
     ],
 )
 def test_metrics_that_are_none(says, trainer_of, returned: Any, problem: str, remedy: str) -> None:
     with says(problem, remedy):
         trainer_of(compute_metrics=lambda found: returned).evaluate()
+
+
+def test_metrics_that_are_no_finite_numbers_are_reported_once_by_name(trainer_of, capsys) -> None:
+    returned = {"f1": float("nan"), "auc": float("inf"), "table": [0.5, 0.25], "note": "good", "accuracy": np.float32(0.5)}
+    trainer = trainer_of(compute_metrics=lambda found: returned, eval_strategy="steps", eval_steps=1, max_steps=2)
+    trainer.train()
+    said = capsys.readouterr().err
+    for name, what in (("f1", "nan"), ("auc", "inf"), ("table", "a list"), ("note", "a str")):
+        assert said.count(f"compute_metrics returned {what} for {name}: history and report omit it\n") == 1
+    (first, _) = [entry for entry in trainer.state.history if "eval_loss" in entry]
+    assert {*first} == {"step", "epoch", "eval_loss", "eval_accuracy"}
+    found = trainer.evaluate()
+    assert (found["eval_note"], found["eval_table"], found["eval_accuracy"]) == ("good", [0.5, 0.25], 0.5)
+    assert found["eval_f1"] != found["eval_f1"]
+    trainer._repr_html_()
+    found._repr_html_()
+
+
+def test_a_best_metric_that_is_no_number_is_an_error_and_nan_is_never_the_best(trainer_of, says, capsys) -> None:
+    given = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2, "metric_for_best_model": "f1"}
+    trainer = trainer_of(compute_metrics=lambda found: {"f1": float("nan")}, load_best_model_at_end=True, **given)
+    trainer.train()
+    assert trainer.state.best_step is None
+    said = capsys.readouterr().err
+    assert "returned nan for f1: history and report omit it, and such an evaluation cannot be the best one" in said
+    with says("metric_for_best_model is f1, but compute_metrics returned a str for it"):
+        trainer_of(compute_metrics=lambda found: {"f1": "good"}, **given).train()
 
 
 def test_a_fault_in_ones_own_metrics_is_not_taken_for_divergence(trainer_of) -> None:

@@ -72,7 +72,7 @@ def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use
             if no_memory(error):
                 raise
             return f"it fails ({type(error).__name__}: {error})"
-    return None if difference.holds else f"{difference} ({difference.allowed})"
+    return None if difference.holds else str(difference)
 
 
 def measure_difference(backend: PackedBackend, model: Model, sample: Batches, use: TrainingUse | None) -> Difference:

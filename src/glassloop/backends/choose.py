@@ -67,8 +67,19 @@ def launched_processes() -> int:
     return int(text)
 
 
-def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None) -> Backend:
-    """Return the backend for the settings.
+def usable_precision(wanted: str, device: str, *, falls_back: bool) -> str:
+    """Return the precision, or fp32 with a line if it does not work on this machine and the caller `falls_back`."""
+    try:
+        return choose_precision(wanted, device)
+    except SettingsError as error:
+        if not falls_back or wanted not in ("fp16", "bf16"):
+            raise
+        say(f"{error.problem}: using fp32")
+        return "fp32"
+
+
+def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None, *, falls_back: bool = False) -> Backend:
+    """Return the backend for the settings. `falls_back`: use fp32 if half precision does not work on this machine.
 
     Accelerate is used if the settings ask for it, if it started this process, or if several processes were launched.
     Otherwise `single_backend` chooses.
@@ -78,7 +89,7 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     alone = accelerator is None and launched == 1
     if alone and args.backend != "accelerate" and not (args.backend == "auto" and (by_accelerate or split)):
         device = choose_device(wanted)
-        return single_backend(args.backend, device, choose_precision(args.precision, device))
+        return single_backend(args.backend, device, usable_precision(args.precision, device, falls_back=falls_back))
     if args.backend not in ("auto", "accelerate") and launched > 1:
         problem = f"backend is {args.backend}, but several processes were launched"
         raise SettingsError(problem, "use backend auto or accelerate")
@@ -91,7 +102,8 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
         on_cpu = wanted == "auto" and os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
         device = choose_device("cpu" if on_cpu else wanted)
         from_config = os.environ.get("ACCELERATE_MIXED_PRECISION", "auto").replace("no", "fp32")
-        precision = choose_precision(from_config if args.precision == "auto" else args.precision, device)
+        asked = from_config if args.precision == "auto" else args.precision
+        precision = usable_precision(asked, device, falls_back=falls_back)
         try:
             accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision, cpu=device == "cpu")
         except (ValueError, KeyError) as error:  # a variable of the launcher is missing or wrong

@@ -133,7 +133,7 @@ class TrainingArguments(Settings, Setters):
     @property
     def _setup_devices(self) -> torch.device:
         """The device, under the name by which older scripts read it."""
-        return self.device
+        return torch_device(vars(self))
 
     def to_dict(self) -> dict[str, Setting]:
         """Return all settings of Glassloop, and those that a subclass adds, by name, as plain values that JSON can hold."""
@@ -173,7 +173,7 @@ class TrainingArguments(Settings, Setters):
     @property
     def n_gpu(self) -> int:
         """The number of GPUs that this process uses, once there is a Trainer."""
-        return int(self.device.type == "cuda")
+        return int(torch_device(vars(self)).type == "cuda")
 
     @property
     def train_batch_size(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
@@ -174,8 +175,9 @@ class TrainerCallbacks(Callback):
         for callback in self.trainer.callback_handler.callbacks if replayed else ():
             if hasattr(callback, "early_stopping_patience_counter"):
                 callback.check_metric_value(self.trainer.args, state, self.control, score)
-        best = state.best_metric
-        if best is None or (score > best if plan.greater_is_better else score < best):
+        if state.best_metric is None:  # as in transformers: NaN is never the best, and early stopping counts it
+            state.best_metric = -math.inf if plan.greater_is_better else math.inf
+        if score > state.best_metric if plan.greater_is_better else score < state.best_metric:
             state.best_metric, state.best_global_step = score, int(str(metrics.get("step", step)))
 
     def on_save(self, state: State) -> None:

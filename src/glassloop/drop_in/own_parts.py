@@ -39,7 +39,7 @@ from glassloop.engine.evaluate import Evaluation, PredictBatch, first_array
 from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.engine.losses import other_loss
 from glassloop.errors import ModelError, SettingsError, listed
-from glassloop.measures import checked_numbers
+from glassloop.measures import read_scores
 from glassloop.seeding import seed_all
 from glassloop.settings import CLASSES, SCORE
 from glassloop.training.parts import Optimizers, TrainingParts
@@ -84,9 +84,11 @@ class OwnParts(Overridable):
     model_init: Callable[..., Model] | None = None
     preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
     _used_names = USED_NAMES
+    _falls_back = True
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
+    _has_trained = False
     _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
@@ -171,6 +173,10 @@ class OwnParts(Overridable):
         """Return the optimizer and the schedule that a script has assigned or created before the training."""
         mine = [None if now is then else now for now, then in zip((self.optimizer, self.lr_scheduler), self._made, strict=True)]
         return mine[0], mine[1]  # type: ignore[return-value]  # an optimizer and a schedule, in this order
+
+    def _made_by_glassloop(self) -> bool:
+        """Return whether a training makes its optimizer, instead of using one that the script made."""
+        return next(iter(self.optimizers)) is None and self._own_optimizers()[0] is None
 
     def _reads_loader(self, rows: Rows | None, *, training: bool) -> bool:
         """Return whether batches come from a DataLoader of a script, or from a stream of rows."""
@@ -342,7 +348,8 @@ class OwnParts(Overridable):
         """
         changed = self.preprocess_logits_for_metrics is not None and self.compute_metrics is None
         if getattr(self.args, "batch_eval_metrics", False) and self.compute_metrics is not None:
-            return checked_numbers(in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size))
+            scores = in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size)
+            return read_scores(scores, self._say_once, self.args.metric_for_best_model)
         if getattr(self.args, "prediction_loss_only", False) or changed:
             return {}
         if self.compute_metrics is not None:

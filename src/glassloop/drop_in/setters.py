@@ -155,7 +155,7 @@ class Setters:
             lr_scheduler_type=name,
             num_train_epochs=num_epochs,
             max_steps=max_steps,
-            warmup_steps=warmup_ratio or warmup_steps,
+            warmup_steps=warmup_steps or warmup_ratio or 0,
         )
 
     def set_dataloader(

@@ -77,7 +77,7 @@ LOADER = "rows are memory-mapped and read in the main process, so there are no w
 SEVERAL_PROCESSES = "several processes need no further settings"
 HUB = "push_to_hub reads it; uploads happen when a training has ended"
 HALF_PRECISION = "precision chooses the implementation of half precision"
-COMPILE = "omit it: compiling takes longer than it saves in a fine-tuning run"
+COMPILE = "it changes the speed only; the fast backends have kernels of their own and compile nothing during a run"
 LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
 
 SETTINGS: dict[str, TransformersSetting] = {
@@ -238,7 +238,7 @@ SETTINGS: dict[str, TransformersSetting] = {
         jit_mode_eval=FLAG,
     ),
     **group(
-        REFUSED,
+        UNNEEDED,
         COMPILE,
         torch_compile=FLAG,
         torch_compile_backend=TEXT,

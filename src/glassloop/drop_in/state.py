@@ -67,7 +67,7 @@ class TrainerState(TheirState):  # type: ignore[misc]
             self.log_history.pop()
 
     def add(self, logs: Mapping[str, object]) -> None:
-        """Add an entry of a script itself. The history leaves out what differs between repeated runs, or is no number."""
+        """Add an entry of a script itself. The history leaves out what differs between repeated runs, or is not a number."""
         loop = self.loop
         loop.own_entries.append(len(loop.history))
         loop.history.append({"step": loop.step, **lasting(logs), "epoch": round(self.epoch, 4)})
@@ -96,7 +96,7 @@ def show_metrics(split: str, metrics: Mapping[str, float]) -> None:
     width = max((len(name) for name in metrics), default=0)
     for name in sorted(metrics):
         value = metrics[name]
-        show(f"  {name:<{width}} = {round(value, 4) if isinstance(value, float) else value:>10}")
+        show(f"  {name:<{width}} = {round(value, 4) if isinstance(value, float) else value!s:>10}")
 
 
 def write_metrics(folder: Path, split: str, metrics: Mapping[str, float], *, combined: bool) -> None:

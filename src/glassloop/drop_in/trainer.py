@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from transformers import TrainerCallback
 
 
+TRAINS_AGAIN = (
+    "train() was called before: this training starts with a new optimizer, which transformers' Trainer would keep "
+    "(docs/reference/transformers.md)"
+)
+
+
 class Trainer(Searching):
     """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
 
@@ -131,6 +137,9 @@ class Trainer(Searching):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
+        if self._has_trained and not resume_from_checkpoint and self.model_init is None and self._made_by_glassloop():
+            self._say(TRAINS_AGAIN)
+        self._has_trained = True
         with self._within(_is_training=True, _ignore_keys=ignore_keys_for_eval):
             again = restart or not resume_from_checkpoint  # as with transformers, a folder may be trained into again
             output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)

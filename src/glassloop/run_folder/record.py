@@ -178,14 +178,16 @@ class Difference:
         return close and (self.gradients is None or self.gradients <= (self.allowed_gradients or 0.0))
 
     def __str__(self) -> str:
-        gradients = "" if self.gradients is None else f", gradients by {self.gradients:.1e}"
-        return f"logits differ from the plain model by {self.logits:.1e}{gradients}"
+        return ", ".join(self.in_words)
 
     @property
-    def allowed(self) -> str:
-        """The allowed differences, in words."""
-        gradients = "" if self.allowed_gradients is None else f", gradients {self.allowed_gradients:.0e}"
-        return f"allowed: logits {self.allowed_logits:.0e}{gradients}"
+    def in_words(self) -> tuple[str, ...]:
+        """The difference of logits and that of gradients, each with what it is a fraction of, and how much is allowed."""
+        logits = f"{self.logits:.1e} of the largest logit (allowed: {self.allowed_logits:.1e})"
+        if self.gradients is None or self.allowed_gradients is None:
+            return (f"logits differ from the plain model by {logits}",)
+        gradients = f"{self.gradients:.1e} of a weight's gradient norm (allowed: {self.allowed_gradients:.1e})"
+        return f"logits differ from the plain model by {logits}", f"gradients by {gradients}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 from glassloop.data.examples import Examples
 from glassloop.errors import listed, printable
 from glassloop.files import near_name
-from glassloop.run_folder.record import RunRecord
+from glassloop.run_folder.record import Difference, RunRecord
 
 
 def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
@@ -33,7 +33,7 @@ def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = ""
         **({"chosen": chosen} if chosen else {}),
         "device": f"{record.device}, {record.precision}, backend {record.backend}",
         **({"savings": ", ".join(record.savings)} if record.savings else {}),
-        **({"check": f"{found} ({found.rows} rows)"} if (found := record.difference) else {}),
+        **checked(record.difference),
         "folder": str(folder),
     }
     table = Table.grid(padding=(0, 2))
@@ -42,3 +42,11 @@ def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = ""
     for name, value in rows.items():
         table.add_row(name, Text(printable(value)))
     return table
+
+
+def checked(found: Difference | None) -> dict[str, str]:
+    """Return the lines about the check of a fast backend: logits, and below them gradients."""
+    if found is None:
+        return {}
+    *first, last = found.in_words
+    return dict(zip(("check", "") if first else ("check",), (*first, f"{last}, {found.rows} rows"), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -48,8 +49,9 @@ class KeptEvaluation:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The metrics without prefix and timings."""
-        return short_metrics(self.found.metrics, self.prefix)
+        """The finite metrics without prefix and timings."""
+        found = short_metrics(self.found.metrics, self.prefix)
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def can_be_stored(self, names: Sequence[str]) -> bool:
         """Return whether there is a label and one number per output for each row, and not too many of them."""
@@ -160,7 +162,11 @@ def with_scores(record: RunRecord, kept: KeptEvaluation, measures: Measures | No
         answer = usual_answer(train.labels.astype(labels.dtype), task)
         found = constant_scores(answer, labels, task, names, known)
         baseline = {key: value for key, value in found.items() if same_metric(key, known, kept, record)}
-    evaluation = {f"eval_{name.removeprefix(f'{kept.prefix}_')}": value for name, value in kept.found.metrics.items()}
+    evaluation = {
+        f"eval_{name.removeprefix(f'{kept.prefix}_')}": value
+        for name, value in kept.found.metrics.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
     return replace(record, metrics=used.keys, positive_label=used.positive, evaluation=evaluation, baseline=baseline)
 
 

@@ -49,6 +49,8 @@ def why_plain(args: TrainingArguments) -> str | None:
 class TrainerSetup:
     """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
 
+    _falls_back = False  # use fp32, with a line, where half precision does not work
+
     def __init__(
         self,
         model: Model | None = None,
@@ -78,7 +80,7 @@ class TrainerSetup:
         self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
         self._should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
         self.model = refuse_no_model(model)
-        self.backend = backend if backend is not None else choose_backend(self.args, accelerator)
+        self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
         self.model = self.model  # moved to the device of the backend
         self.data_collator = data_collator
         refuse_unknown_tokens(self.processing_class, self.model)

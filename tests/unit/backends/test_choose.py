@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from families import tiny_model
 
+import glassloop
 from glassloop.arguments import TrainingArguments
 from glassloop.backends import choose as devices
 from glassloop.backends.accelerate import AccelerateBackend
@@ -74,6 +76,18 @@ def test_fp16_does_not_work_on_a_cpu(says) -> None:
     with says("precision fp16 does not work on a CPU", "use precision fp32"):
         choose_backend(TrainingArguments(device="cpu", precision="fp16"))
     assert choose_precision("fp16", "cuda") == "fp16"
+
+
+def test_a_script_falls_back_to_fp32(monkeypatch, capsys) -> None:
+    args = TrainingArguments(device="cpu", precision="fp16")
+    assert choose_backend(args, falls_back=True).precision == "fp32"
+    assert "precision fp16 does not work on a CPU: using fp32" in capsys.readouterr().err
+    found = Finding("bf16", FAIR, "kills the process (SIGILL)")
+    monkeypatch.setattr("glassloop.backends.choose.bf16_found", lambda: found)
+    assert choose_backend(TrainingArguments(device="cpu", precision="bf16"), falls_back=True).precision == "fp32"
+    assert "precision bf16 on this CPU: kills the process (SIGILL): using fp32" in capsys.readouterr().err
+    trainer = glassloop.Trainer(tiny_model(), glassloop.TrainingArguments(fp16=True, use_cpu=True))
+    assert (trainer.backend.precision, trainer.args.fp16) == ("fp32", True)
 
 
 @pytest.mark.parametrize(

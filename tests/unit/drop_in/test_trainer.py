@@ -120,3 +120,17 @@ def test_the_device_can_be_read_and_the_settings_copied_after_construction(few, 
     assert torch.zeros(1, device=trainer.args.device).device == trainer.args.device
     trainer.args = dataclasses.replace(trainer.args, max_steps=1)
     assert trainer.train().global_step == 1
+
+
+def test_a_second_training_says_that_its_optimizer_is_new(few, tiny_tokenizer, tmp_path, capsys) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, max_steps=2)
+    trainer.train()
+    assert "train() was called before" not in capsys.readouterr().err
+    first = trainer.optimizer
+    trainer.train()
+    assert trainer.optimizer is not first
+    assert trainer.state.global_step == 2
+    assert "this training starts with a new optimizer, which transformers' Trainer would keep" in capsys.readouterr().err
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+    trainer.train()
+    assert "train() was called before" not in capsys.readouterr().err

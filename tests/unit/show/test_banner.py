@@ -43,7 +43,8 @@ def test_processes_accumulation_padding_and_the_check() -> None:
     rows = rows_of(replace(RECORD, processes=2, plan=plan, savings=(), padding=0.25, difference=check))
     assert rows["steps"] == "8 (4 per epoch), 8 rows × 2 processes × 2 batches per step, 25% padding"
     assert rows["learning rate"].endswith(", 3 warm-up steps")
-    assert rows["check"] == "logits differ from the plain model by 1.0e-06, gradients by 2.0e-06 (4 rows)"
+    assert rows["check"] == "logits differ from the plain model by 1.0e-06 of the largest logit (allowed: 1.0e-03)"
+    assert rows[""] == "gradients by 2.0e-06 of a weight's gradient norm (allowed: 1.0e-03), 4 rows"
     assert "savings" not in rows
 
 
