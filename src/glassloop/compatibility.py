@@ -172,9 +172,9 @@ def refuse_assignment(trainer: object, name: str, value: object) -> None:
     changed = [name] if name in FIXED_PARTS else []
     if name == "args":
         before = vars(trainer)[name]
-        changed = [
-            setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], getattr(before, setting))
-        ]
+        read = {setting: getattr(before, setting) for setting in READ_ONCE}
+        read["device"] = getattr(read["device"], "type", read["device"])  # scripts read a device of torch
+        changed = [setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], read[setting])]
     if changed:
         problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
         raise SettingsError(problem, "construct a new Trainer")

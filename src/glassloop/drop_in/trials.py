@@ -106,7 +106,7 @@ class Trials:
 
     def run(self, n_trials: int | None, options: dict[str, object]) -> list[BestRun]:
         """Run the trials that are not done yet, and return the best one, or all that no other one dominates."""
-        settings = {name: getattr(self.trainer.args, name) for name in TYPES}
+        settings = {name: getattr(self.trainer.args, name) for name in TYPES} | {"device": self.trainer.backend.device.type}
         base, seed = BaseRecord(training=settings), self.trainer.args.seed
         is_max = self.directions[0] == "maximize"
         self.record = SearchRecord(self.folder, self.identity(settings), seed, greater_is_better=is_max, base=base)
