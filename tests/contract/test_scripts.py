@@ -31,7 +31,8 @@ import glassloop
 Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
 QUICK = ("weighted_loss", "early_stopping", "passes_that_callbacks_make", "gradients_that_callbacks_read", "own_optimizer",
-         "callback_events", "plain_module_with_a_config", "accumulation", "saved_files", "last_checkpoint")  # fmt: skip
+         "callback_events", "plain_module_with_a_config", "accumulation", "saved_files", "last_checkpoint",
+         "adversarial_step")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
