@@ -407,7 +407,7 @@ def test_metrics_of_ones_own(trainer_of) -> None:
         return {"rows": len(labels), "eval_wide": np.float32(logits.shape[1])}
 
     found = trainer_of(compute_metrics=metrics).evaluate()
-    assert {*found} == {"eval_loss", "eval_rows", "eval_wide", "eval_runtime", "eval_samples_per_second"}
+    assert {*found} == {"eval_loss", "eval_rows", "eval_wide", "eval_runtime", "eval_samples_per_second", "epoch"}
     assert (found["eval_rows"], found["eval_wide"]) == (4.0, 2.0)
     assert all(type(value) is float for value in found.values())
 
@@ -489,7 +489,7 @@ def test_each_task_trains_and_has_metrics_of_its_own(
         assert trainer.task == task
         trainer.train()
         found = trainer.evaluate()
-        assert {name.removeprefix("eval_") for name in found} == names | {"loss", "runtime", "samples_per_second"}
+        assert {name.removeprefix("eval_") for name in found} == names | {"loss", "runtime", "samples_per_second", "epoch"}
         assert trainer.predict(rows).label_ids.tolist() == labels
 
 
