@@ -18,7 +18,7 @@ from glassloop.engine.interfaces import Backend
 from glassloop.errors import ModelError, SettingsError, counted, listed, say
 from glassloop.measures import LOWER_IS_BETTER, recorded_measures
 from glassloop.metric_values import one_of
-from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.layout import is_run, predictions_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import SCORE
@@ -116,7 +116,8 @@ def quantize(predictor: Quantizable, folder: Path) -> Agreement:
         raise SettingsError(problem, f"name the folder of a finished run, or {USE_FP32}")
     split = next((name for name in splits if name.startswith("validation")), splits[0])
     entries = spread(read_predictions(folder, split), COMPARED_ROWS)
-    stored = scored_rows(entries, predictor.task, None if predictor.task == SCORE else predictor.names)
+    labels = None if predictor.task == SCORE else predictor.names
+    stored = scored_rows(entries, predictor.task, labels, folder / predictions_name(split))
     rows = predictor.encoded([[str(entry.get(name, "")) for entry in entries] for name in record.data.columns.texts]).rows
     backend = Int8Backend()
     predictor.use(backend)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sample_record import RECORD
 
@@ -14,14 +16,17 @@ from glassloop import load_examples
 from glassloop.cache import open_or_build
 from glassloop.errors import DataError, ModelError
 from glassloop.records import sealed
+from glassloop.report.answers import read_answers
+from glassloop.run_folder.export_json import ExportCheck, ExportRecord, MetricChange, checksums, read_export, write_export
 from glassloop.run_folder.layout import RUN_NAME
 from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.settings import CLASSES
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 
 from fuzzing.cases import Case
 from fuzzing.data_files import compare_examples, write_file
-from fuzzing.mutations import damage_file, damage_folder, json_bytes
+from fuzzing.mutations import damage_file, damage_folder, json_bytes, mutated_json
 from fuzzing.plain_readers import NotReadableError, plain_rows
 
 SEED = 20
@@ -85,6 +90,52 @@ def test_records_of_runs(tmp_path: Path) -> None:
                 pass
     assert refused > 200
     assert forged > 20
+
+
+def test_forged_predictions(tmp_path: Path) -> None:
+    """Values of any kind as logits, labels and texts: an error with the file, or rows that can be computed with."""
+    data = replace(RECORD.data, task=CLASSES, labels=("a", "b"))
+    path = tmp_path / "validation-predictions.jsonl"
+    sound = {"row": 0, "prediction": "a", "label": "a", "logits": [1.5, -0.5], "text": "good", "tokens": 4}
+    refused, accepted = list[ModelError](), 0
+    for number in range(200):
+        changed, what = mutated_json(sound, random.Random(f"{SEED}/{number}"))
+        path.write_bytes(b"\n".join(json_bytes(line).replace(b"\n", b"") for line in (sound, changed)) + b"\n")
+        try:
+            rows, _ = read_answers(tmp_path, "validation", data)
+        except ModelError as error:
+            refused.append(error)
+        except Exception as error:
+            raise AssertionError(f"seed {SEED}, case {number}: {what}") from error
+        else:
+            assert rows is not None
+            assert np.isfinite(np.square(rows.logits)).all()
+            accepted += 1
+    assert all(str(path) in error.problem and error.remedy == "restore the file, or train again" for error in refused)
+    assert len(refused) > 50
+    assert accepted > 50
+
+
+def test_forged_exports(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"model")
+    check = ExportCheck("validation", 2, 0.1, 0, (1,), {"f1": MetricChange(0.5, 0.6, 0.1, 0.0, 0.2, 0.3, "t")}, {}, {}, 1)
+    record = ExportRecord(
+        "onnx", CLASSES, ("a", "b"), 64, ("input_ids",), "run", RECORD, files=checksums(tmp_path), check=check
+    )
+    write_export(tmp_path, record)
+    before, refused = json.loads((tmp_path / "export.json").read_bytes()), list[ModelError]()
+    for number in range(150):
+        changed, what = mutated_json(before, random.Random(f"{SEED}/{number}"))
+        forged = sealed(changed) if isinstance(changed, dict) else changed
+        (tmp_path / "export.json").write_bytes(json_bytes(forged))
+        try:
+            read_export(tmp_path)
+        except ModelError as error:
+            refused.append(error)
+        except Exception as error:
+            raise AssertionError(f"seed {SEED}, case {number}: {what}") from error
+    assert all(str(tmp_path) in error.problem and error.remedy for error in refused)
+    assert len(refused) > 25
 
 
 def test_cache_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

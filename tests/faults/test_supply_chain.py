@@ -99,6 +99,28 @@ def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tm
     assert not (tmp_path / "run").exists()
 
 
+def relabel(path: Path, name: str, kind: str) -> None:
+    """Change the type of a tensor in the header of a safetensors file. Its bytes stay as they are."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header[name]["dtype"] = kind
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+
+
+@pytest.mark.parametrize("name", ["encoder.layer.0.output.dense.weight", "pooler.dense.bias", "embeddings.LayerNorm.weight"])
+def test_a_weight_of_whole_numbers_is_refused(name: str, folder: Path) -> None:
+    """The bytes of numbers in fp32, read as integers, are about a billion each."""
+    path = folder / "model.safetensors"
+    key = next(key for key in load_file(path) if key.endswith(name))
+    relabel(path, key, "I32")
+    with pytest.raises(ModelError) as caught:
+        load_model(folder)
+    assert caught.value.problem == f'{path}: the weight "{key}" has the type I32, not a floating-point type'
+    assert caught.value.exit_code == 4
+
+
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_37_code_that_comes_with_a_model_is_refused_by_name(name: str, folder: Path, tmp_path: Path) -> None:
     marker = tmp_path / "it-ran"

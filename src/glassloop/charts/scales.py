@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LINEAR, LOG, PERCENT, COUNT = "linear", "log", "percent", "count"
 
@@ -65,6 +65,8 @@ class Scale:
 def scale_of(axis: Axis, values: Iterable[float], start: float, stop: float, most_ticks: int = 6) -> Scale:
     """Return the scale of an axis that shows all values. Values that are not finite are ignored."""
     found = [value for value in values if math.isfinite(value)]
+    if axis.low is not None and axis.high is not None and axis.high <= axis.low:
+        axis = replace(axis, high=None)  # an axis whose ends are equal has no length
     if axis.kind == LOG:
         return log_scale(axis, found, start, stop)
     low = axis.low if axis.low is not None else 0.0 if axis.kind == COUNT else min(found, default=0.0)

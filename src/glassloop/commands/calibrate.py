@@ -171,7 +171,7 @@ def usable_rows(folder: Path, record: RunRecord, split: str) -> ScoredRows:
     entries = read_predictions(folder, split)
     if not all("label" in entry for entry in entries):
         raise DataError(f"the split {split} has no labels to compare with", "use another split: --split")
-    rows = scored_rows(entries, record.data.task, record.data.labels)
+    rows = scored_rows(entries, record.data.task, record.data.labels, folder / predictions_name(split))
     if len(rows) < LEAST_ROWS:
         raise DataError(f"{split} has {counted(len(rows), 'row', 'rows')}, at least {LEAST_ROWS} are needed", "use more rows")
     if (rows.references == rows.references[0]).all():

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from glassloop.errors import ModelError, SettingsError, counted, listed, say, visible
 from glassloop.files import near_name, user_path
 from glassloop.records import Json
-from glassloop.run_folder.layout import is_run, is_seeds_folder, seed_name
+from glassloop.run_folder.layout import is_run, is_seeds_folder, predictions_name, seed_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.run_folder.record import RunRecord
 from glassloop.run_folder.run_json import read_run, record_of
@@ -116,7 +116,8 @@ def read_rows(sides: Sequence[Side], split: str) -> list[SideRows]:
     for side in sides:
         entries = {seed: read_predictions(path, split) for seed, path in side.folders.items()}
         seeds = {
-            seed: scored_rows(entries[seed], record.data.task, record.data.labels) for seed, record in side.records.items()
+            seed: scored_rows(entries[seed], record.data.task, record.data.labels, side.folders[seed] / predictions_name(split))
+            for seed, record in side.records.items()
         }
         found.append(SideRows(side, seeds, entries))
     first = found[0]

@@ -35,6 +35,7 @@ class StoredRows:
     split: str
     entries: Sequence[dict[str, Json]]
     texts: tuple[str, ...]
+    path: Path
 
     @property
     def columns(self) -> list[list[str]]:
@@ -53,11 +54,11 @@ def validation_rows(folder: Path, run: RunRecord) -> StoredRows:
         problem = f"{folder}: the run has no stored predictions for validation rows, which an export is compared with"
         raise SettingsError(problem, "train it again with validation rows, for example with --validation_share 0.1")
     entries, texts = read_predictions(folder, split), run.data.columns.texts
+    path = folder / predictions_name(split)
     lines = (number for number, entry in enumerate(entries, 1) if any(name not in entry for name in (*texts, "label")))
     if (line := next(lines, None)) is not None:
-        path = folder / predictions_name(split)
         raise ModelError(f"{path}, line {line:,}: there is no text or no label", "restore the file, or train the run again")
-    return StoredRows(split, entries, texts)
+    return StoredRows(split, entries, texts, path)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.n
     answers = [np.asarray(answering.choices(logits)) for logits in (before, after)]
     differs = (answers[0] != answers[1]).reshape(len(apart), -1).any(axis=1)
     flipped = () if run.data.task == SCORE else tuple(int(row) for row in np.flatnonzero(differs))
-    stored = scored_rows(rows.entries, run.data.task, run.data.labels)
+    stored = scored_rows(rows.entries, run.data.task, run.data.labels, rows.path)
     sides = [
         {0: ScoredRows(stored.task, stored.labels, choices, stored.references, logits)}
         for choices, logits in zip(answers, (before, after), strict=True)

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import torch
 
-from glassloop.errors import ModelError, SettingsError
+from glassloop.errors import ModelError, SettingsError, listed, resource_error, shortened, visible
 from glassloop.models.light import LightOutput
 from glassloop.models.loading import load_config
 from glassloop.models.pt2_archive import load_pt2
-from glassloop.run_folder.export_json import MODEL_FILES, RESTORE, TORCH, ExportRecord
+from glassloop.run_folder.export_json import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord
 from glassloop.transformers_types import Config
 
 INSTALL = 'pip install "glassloop[onnx]"'
@@ -27,16 +27,30 @@ class ExportedModel(torch.nn.Module):
         run: Returns the logits of padded rows.
         inputs: The names of its inputs.
         runtime: What runs it.
+        path: Its file, for messages.
     """
 
-    def __init__(self, config: Config, run: RunInputs, inputs: tuple[str, ...], runtime: str) -> None:
+    def __init__(self, config: Config, run: RunInputs, inputs: tuple[str, ...], runtime: str, path: Path) -> None:
         super().__init__()
-        self.config, self.run, self.inputs, self.runtime = config, run, inputs, runtime
+        self.config, self.run, self.inputs, self.runtime, self.path = config, run, inputs, runtime, path
         self.eval()
 
     def forward(self, **inputs: torch.Tensor) -> LightOutput:
-        """Return the logits of padded rows."""
-        return LightOutput(self.run({name: inputs[name] for name in self.inputs}))
+        """Return the logits of padded rows. Raises `ModelError` if the model, its record and its tokenizer do not fit."""
+        if missing := [name for name in self.inputs if name not in inputs]:
+            problem = f"{self.path.parent / EXPORT_NAME}: the model needs the input {visible(missing[0])}"
+            raise ModelError(f"{problem}, but the tokenizer produces {listed(inputs)}", RESTORE)
+        try:
+            logits = self.run({name: inputs[name] for name in self.inputs})
+        except Exception as error:
+            if resource_error(error) is not None:
+                raise
+            reason = shortened(" ".join(str(error).split()) or type(error).__name__)
+            raise ModelError(f"{self.path}: the exported model cannot be run: {reason}", RESTORE) from error
+        wanted = (len(next(iter(inputs.values()))), self.config.num_labels)
+        if tuple(logits.shape) != wanted or not logits.is_floating_point():
+            raise ModelError(f"{self.path}: the exported model does not return {wanted[1]:,} logits per row", RESTORE)
+        return LightOutput(logits)
 
 
 def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> ExportedModel:
@@ -49,7 +63,7 @@ def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> E
     path = folder / MODEL_FILES[record.kind]
     run = torch_runner(path, device) if record.kind == TORCH else onnx_runner(path, device)
     runtime = "torch.export" if record.kind == TORCH else "onnxruntime"
-    return ExportedModel(load_config(folder), run, record.inputs, runtime)
+    return ExportedModel(load_config(folder), run, record.inputs, runtime, path)
 
 
 def device_of(record: ExportRecord, device: str) -> str:
@@ -68,7 +82,7 @@ def torch_runner(path: Path, device: torch.device) -> RunInputs:
 
     def run(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         logits: torch.Tensor = module(*inputs.values())
-        return logits
+        return logits if isinstance(logits, torch.Tensor) else torch.empty(0)  # of another program, which is refused
 
     return run
 

@@ -12,13 +12,23 @@ from typing import TypedDict, TypeVar
 
 from glassloop.data.labels import LabelSet
 from glassloop.errors import ModelError, ResourceError, SettingsError, listed, no_memory, printable, resource_error, visible
-from glassloop.models.files import KNOWN_MODEL, SETTINGS_NAMES, Place, find_model, refuse_settings, weights_file
+from glassloop.models.files import (
+    INDEX_SUFFIX,
+    KNOWN_MODEL,
+    SETTINGS_NAMES,
+    Place,
+    find_model,
+    indexed_files,
+    refuse_settings,
+    weights_file,
+)
 from glassloop.models.limits import is_layer_count
 from glassloop.models.outputs import carried_labels, refuse_other_labels
 from glassloop.transformers_types import Config, Model, Tokenizer
 
 Loaded = TypeVar("Loaded")
 RETURNED = {"return_dict": True, "output_attentions": False}  # outputs by name; attentions are not used and prevent saving
+FLOATING = re.compile(r"B?F\d")  # the names of safetensors for floating-point types: F32, BF16
 LAYER = re.compile(r"(.+?)\.(\d+)\.")  # a list of layers, and the number of one
 
 
@@ -140,6 +150,7 @@ def load_model(
     refuse_unfit(str(name), f"{model.base_model_prefix}.", report, new_head)
     if not any(is_layer_count(option) for option in options):
         refuse_unused_layers(str(name), model, report["unexpected_keys"])
+    refuse_other_types(place, model)
     refuse_not_finite(model, lambda weight: weights_file(place, weight.removeprefix(f"{model.base_model_prefix}."), weight))
     return model
 
@@ -276,6 +287,41 @@ def refuse_unused_layers(name: str, model: Model, unexpected: Iterable[str]) -> 
             f"{name}: {len(unused):,} weights belong to layers that the config does not have ({listed(unused, 3)})",
             "correct the number of layers in config.json, or download the model again",
         )
+
+
+def refuse_other_types(place: Place, model: Model) -> None:
+    """Raise if a weight is stored as whole numbers: transformers would turn any bytes into numbers of the model's type."""
+    from safetensors import safe_open
+
+    encoder = f"{model.base_model_prefix}."
+    weights = {name.removeprefix(encoder) for name, weight in model.named_parameters() if weight.is_floating_point()}
+    for path in weights_files(place):
+        with safe_open(path, framework="pt") as opened:
+            for key in opened.keys():  # noqa: SIM118 - it is not a dict
+                name = (
+                    key.removeprefix(encoder)
+                    .replace("LayerNorm.gamma", "LayerNorm.weight")
+                    .replace("LayerNorm.beta", "LayerNorm.bias")
+                )
+                if name in weights and not FLOATING.match(kind := str(opened.get_slice(key).get_dtype())):
+                    raise ModelError(
+                        f"{path}: the weight {visible(key)} has the type {kind}, not a floating-point type",
+                        "download the model again: this file is damaged",
+                    )
+
+
+def weights_files(place: Place) -> list[Path]:
+    """Return the safetensors files that transformers has loaded a model from: the only one, or those of its index."""
+    folder = Path(place.name)
+    if not folder.is_dir():
+        from transformers.utils.hub import cached_files
+
+        found = cached_files(place.name, ["config.json"], local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        folder = Path(next(iter(found or []), "")).parent
+    if (alone := folder / "model.safetensors").is_file():
+        return [alone]
+    names = {name for index in folder.glob(f"*{INDEX_SUFFIX}") for name in indexed_files(index).values()}
+    return [path for path in sorted(folder.glob("*.safetensors")) if not names or path.name in names]
 
 
 def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:

@@ -24,9 +24,10 @@ def read_answers(folder: Path, split: str, data: DataRecord) -> tuple[ScoredRows
         ModelError: If the file is damaged, or does not fit the labels of the run.
         SettingsError: If there are no predictions for the split.
     """
-    entries = wide_entries(folder / predictions_name(split)) or read_predictions(folder, split)
+    path = folder / predictions_name(split)
+    entries = wide_entries(path) or read_predictions(folder, split)
     labelled = bool(entries) and "label" in entries[0]
-    return scored_rows(entries, data.task, data.labels) if labelled else None, entries
+    return scored_rows(entries, data.task, data.labels, path) if labelled else None, entries
 
 
 def wide_entries(path: Path) -> list[dict[str, Json]] | None:

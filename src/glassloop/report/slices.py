@@ -60,7 +60,7 @@ def part_score(rows: ScoredRows, mask: Array) -> tuple[float, float | None, floa
 def lengths_of(source: RunSource, result: SplitResult) -> tuple[Array, str]:
     """Return the length of each row in tokens, or in words for runs that did not record tokens."""
     tokens = [entry.get("tokens") for entry in result.entries]
-    if all(isinstance(number, int) for number in tokens):
+    if all(type(number) is int and 0 <= number < 1 << 31 for number in tokens):
         return np.array(tokens), "tokens"
     texts = [" ".join(str(entry.get(name, "")) for name in source.text_columns) for entry in result.entries]
     return np.array([len(text.split()) for text in texts]), "words"

@@ -120,6 +120,8 @@ def read_export(folder: Path) -> ExportRecord:
     Raises `ModelError` if export.json cannot be read, or if a file is missing or has changed since the export.
     """
     record = read_record(folder)
+    if MODEL_FILES[record.kind] not in record.files:
+        raise ModelError(f"{folder / EXPORT_NAME}: there is no checksum of {MODEL_FILES[record.kind]}", RESTORE)
     for name, checksum in record.files.items():
         if not (folder / name).is_file():
             raise ModelError(f"{folder / name}: missing", RESTORE)

@@ -11,6 +11,8 @@ from glassloop.errors import ModelError, SettingsError, listed, visible
 from glassloop.records import Json
 from glassloop.run_folder.layout import PREDICTIONS_SUFFIX, predictions_name
 
+RESTORE = "restore the file, or train again"
+
 
 def predicted_splits(folder: Path) -> list[str]:
     """Return the splits that a run has predictions for."""
@@ -26,7 +28,7 @@ def read_predictions(folder: Path, split: str) -> list[dict[str, Json]]:
     try:
         content = path.read_bytes().removesuffix(b"\n")
     except OSError as error:
-        raise ModelError(f"{path}: {error}", "restore the file, or train again") from error
+        raise ModelError(f"{path}: {error}", RESTORE) from error
     return objects_in(content.split(b"\n"), path)
 
 
@@ -44,5 +46,5 @@ def objects_in(lines: Sequence[bytes], path: Path) -> list[dict[str, Json]]:
             if not isinstance(json.loads(line), dict):
                 raise ValueError("not a JSON object")
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path}, line {number:,}: {error}", "restore the file, or train again") from error
-    raise ModelError(f"{path}: the lines are not JSON objects", "restore the file, or train again")
+            raise ModelError(f"{path}, line {number:,}: {error}", RESTORE) from error
+    raise ModelError(f"{path}: the lines are not JSON objects", RESTORE)

@@ -15,13 +15,14 @@ from glassloop.hub import is_hub_name
 from glassloop.metrics import probabilities
 from glassloop.predictor import Predictor
 from glassloop.records import Json
-from glassloop.run_folder.export_json import is_export, read_record, read_reference
-from glassloop.run_folder.layout import is_run
+from glassloop.run_folder.export_json import REFERENCE_NAME, is_export, read_record, read_reference
+from glassloop.run_folder.layout import is_run, predictions_name
 from glassloop.run_folder.predictions import predicted_splits, read_predictions
 from glassloop.serving.batching import Answered
 from glassloop.serving.limits import Refused, invalid
 from glassloop.serving.questions import Question
 from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.statistics.scored import stored_logits
 
 CHECKED_ROWS = 16
 ALLOWED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2, "int8": 5e-2}  # difference of logits, relative to the largest
@@ -188,13 +189,14 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
         return predictor.agreement.rows
     if predictor.run is None:
         return 0
-    split, stored = stored_predictions(folder)
+    split, stored, path = stored_predictions(folder)
     if not stored:
         return 0
     precision = read_record(folder).precision if is_export(folder) else predictor.run.precision
-    rows = [stored[int(place)] for place in np.unique(np.linspace(0, len(stored) - 1, CHECKED_ROWS).astype(int))]
+    places = np.unique(np.linspace(0, len(stored) - 1, CHECKED_ROWS).astype(int))
+    rows = [stored[int(place)] for place in places]
     columns = [[str(row.get(name, "")) for row in rows] for name in predictor.run.data.columns.texts]
-    wanted = np.array([row["logits"] for row in rows], dtype=np.float64)
+    wanted = stored_logits(stored, len(predictor.names), path)[places]
     found = predictor.logits(*columns)
     differences = np.abs(found - wanted).max(1) / max(float(np.abs(wanted).max()), 1e-6)
     allowed = ALLOWED.get(precision, ALLOWED["bf16"])
@@ -208,10 +210,10 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
     return len(rows)
 
 
-def stored_predictions(folder: Path) -> tuple[str, list[dict[str, Json]]]:
-    """Return the name and the rows of a split that a run or an export has stored with logits; no rows if there are none."""
+def stored_predictions(folder: Path) -> tuple[str, list[dict[str, Json]], Path]:
+    """Return the name, the rows and the file of a split that is stored with logits; no rows if there is none."""
     if is_export(folder):
-        return "reference rows", read_reference(folder)
+        return "reference rows", read_reference(folder), folder / REFERENCE_NAME
     splits = predicted_splits(folder) if is_run(folder) else []
     split = next((name for name in splits if name.startswith("validation")), splits[0] if splits else None)
-    return (split, read_predictions(folder, split)) if split is not None else ("", [])
+    return (split, read_predictions(folder, split), folder / predictions_name(split)) if split is not None else ("", [], folder)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from glassloop.errors import ModelError, ResourceError, SettingsError, say, shortened, visible
+from glassloop.files import sha256_of
 from glassloop.hub import hub_unreachable, is_hub_name
-from glassloop.records import Json
+from glassloop.records import Json, object_of, sealed
+from glassloop.run_folder.export_json import EXPORT_NAME, read_record
 from glassloop.run_folder.layout import RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME
 
 KINDS = (".safetensors", ".json", ".txt", ".model", ".md", ".onnx", ".onnx_data", ".data", ".pt2", ".jinja")
 LICENCES = ("LICENSE", "LICENCE", "NOTICE")
 NEVER = (RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, "trainer_state.json", "optimizer.safetensors")
 SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json", "adapter_config.json", "generation_config.json")
+
+LABELS = ("id2label", "label2id", "labels", "label_order", "label_counts")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ def published_files(folder: Path, more: Mapping[str, Path] | None = None) -> lis
     """Return what is uploaded from a model folder.
 
     Weights, settings, tokenizer, card and calibration are; checkpoints, optimizer states, predictions, histories and reports
-    are not. In settings, a local path is shortened to its last part.
+    are not. In settings, and in the record of an export, a local path is shortened to its last part.
 
     Args:
         folder: The folder of the model.
@@ -54,6 +59,7 @@ def published_files(folder: Path, more: Mapping[str, Path] | None = None) -> lis
             found.append(Published(place.as_posix(), path, without_paths(path)))
     if not any(file.name == "config.json" for file in found):
         raise ModelError(f"{folder}: there is no model to upload", "name the folder of a finished run, or of a model")
+    found = [replace(file, content=shared_record(file.path, found)) if file.name == EXPORT_NAME else file for file in found]
     return found + [Published(name, path) for name, path in (more or {}).items()]
 
 
@@ -61,25 +67,32 @@ def without_paths(path: Path) -> bytes | None:
     """Return the content of a file with settings whose local paths are shortened; None if it has none."""
     if path.name not in SETTINGS:
         return None
-    changed: list[str] = []
-
-    def cleaned(value: Json) -> Json:
-        if isinstance(value, dict):
-            return {name: cleaned(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [cleaned(part) for part in value]
-        if isinstance(value, str) and len(value) < 4096 and Path(value).is_absolute() and len(Path(value).parts) > 2:
-            changed.append(value)
-            return Path(value).name
-        return value
-
     try:
-        found = cleaned(json.loads(path.read_text(encoding="utf-8")))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        changed = shortened_paths(found)
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read: {error}", "restore the file") from error
-    if not changed:
-        return None
-    return (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode()
+    return None if changed == found else (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def shortened_paths(value: Json) -> Json:
+    """Return a JSON value in which absolute paths are their last parts. Labels may look like paths and are left alone."""
+    if isinstance(value, dict):
+        return {name: part if name in LABELS else shortened_paths(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [shortened_paths(part) for part in value]
+    if isinstance(value, str) and len(value) < 4096 and Path(value).is_absolute() and len(Path(value).parts) > 2:
+        return Path(value).name
+    return value
+
+
+def shared_record(path: Path, files: Sequence[Published]) -> bytes:
+    """Return the record of an export without local paths, with the checksums of the files that are uploaded."""
+    record = object_of(json.loads(json.dumps(asdict(read_record(path.parent)), allow_nan=False)), "")
+    sums = {file.name: sha256_of(file.path) if file.content is None else sha256(file.content).hexdigest() for file in files}
+    record["files"] = {name: sums[name] for name in object_of(record["files"], "") if name in sums}
+    record["run"] = shortened_paths(record["run"])
+    return (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def refuse_repository(name: str) -> None:

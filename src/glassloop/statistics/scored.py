@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from glassloop.errors import ModelError
+from glassloop.errors import ModelError, shortened
 from glassloop.metric_values import Array
 from glassloop.metrics import decide
 from glassloop.records import Json
-from glassloop.run_folder.predictions import read_predictions
+from glassloop.run_folder.layout import predictions_name
+from glassloop.run_folder.predictions import RESTORE, read_predictions
 from glassloop.run_folder.record import RunRecord
 from glassloop.settings import CLASSES, SCORE, SEVERAL
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,52 @@ class ScoredRows:
         return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
 
 
-def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequence[str] | None) -> ScoredRows:
+def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path) -> Array:
+    """Return the logits of the lines of a file, one line per row.
+
+    Args:
+        entries: The lines.
+        width: The number of outputs of the model.
+        path: The file, for messages.
+
+    Raises:
+        ModelError: If a row does not have so many finite numbers, in the range of a model's outputs.
+    """
+    try:
+        found = numbers_of([entry["logits"] for entry in entries])
+    except (LookupError, TypeError, ValueError, OverflowError):
+        found = None
+    if found is not None and found.shape in ((len(entries), width), (len(entries),) * (width == 1)) and len(entries):
+        return found.reshape(len(entries), width)
+    for number, entry in enumerate(entries, 1):
+        try:
+            alone = numbers_of(entry["logits"])
+        except (LookupError, TypeError, ValueError, OverflowError):
+            alone = None
+        if alone is None or alone.size != width or alone.ndim > 1:
+            raise ModelError(f"{path}, line {number:,}: logits are not {width:,} finite numbers of a model", RESTORE)
+    raise ModelError(f"{path}: there are no rows", RESTORE)
+
+
+def numbers_of(value: object) -> Array | None:
+    """Return a number, or lists of numbers, as an array; None for texts, and for numbers that are not those of a model.
+
+    Beyond fp32, differences and squares of numbers are no longer finite.
+    """
+    found = np.asarray(value)
+    if found.dtype.kind not in "iuf" or not (np.abs(found.astype(np.float64)) <= LARGEST).all():
+        return None
+    return np.asarray(found, dtype=np.float64)
+
+
+def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequence[str] | None, path: Path) -> ScoredRows:
     """Return the lines of a predictions file as arrays.
 
     Args:
         entries: What `read_predictions` returns.
         task: The task of the run.
         labels: The label names of the run; None for regression.
+        path: The file, for messages.
 
     Raises:
         ModelError: If a row has no label or logits, or a label that is not one of `labels`.
@@ -60,29 +102,30 @@ def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequen
     numbers = {name: number for number, name in enumerate(names)}
     width = len(names) if task != SCORE else 1
     references: Array
+    logits = stored_logits(entries, width, path)
     try:
-        logits = np.asarray([entry["logits"] for entry in entries], dtype=np.float64).reshape(len(entries), -1)
         found = [entry["label"] for entry in entries]
         if task == SCORE:
-            references = np.asarray(found, dtype=np.float64)
+            scores = numbers_of(found)
+            if scores is None or scores.ndim != 1:
+                raise ValueError("a label is not a number")
+            references = scores
         elif task == CLASSES:
             references = np.asarray([numbers[label] for label in found], dtype=np.int64)  # type: ignore[index]
         else:
             references = np.zeros((len(found), width), dtype=np.int64)
             for row, several in enumerate(found):
                 references[row, [numbers[label] for label in several]] = 1  # type: ignore[index, union-attr]
-        if logits.shape[1] != width or not len(entries) or not np.isfinite(logits).all():
-            raise ValueError(f"logits of the shape {logits.shape}")
     except (LookupError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"the predictions do not fit the run's labels: {type(error).__name__}: {error}", "restore the file, or train again"
-        ) from error
+        reason = f"{type(error).__name__}: {shortened(str(error))}"
+        raise ModelError(f"{path}: the predictions do not fit the run's labels: {reason}", RESTORE) from error
     return ScoredRows(task, names, decide(logits, task), references, logits)
 
 
 def scored_split(folder: Path, record: RunRecord, split: str) -> ScoredRows:
     """Return the stored predictions of a run for a split. Raises `SettingsError` or `ModelError` if there are none."""
-    return scored_rows(read_predictions(folder, split), record.data.task, record.data.labels)
+    path = folder / predictions_name(split)
+    return scored_rows(read_predictions(folder, split), record.data.task, record.data.labels, path)
 
 
 def has_rows_right(task: str) -> bool:

@@ -67,3 +67,11 @@ def test_a_value_without_number_is_a_dash() -> None:
 def test_small_ticks_stay_distinct() -> None:
     scale = scale_of(Axis(), [0, 2.9e-4], 0, 100)
     assert [scale.written(tick) for tick in scale.ticks] == ["0", "5e-5", "1e-4", "1.5e-4", "2e-4", "2.5e-4", "3e-4"]
+
+
+@pytest.mark.parametrize("kind", [LINEAR, LOG, PERCENT, COUNT])
+@pytest.mark.parametrize("end", [1.0, 3e38, 1e-300])
+def test_an_axis_with_equal_ends_has_a_length(kind: str, end: float) -> None:
+    """All rows of a run may have one confidence."""
+    scale = scale_of(Axis(kind=kind, low=end, high=end), [end], 0, 100)
+    assert 0 <= scale.place(end) <= 100

@@ -97,9 +97,9 @@ def test_rows_without_texts(says, folder: Path, tmp_path: Path) -> None:
 
 
 def test_rows_are_spread_evenly() -> None:
-    rows = StoredRows("validation", [{"text": "a"}] * 101, ("text",))
+    rows = StoredRows("validation", [{"text": "a"}] * 101, ("text",), Path("file"))
     assert rows.spread(5) == [0, 25, 50, 75, 100]
-    assert StoredRows("validation", [{"text": "a"}] * 3, ("text",)).spread(5) == [0, 1, 2]
+    assert StoredRows("validation", [{"text": "a"}] * 3, ("text",), Path("file")).spread(5) == [0, 1, 2]
 
 
 def measured(seconds: float, rounds: int) -> tuple[dict[str, float], list[str]]:

@@ -34,11 +34,43 @@ def test_a_model_gets_its_inputs_in_their_order() -> None:
         seen.extend(inputs)
         return torch.zeros(2, 3)
 
-    model = ExportedModel(SimpleNamespace(), run, ("attention_mask", "input_ids"), "onnxruntime")
+    config = SimpleNamespace(num_labels=3)
+    model = ExportedModel(config, run, ("attention_mask", "input_ids"), "onnxruntime", Path("model.onnx"))
     found = model(input_ids=torch.ones(2, 4), attention_mask=torch.ones(2, 4), token_type_ids=torch.ones(2, 4))
     assert found.logits.shape == (2, 3)
     assert seen == ["attention_mask", "input_ids"]
     assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("inputs", "run", "problem"),
+    [
+        (
+            ("nothing",),
+            torch.zeros(2, 3),
+            'export.json: the model needs the input "nothing", but the tokenizer produces input_ids',
+        ),
+        ((), torch.zeros(2, 3), None),
+        (("input_ids",), torch.zeros(2, 4), "model.pt2: the exported model does not return 3 logits per row"),
+        (("input_ids",), torch.zeros(3), "model.pt2: the exported model does not return 3 logits per row"),
+        (("input_ids",), torch.zeros(2, 3).long(), "model.pt2: the exported model does not return 3 logits per row"),
+        (("input_ids",), RuntimeError("two\nlines"), "model.pt2: the exported model cannot be run: two lines"),
+    ],
+)
+def test_a_model_that_does_not_fit_its_record(inputs: tuple[str, ...], run: object, problem: str | None) -> None:
+    def answer(_: object) -> torch.Tensor:
+        if isinstance(run, Exception):
+            raise run
+        return run  # type: ignore[return-value]
+
+    model = ExportedModel(SimpleNamespace(num_labels=3), answer, inputs, "torch.export", Path("model.pt2"))
+    if problem is None:
+        assert model(input_ids=torch.ones(2, 4)).logits.shape == (2, 3)
+        return
+    with pytest.raises(ModelError) as caught:
+        model(input_ids=torch.ones(2, 4))
+    assert caught.value.problem == problem
+    assert caught.value.remedy == "restore the folder from a copy, or export the run again"
 
 
 def test_onnx_on_a_gpu(says, tmp_path: Path) -> None:

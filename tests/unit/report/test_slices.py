@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,3 +44,11 @@ def test_lengths_are_words_if_tokens_were_not_recorded(tmp_path: Path) -> None:
 
 def test_rows_of_one_length_have_no_parts() -> None:
     assert by_length(np.full(10, 7), "tokens") == []
+
+
+@pytest.mark.parametrize("tokens", [True, -1, 2**70, "9", None])
+def test_lengths_that_are_no_numbers_of_tokens_are_counted_in_words(tmp_path: Path, tokens: object) -> None:
+    write_fake_run(tmp_path)
+    source = read_source(tmp_path)
+    result = replace(source.results[0], entries=[{**entry, "tokens": tokens} for entry in source.results[0].entries])
+    assert lengths_of(source, result)[1] == "words"

@@ -52,6 +52,12 @@ def test_a_changed_file(says, folder: Path) -> None:
         read_export(folder)
 
 
+def test_a_model_without_a_checksum(says, folder: Path) -> None:
+    write_export(folder, replace(read_export(folder), files={}))
+    with says(f"{folder / 'export.json'}: there is no checksum of model.onnx", RESTORE, ModelError):
+        read_export(folder)
+
+
 def test_a_missing_file(says, folder: Path) -> None:
     (folder / "model.onnx").unlink()
     with says(f"{folder / 'model.onnx'}: missing", RESTORE, ModelError):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_hub import TOKEN, Hub, fake_hub
+from sample_record import RECORD
 
 from glassloop.errors import ModelError, ResourceError, SettingsError
+from glassloop.run_folder.export_json import ExportCheck, ExportRecord, checksums, read_export, write_export
 from glassloop.sharing.upload import published_files, pushed, upload
 
 
@@ -70,6 +73,26 @@ def test_local_paths_in_settings_are_shortened(model: Path) -> None:
     (model / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
         published_files(model)
+
+
+def test_the_record_of_an_export_is_uploaded_without_local_paths(tmp_path: Path) -> None:
+    """And without the stored texts. What arrives is a whole export."""
+    folder, arrived = tmp_path / "export", tmp_path / "arrived"
+    folder.mkdir()
+    arrived.mkdir()
+    for name, text in {"config.json": '{"_name_or_path": "/home/me/bert"}', "model.onnx": "x", "reference.jsonl": "{}"}.items():
+        (folder / name).write_text(text)
+    data = replace(RECORD.data, source="/home/me/secret/rows.csv", labels=("/a/b/c", "d"))
+    run = replace(RECORD, data=data, model=replace(RECORD.model, name="/home/me/bert"))
+    check = ExportCheck("validation", 1, 0.0, 0, (), {}, {}, {}, 1)
+    record = ExportRecord("onnx", data.task, data.labels, 64, ("input_ids",), "run", run, files=checksums(folder), check=check)
+    write_export(folder, record)
+    for file in published_files(folder):
+        (arrived / file.name).write_bytes(file.path.read_bytes() if file.content is None else file.content)
+    assert sorted(path.name for path in arrived.iterdir()) == ["config.json", "export.json", "model.onnx"]
+    assert not any(b"/home/me" in path.read_bytes() for path in arrived.iterdir())
+    found = read_export(arrived).run
+    assert (found.data.source, found.model.name, found.data.labels) == ("rows.csv", "bert", ("/a/b/c", "d"))
 
 
 def test_a_model_arrives_on_the_hub(model: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:

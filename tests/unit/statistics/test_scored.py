@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from glassloop.errors import ModelError, SettingsError
 from glassloop.run_folder.run_json import read_run
 from glassloop.settings import CLASSES, SCORE, SEVERAL
 from glassloop.statistics.scored import has_rows_right, scored_rows, scored_split
+
+FILE = Path("made-predictions.jsonl")
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
@@ -28,7 +31,7 @@ def test_predictions_of_a_run_come_back_as_arrays(tmp_path: Path, task: str) -> 
 
 
 def test_a_row_of_several_labels_is_right_if_all_are() -> None:
-    rows = scored_rows([{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"])
+    rows = scored_rows([{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"], FILE)
     assert rows.right.tolist() == [True, False]
     assert has_rows_right(SEVERAL)
     assert not has_rows_right(SCORE)
@@ -38,17 +41,34 @@ def test_a_row_of_several_labels_is_right_if_all_are() -> None:
     "entry",
     [
         {"logits": [1.0, 2.0]},
-        {"label": "a"},
         {"logits": [1.0, 2.0], "label": "c"},
-        {"logits": [1.0], "label": "a"},
-        {"logits": [1.0, float("nan")], "label": "a"},
-        {"logits": "text", "label": "a"},
         {"logits": [1.0, 2.0], "label": ["a"]},
     ],
 )
-def test_damaged_predictions_are_one_error(entry: dict[str, object]) -> None:
-    with pytest.raises(ModelError, match="the predictions do not fit the run's labels"):
-        scored_rows([entry], CLASSES, ["a", "b"])  # type: ignore[list-item]
+def test_labels_that_are_not_those_of_the_run_are_one_error(entry: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"made-predictions\.jsonl: the predictions do not fit the run's labels") as caught:
+        scored_rows([entry], CLASSES, ["a", "b"], FILE)
+    assert caught.value.remedy == "restore the file, or train again"
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        *(None, "text", [1.0], [1.0, float("nan")], ["1.0", "2.0"], [1.0, "text"], [1e308, -1e308], [1.0, 2**80]),
+        *([[1.0, 2.0]], [1.0, [2.0]], {"a": 1}, [None, None], [1.0, 2.0, 3.0]),
+    ],
+)
+def test_logits_that_are_not_those_of_a_model_are_one_error(logits: Any) -> None:
+    sound = {"logits": [1.0, 2.0], "label": "a"}
+    with pytest.raises(ModelError) as caught:
+        scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
+    assert caught.value.problem == "made-predictions.jsonl, line 2: logits are not 2 finite numbers of a model"
+
+
+@pytest.mark.parametrize("label", ["text", None, 1e308, [1.0]])
+def test_a_score_that_is_no_number(label: Any) -> None:
+    with pytest.raises(ModelError, match="a label is not a number"):
+        scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)
 
 
 def test_a_missing_split_is_named(tmp_path: Path) -> None:
