@@ -73,7 +73,10 @@ class Trainer(TrainerSetup):
         sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
         named = {
             "model": f"{config_of(self.model).model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
-            "rows": ", ".join(f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None) or "none",
+            "rows": ", ".join(
+                f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None and hasattr(rows, "__len__")
+            )
+            or "none",
             "learning rate": f"{args.learning_rate:g}",
             "batch": f"{args.per_device_train_batch_size} rows",
             "backend": f"{self.backend.name} on {self.backend.device}",

@@ -406,3 +406,27 @@ def test_rows_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     theirs, ours = (SCRIPTS[name](lib, tmp_path) for lib in (transformers, glassloop))
     assert theirs
     assert_same(ours, theirs)
+
+
+def test_a_resumed_run_notices_other_columns_and_another_order(tmp_path: Path) -> None:
+    """A weight of a row that only `compute_loss` reads is part of the data."""
+    given = {"remove_unused_columns": False, "save_strategy": "steps", "save_steps": 3, **SEQUENTIAL}
+
+    def trainer(rows: Any, **more: Any) -> Any:
+        return by_weight(glassloop)(calm_model(), settings(glassloop, tmp_path, **given | more), train_dataset=rows)
+
+    rows = weighted_rows()
+    trainer(rows).train()
+    trainer(rows).train(resume_from_checkpoint=True)
+    with pytest.raises(glassloop.errors.ResumeError, match="order: sequential then"):
+        trainer(rows, train_sampling_strategy="random").train(resume_from_checkpoint=True)
+    rows[5] = {**rows[5], "weight": 7.0}
+    with pytest.raises(glassloop.errors.ResumeError, match=r"1 rows edited \(first row 6\)"):
+        trainer(rows).train(resume_from_checkpoint=True)
+
+
+def test_evaluations_keep_only_logits_unless_something_reads_more(tmp_path: Path) -> None:
+    trainer = glassloop.Trainer(calm_model(output_hidden_states=True), settings(glassloop, tmp_path))
+    found = trainer.evaluation(padded_rows(6))
+    assert found.outputs is None
+    assert found.logits.shape == (6, 2)

@@ -154,11 +154,11 @@ class Batches:
         groups = (self.read(np.arange(start, min(start + HASHED_ROWS, len(self.rows)))) for start in starts)
         return np.array([hash_of(row) for group in groups for row in group], dtype=np.int64)
 
-    def known_row_hashes(self) -> np.ndarray:
-        """Return `row_hashes`, but zero for rows of the user's code that were not read yet: a pass over them may be slow."""
+    def known_row_hashes(self) -> np.ndarray | None:
+        """Return `row_hashes` with zeros for rows that were not read yet, if a pass over all may be slow; None if it is not."""
         rows = self.rows
         if not isinstance(rows, RowReader) or rows.in_memory or self.num_processes > 1 or self.repeats is not Repeats.SAME:
-            return self.row_hashes()
+            return None
         return rows.known_hashes()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from glassloop.data.interfaces import Row, Rows
 from glassloop.data.row_labels import LABEL_KEYS
-from glassloop.data.stability import Repeats, content_of, rows_repeat
+from glassloop.data.stability import Repeats, cells_of, content_of, rows_repeat
 
 MOST_AHEAD = 64 * 2**20  # bytes of rows that are kept until their batch is due
 MOST_NOTED = 2_000  # rows whose texts, tokens and labels are kept for the report
@@ -78,9 +78,9 @@ class RowReader:
 
     def _read(self, number: int) -> Row:
         row = self.rows[number]
-        if self.in_memory or not isinstance(row, Mapping):
+        if self.in_memory:
             return self._chosen(row)
-        if len(self.rows) <= MOST_NOTED and number not in self.noted:
+        if len(self.rows) <= MOST_NOTED and number not in self.noted and isinstance(row, Mapping):
             self.noted[number] = {name: row[name] for name in row if isinstance(row[name], str) or name in REPORTED}
         row = self._chosen(row)
         if not self._hashes[number]:
@@ -99,7 +99,7 @@ class RowReader:
     def _note(self, number: int, row: Row) -> None:
         """Remember what a training must know about a row."""
         self._hashes[number] = hash_of(row)
-        if np.ndim(ids := row.get("input_ids", 0)) != 1:
+        if not isinstance(row, Mapping) or np.ndim(ids := row.get("input_ids", 0)) != 1:
             return
         self._seen_lengths[number] = len(ids)
         self.words.update(np.asarray(ids).tolist())
@@ -174,7 +174,7 @@ def hash_of(row: Row) -> int:
 
 def size_of(row: Row) -> int:
     """Return the approximate size of a row in memory, in bytes."""
-    cells = row.values() if isinstance(row, Mapping) else row
+    cells = [cell for _, cell in cells_of(row)]
     return sum(getattr(cell, "nbytes", 0) or 40 * len(cell) if hasattr(cell, "__len__") else 40 for cell in cells)
 
 

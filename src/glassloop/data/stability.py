@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum
 
@@ -57,10 +57,26 @@ def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
     return repeats(lambda: content_of(collate(deepcopy(rows))))
 
 
-def content_of(row: Row | Sequence[object]) -> str:
+def content_of(row: object) -> str:
     """Return all cells of a row or a batch as text, whatever the types of their arrays."""
-    cells = [(key, row[key]) for key in sorted(row)] if isinstance(row, Mapping) else [*enumerate(row)]
-    return "".join(f"{key}{np.asarray(cell).tolist()}" for key, cell in cells)
+    return "".join(f"{key}{text_of(cell)}" for key, cell in cells_of(row))
+
+
+def cells_of(row: object) -> list[tuple[object, object]]:
+    """Return the cells of a row, a batch or an object with attributes, each with its name or place."""
+    if isinstance(row, Mapping):
+        return [(key, row[key]) for key in sorted(row)]
+    if isinstance(row, Iterable):
+        return [*enumerate(row)]
+    return sorted(vars(row).items()) if hasattr(row, "__dict__") else [(0, row)]
+
+
+def text_of(cell: object) -> str:
+    """Return a cell as text; of an array its numbers."""
+    try:
+        return str(np.asarray(cell).tolist())
+    except ValueError:  # lists of different lengths
+        return str(cell)
 
 
 def global_states() -> tuple[object, ...]:

@@ -296,7 +296,11 @@ class OwnParts(Overridable):
         """Return whether some rows have the label -100, which the loss of a model leaves out; not of rows that may be slow."""
         if self.task != CLASSES or not (is_table(rows) or isinstance(rows, list)):
             return False
-        labels = labels_in(rows) if len(rows) else None
+        first = rows[0] if len(rows) else {}
+        label = next((first[name] for name in LABEL_KEYS if name in first), None) if isinstance(first, Mapping) else None
+        if label is None or isinstance(label, str) or np.ndim(label) != 0:
+            return False
+        labels = labels_in(rows)
         return labels is not None and bool((labels == IGNORED).any())
 
     def _replaces_loss(self) -> bool:

@@ -103,9 +103,8 @@ class StartedTraining:
     def known_row_hashes(self) -> torch.Tensor:
         """Return `row_hashes` for a checkpoint: zero for rows that are slow to read and were not read yet."""
         batches = self.parts.batches
-        if self.hashes is not None or not isinstance(batches, Batches):
-            return self.row_hashes()
-        return torch.from_numpy(batches.known_row_hashes())
+        known = batches.known_row_hashes() if self.hashes is None and isinstance(batches, Batches) else None
+        return self.row_hashes() if known is None else torch.from_numpy(known)
 
     def evaluate(self) -> dict[str, float] | None:
         """Return the metrics between two steps; None if a signal interrupts the evaluation."""
