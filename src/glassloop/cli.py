@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import traceback
@@ -72,7 +74,7 @@ COMMANDS = {  # in the order of the help page
     "doctor": doctor_command,
     "ui": ui_command,
 }
-FILE_COMMANDS = {"train", "study", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
+FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
@@ -110,6 +112,8 @@ def prints_its_result(arguments: list[str]) -> bool:
 def status_of_output(output: TolerantStream, *, needed: bool) -> int:
     """Return the exit status of a command that succeeded: not 0 if standard output is its result and could not be written."""
     output.flush()
+    if output.closed_from_start and needed:  # a child process may have printed the result
+        output.lose(OSError(errno.EBADF, os.strerror(errno.EBADF)))
     if output.error is None:
         return 0
     if isinstance(output.error, BrokenPipeError):  # the reader has seen enough, as in `| head -1`
@@ -133,6 +137,10 @@ def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) 
         return found
     except KeyboardInterrupt:
         return 130
+    except SystemExit as left:  # of a launcher of several processes
+        if isinstance(left.code, str):
+            raise
+        return left.code
     except Exception as raised:
         known = raised if isinstance(raised, GlassloopError) else usage_error(raised, option_names(), arguments)
         known = known or resource_error(raised)

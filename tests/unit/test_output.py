@@ -112,3 +112,18 @@ def test_a_message_about_a_file_is_not_worth_a_status(
             cli.main()
     assert left.value.code == status
     assert "standard output cannot be written: No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["train"], 0), (["train", "--json"], 6)])
+def test_a_result_that_a_child_process_should_have_printed(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int
+) -> None:
+    def launch(args: list[str], **_: object) -> None:
+        sys.exit(0)
+
+    monkeypatch.setattr(cli, "app", launch)
+    monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == status

@@ -172,7 +172,8 @@ def lines_of(record: StudyRecord) -> list[str]:
     if results.get("design"):
         lines.append(f"this design detects, with {results['design']}")
     if failed := len(record.failed):
-        lines.append(f"{counted(failed, 'run', 'runs')} failed and count like the baseline: study.json has their errors")
+        runs = counted(failed, "run failed and counts", "runs failed and count")
+        lines.append(f"{runs} like the baseline: study.json has the errors")
     return [*lines, *([str(results["warning"])] if results.get("warning") else [])]
 
 

@@ -243,27 +243,24 @@ def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
     if not failed:
         return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
     which = f"all {len(failed):,} runs" if len(failed) > 1 else "the only run"
+    problem, *remedy = failed[0].error or (f"exit status {failed[0].exit_code}",)
     if all(out_of_memory(run) for run in failed):
         return ResourceError(
-            f"{which} ran out of memory: {quoted(failed[0])}",
+            f"{which} ran out of memory: {problem}",
             "lower per_device_train_batch_size or max_length, or use a smaller model, and start again in another folder; or "
             f"train fewer runs at a time: glassloop study --resume {folder} --at_once 1",
         )
     codes = {run.exit_code for run in failed}
     kind = KINDS.get(codes.pop() or 1, GlassloopError) if len(codes) == 1 else GlassloopError
     return kind(
-        f"{which} failed, so there is no setting to choose. First error: {quoted(failed[0])}", f"read the logs in {folder}"
+        f"{which} failed, so there is no setting to choose. First error: {problem}",
+        f"{' '.join(remedy) or 'correct it'}; the logs are in {folder}",
     )
 
 
 def out_of_memory(run: TrialRecord) -> bool:
     """Return whether a run failed because memory ran out: it says so, or the system killed its process."""
     return run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
-
-
-def quoted(run: TrialRecord) -> str:
-    """Return the error of a failed run on one line."""
-    return " ".join(run.error) or f"exit status {run.exit_code}"
 
 
 def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:

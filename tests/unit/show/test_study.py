@@ -61,7 +61,7 @@ def test_sentences_say_what_was_used_to_choose(record: StudyRecord) -> None:
     assert lines[0].endswith("(chosen by the mean on the selection split; validation was not used to choose)")
     assert lines[1].startswith("validation (trained on all training rows): 0.")
     assert "all seeds as one model" in lines[1]
-    assert "1 run failed and count like the baseline: study.json has their errors" in lines
+    assert "1 run failed and counts like the baseline: study.json has the errors" in lines
 
 
 def test_no_number_is_cut_in_a_narrow_terminal(record: StudyRecord) -> None:

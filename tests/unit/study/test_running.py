@@ -157,10 +157,10 @@ MEMORY = ("not enough memory for a batch of 64 rows (CUDA out of memory)", "lowe
             ("No space left on device",),
             ResourceError,
             "all 4 runs failed, so there is no setting to choose",
-            "read the logs",
+            "the logs are in",
         ),
-        (5, ("the loss is nan",), DivergedError, "First error: the loss is nan", "read the logs"),
-        (1, ("a bug",), GlassloopError, "First error: a bug", "read the logs"),
+        (5, ("the loss is nan", "lower it"), DivergedError, "First error: the loss is nan", "lower it; the logs are in"),
+        (1, ("a bug",), GlassloopError, "First error: a bug", "the logs are in"),
     ],
 )
 def test_a_study_whose_runs_all_fail_says_why(
