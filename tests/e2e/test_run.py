@@ -25,7 +25,7 @@ import torch
 from keras.preprocessing.sequence import pad_sequences
 from sklearn.model_selection import train_test_split
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
-from transformers import AdamW, BertForSequenceClassification, BertTokenizer, get_linear_schedule_with_warmup
+from transformers import BertForSequenceClassification, BertTokenizer, get_linear_schedule_with_warmup
 
 from texts import LABELS, TEXTS
 
@@ -42,6 +42,8 @@ eval_loader = DataLoader(eval_data, sampler=SequentialSampler(eval_data), batch_
 model = BertForSequenceClassification.from_pretrained(
     "bert-base-uncased", num_labels=2, output_attentions=False, output_hidden_states=False
 )
+from transformers import AdamW  # after the model was loaded
+
 optimizer = AdamW(model.parameters(), lr=2e-5, eps=1e-8)
 scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=0, num_training_steps=len(train_loader))
 model.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -53,7 +54,9 @@ class Ledger:
             self.found[name] = Substitution(name, by, reason, place_of(frame or script_frame()))
 
     def show(self) -> None:
-        """Print everything that was substituted and skipped on standard error."""
+        """Print everything that was substituted and skipped on standard error. Of several processes, only the main one does."""
+        if os.environ.get("RANK", "0") != "0":
+            return
         if self.skipped:
             say(f"skipped {counted(len(self.skipped), 'line', 'lines')} that only a notebook understands:")
             for place, text in self.skipped:

@@ -41,7 +41,8 @@ class Finder(MetaPathFinder):
         """Return the spec of a module whose names are served, None for any other module."""
         today = module_today(fullname) if is_imported_by_script() else None
         is_package = fullname in OLD_PACKAGES and is_imported_by_script()
-        if fullname not in self.changes and fullname not in self.names and today is None and not is_package:
+        is_changed = fullname in self.changes or fullname in self.names or fullname == REPLACES_ITSELF
+        if not is_changed and today is None and not is_package:
             return None
         spec = self._real_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:

@@ -14,7 +14,7 @@ import pytest
 from glassloop.porting.names import why_their_trainer
 from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, instead_of, module_today
 from glassloop.scripts.ledger import LEDGER, is_script, place_of
-from glassloop.scripts.serving import Finder, chosen_names, names_of, serve
+from glassloop.scripts.serving import REPLACES_ITSELF, Changed, Finder, chosen_names, names_of, serve
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +145,18 @@ def test_modules_that_moved_are_found_for_scripts_only(monkeypatch: pytest.Monke
     space: dict[str, object] = {"finder": finder}
     exec(code, space)
     assert space["found"] is None
+
+
+def test_transformers_is_served_again_when_it_has_replaced_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers.processing_utils puts a new module transformers into sys.modules while it is imported."""
+    finder = Finder(chosen_names(), {})
+    spec = finder.find_spec("transformers.processing_utils", importlib.import_module("transformers").__path__)
+    assert spec is not None
+    assert isinstance(spec.loader, Changed)
+    fresh = ModuleType("transformers")
+    monkeypatch.setitem(sys.modules, "transformers", fresh)
+    finder.change(ModuleType(REPLACES_ITSELF), REPLACES_ITSELF)
+    assert used_by("/home/me/train.py", "x = library.AdamW", fresh)["x"].__module__ == "glassloop.scripts.former_adamw"
 
 
 def test_names_of_code_include_those_of_functions() -> None:
