@@ -128,7 +128,55 @@ for _ in range(2):
     optimizer.zero_grad()
 found = loss.item()
 """
-SCRIPTS = {"course": COURSE, "package": PACKAGE, "loop": LOOP}
+# A loop of 2019: the packages of that time, models that return tuples, a schedule of its own class.
+FIRST_YEARS = """
+import collections
+import numpy as np
+import torch
+from nlp import load_metric
+from pytorch_transformers import AdamW, AutoTokenizer, BertForSequenceClassification, WarmupLinearSchedule
+from sklearn.cross_validation import train_test_split
+from transformers.modeling_bert import BertPreTrainedModel
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = BertForSequenceClassification.from_pretrained(MODEL, num_labels=2)
+optimizer = AdamW(model.parameters(), lr=3e-5, no_deprecation_warning=True)
+scheduler = WarmupLinearSchedule(optimizer, warmup_steps=1, t_total=4)
+texts, others = train_test_split(["a good film", "a bad film", "a story", "good"] * 2, test_size=2, random_state=0)
+metric = load_metric("accuracy", keep_in_memory=True)
+for text in texts[:4]:
+    encoded = tokenizer.encode_plus(text, max_length=min(8, tokenizer.max_len), pad_to_max_length=True, truncation=True)
+    assert len(encoded["input_ids"]) == 8 and isinstance(encoded, collections.Mapping)
+    batch = {name: torch.tensor([value]) for name, value in encoded.items()}
+    loss, logits = model(**batch, labels=torch.tensor([1]))
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    metric.add_batch(predictions=logits.argmax(-1), references=torch.tensor([1]))
+found = metric.compute()["accuracy"] + np.float(0) + isinstance(model, BertPreTrainedModel)
+"""
+
+# A script of 2020: everything imported with a star, settings in a dict, names of that year.
+STAR = """
+from transformers import *
+from transformers.trainer_utils import EvaluationStrategy
+
+SETTINGS = dict(evaluation_strategy=EvaluationStrategy.EPOCH, per_gpu_train_batch_size=4, no_cuda=True, save_steps=50)
+tok = AutoTokenizer.from_pretrained(MODEL)
+rows = [{**tok(text), "labels": label} for text, label in [("a good film", 1), ("a bad film", 0)] * 6]
+trainer = Trainer(
+    AutoModelForSequenceClassification.from_pretrained(MODEL, num_labels=2),
+    TrainingArguments("out", num_train_epochs=1, **SETTINGS),
+    train_dataset=rows,
+    eval_dataset=rows,
+    tokenizer=tok,
+)
+trainer.train(model_path=None)
+if trainer.is_world_master():
+    trainer.tokenizer.save_pretrained("out")
+found = trainer.evaluate()["eval_loss"]
+"""
+SCRIPTS = {"first years": FIRST_YEARS, "star": STAR, "course": COURSE, "package": PACKAGE, "loop": LOOP}
 SENTENCES = ["the film is good", "the story was bad", "it is a very good story", "this one is not good"]
 
 

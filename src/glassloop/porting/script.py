@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -145,7 +146,7 @@ class Script:
             return ()
         scope = self.scopes[node].holder(node.id)
         if scope is None:
-            return tuple(f"{module}.{node.id}" for module in self.stars)
+            return () if hasattr(builtins, node.id) else tuple(f"{module}.{node.id}" for module in self.stars)
         key = (scope, node.id)
         if key not in self._origins:
             self._origins[key] = ()  # a name that is assigned to itself ends here

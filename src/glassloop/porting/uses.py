@@ -55,6 +55,7 @@ CALLBACKS = (
 # The kinds of objects that the checks know.
 TRAINER, ARGUMENTS, MODEL, TOKENIZER, PARSER, STATE = "trainer", "arguments", "model", "tokenizer", "parser", "state"
 OF_CALLBACKS = {"args": ARGUMENTS, "state": STATE, "model": MODEL}
+GROUPED = (("group_by_length", True), ("train_sampling_strategy", "group_by_length"))
 REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
 ARGUMENTS_OF_TRAINER = {
     name
@@ -81,6 +82,7 @@ class Uses:
         called_instead: Calls of a tokenizer's former methods.
         in_place: Calls of methods of a data set that once changed it in place.
         unpacked: Calls of a model whose outputs are unpacked, and into how many names.
+        is_grouped: Whether a setting groups rows by their length.
         telemetry: Functions that are gone and only reported the use of an example.
         findings: What a person should know.
     """
@@ -100,6 +102,7 @@ class Uses:
         self.telemetry: set[str] = set()
         self.findings: list[Finding] = []
         self._kinds: dict[tuple[Scope, str], str] = {}
+        self.is_grouped = False
         self._trained: dict[tuple[Scope, str], list[list[tuple[ast.AST, str]]]] = {}
         self._portable_uses: dict[str, int] = {}
         self._find()
@@ -118,6 +121,7 @@ class Uses:
             self.check_classes()
             self.check_attributes()
             self.check_assigned_settings()
+            self.check_results()
 
     # --- names ---
 
@@ -162,8 +166,10 @@ class Uses:
             origin = self.origin(node)
             if isinstance(node, ast.Name) and origin:
                 self.used[origin] = self.used.get(origin, 0) + 1
-            is_whole = isinstance(node, ast.Attribute) or self.script.scopes[node].holder(node.id) is None  # type: ignore[attr-defined]
-            if is_whole and origin and (origin.count(".") == 1 or origin in MOVED):
+            is_star = isinstance(node, ast.Name) and self.script.scopes[node].holder(node.id) is None
+            if is_star and origin and (origin in MOVED or not is_gone(origin)):  # else the name is that of another module
+                models |= self.check_name(node, origin)
+            if isinstance(node, ast.Attribute) and origin and (origin.count(".") == 1 or origin in MOVED):
                 models |= self.check_name(node, origin)
         return models
 
@@ -410,6 +416,7 @@ class Uses:
     def check_setting(self, name: str, value: object, place: ast.AST, *, is_known: bool = True) -> None:
         """Check one setting."""
         theirs = SETTINGS.get(name)
+        self.is_grouped = self.is_grouped or (name, value) in GROUPED
         if value is NOT_A_LITERAL:
             if theirs is not None and theirs.outcome == REFUSED:
                 self.note(place, f"{name} is refused, unless its value asks for nothing", theirs.text)
@@ -494,6 +501,26 @@ class Uses:
             return False
         methods = {part.name for part in owner.body if isinstance(part, ast.FunctionDef)}
         return node.attr in methods or (owner, node.attr) in self.script.attributes
+
+    def check_results(self) -> None:
+        """Report results that a script reads and that are others with transformers."""
+        reads_loss = any(one.attr == "training_loss" for one in self.script.of(ast.Attribute)) or any(  # type: ignore[attr-defined]
+            one.value == "train_loss"  # type: ignore[attr-defined]
+            for one in self.script.of(ast.Constant)
+        )
+        for node in self.script.of(ast.Call):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            name = node.func.attr
+            if name not in ("predict", "train") or self.kind(node.func.value) != TRAINER:
+                continue
+            if name == "predict" and self.is_grouped:
+                remedy = "they are in the order of the rows; transformers sorts them by length with group_by_length"
+                self.note(node, "predictions", remedy, DIFFERS)
+            given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "resume_from_checkpoint")]
+            if name == "train" and reads_loss and any(literal(one) not in (None, False) for one in given):
+                remedy = "it is the mean over all steps; transformers omits those before a resume"
+                self.note(node, "train_loss of a resumed run", remedy, DIFFERS)
 
     def check_repeated_training(self, node: ast.Call) -> None:
         """Report a Trainer that trains more than once: its second training has another optimizer."""

@@ -63,7 +63,8 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
         START + "t = Trainer()\nt.train()\nt.log_metrics('a', {})",
         "model.generate()",
         "from transformers import BertTokenizer, BertTokenizerFast, trainer_utils, logging",
-        "from transformers.data import DataCollatorWithPadding\nfrom transformers import *",
+        "from transformers.data import DataCollatorWithPadding\nfrom transformers import *\nfrom mine import *\n"
+        "x = dict(a=print(y))",
         "from .transformers import Seq2SeqTrainer",
         "import transformers\ntry:\n    from apex import amp\n    from transformers import cached_path\n"
         "except ImportError:\n    amp = None",
@@ -96,15 +97,33 @@ def test_a_second_training_runs_differently(code: str, line: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("t = Trainer(args=TrainingArguments('x', group_by_length=True))\np = t.predict(rows)", "order of the rows"),
+        ("t = Trainer()\nloss = t.train(resume_from_checkpoint=True).training_loss", "mean over all steps"),
+        ("t = Trainer()\nm = t.train('checkpoint-5').metrics\nprint(m['train_loss'])", "mean over all steps"),
+    ],
+)
+def test_results_that_differ_are_reported_if_a_script_reads_them(code: str, remedy: str) -> None:
+    (found,) = rewritten(START + code)[1]
+    assert (found.line, found.kind) == (3, DIFFERS)
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
     "code",
     [
+        "t = Trainer(args=TrainingArguments('x', group_by_length=False))\np = t.predict(rows)",
+        "t = Trainer(args=TrainingArguments('x', group_by_length=True))\nt.evaluate()",
+        "t = Trainer()\nt.train(resume_from_checkpoint=True)",
+        "t = Trainer()\nloss = t.train(resume_from_checkpoint=None).training_loss",
         "for _ in range(3):\n    t = Trainer()\n    t.train()",
         "t = Trainer()\nif again:\n    t.train(resume_from_checkpoint=True)\nelse:\n    t.train()",
         "t = Trainer()\nt.train()\nt = Trainer()\nt.train()",
         "def f():\n    t = Trainer()\n    t.train()\ndef g():\n    t = Trainer()\n    t.train()",
     ],
 )
-def test_one_training_of_each_trainer_does_not(code: str) -> None:
+def test_what_gives_equal_results_is_not_reported(code: str) -> None:
     assert rewritten(START + code)[1] == []
 
 
