@@ -13,7 +13,7 @@ from glassloop.arguments import TrainingArguments as OwnSettings
 from glassloop.arguments import translated
 from glassloop.compatibility import INSTEAD, UNSUPPORTED, unused_names
 from glassloop.drop_in.arguments import OWN, TrainingArguments
-from glassloop.drop_in.settings import COMPILE, REFUSED, SETTINGS
+from glassloop.drop_in.settings import REFUSED, SETTINGS
 from glassloop.drop_in.trainer import Trainer
 from glassloop.errors import SettingsError
 from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED, REMOVED, Finding
@@ -41,7 +41,6 @@ from glassloop.porting.names import (
 from glassloop.porting.old_names import instead_of
 from glassloop.porting.script import SAME_VALUE, Binding, Scope, Script
 
-REMOVABLE = tuple(name for name, theirs in SETTINGS.items() if theirs.text == COMPILE and theirs.outcome == REFUSED)
 NOT_A_LITERAL = ...
 TRAINED_WITH = ("transformers", "glassloop")
 KNOWN = (*TRAINED_WITH, "datasets", "evaluate", *PACKAGES)
@@ -428,16 +427,13 @@ class Uses:
         with redirect_stderr(StringIO()):
             problems = translated({name: value}, OwnSettings)[1]
         for problem in problems:
-            is_removed = name in REMOVABLE and isinstance(place, ast.keyword)
-            if is_removed:
-                self.removed.add(place)
             what = f"{name}={value!r}" if theirs else problem.text
-            self.note(place, what, problem.remedy.removeprefix(f"{name}: "), REMOVED if is_removed else NOT_TRANSLATED)
+            self.note(place, what, problem.remedy.removeprefix(f"{name}: "))
 
     def check_together(self, node: ast.Call, settings: list[tuple[str, ast.expr, ast.AST]]) -> None:
         """Let Glassloop check the settings together, if the script gives all of them as literals and each one is known."""
         named = {name: literal(value) for name, value, _ in settings}
-        given = {name: value for name, value in named.items() if name != "output_dir" and name not in REMOVABLE}
+        given = {name: value for name, value in named.items() if name != "output_dir"}
         known = all(name in OWN or (name in SETTINGS and not SETTINGS[name].refuses(value)) for name, value in given.items())
         is_open = any(one.arg is None for one in node.keywords) or any(isinstance(one, ast.Starred) for one in node.args)
         if not known or NOT_A_LITERAL in given.values() or is_open:

@@ -90,7 +90,12 @@ CASES = {
     "arguments": (
         "from transformers import TrainingArguments as A\n"
         "a = A(\n    'o',  # out\n    fp16=True,  # half\n    torch_compile=True,\n)\n",
-        "from glassloop import TrainingArguments as A\na = A(\n    'o',  # out\n    fp16=True,  # half\n)\n",
+        "from glassloop import TrainingArguments as A\n"
+        "a = A(\n    'o',  # out\n    fp16=True,  # half\n    torch_compile=True,\n)\n",
+    ),
+    "an argument on its own line": (
+        "from datasets import load_metric\nm = load_metric(\n    'f1',  # score\n    cache_dir='x',  # gone\n)\n",
+        "from glassloop import load_metric\nm = load_metric(\n    'f1',  # score\n)\n",
     ),
     "accelerator": (
         "from accelerate import Accelerator\na = Accelerator(fp16=True, cpu=True)\nb = Accelerator(cpu=True, fp16=False)\n",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED, REMOVED
+from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED
 from glassloop.porting.rewrite import rewritten
-from glassloop.porting.uses import REMOVABLE
 
 START = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
 REPORTED = {
@@ -57,6 +56,13 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
     [
         START
         + "args = TrainingArguments('x', evaluation_strategy='epoch', fp16=False, dataloader_num_workers=4, deepspeed=None)",
+        START
+        + "args = TrainingArguments('x', torch_compile=True, remove_unused_columns=False, label_names=['labels', 'star'])",
+        START
+        + "args = TrainingArguments('x', train_sampling_strategy='sequential', warmup_steps=3, warmup_ratio=0.1, bf16=True)",
+        START + "class Mine(Trainer):\n    def _get_train_sampler(self, rows=None): return None",
+        START + "class Mine(Trainer):\n    def training_step(self, model, inputs, *rest): return self._prepare_inputs(inputs)",
+        START + "t = Trainer()\nprint(t._train_batch_size, t.args.train_batch_size, t.state.best_metric, t.label_names)",
         START + "args = TrainingArguments('x', logging_steps=steps, **others)",
         START + "class Mine(Trainer):\n    def compute_loss(self, model, inputs): pass",
         START + "class Other:\n    def training_step(self): self._save()",
@@ -73,13 +79,6 @@ def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
 )
 def test_what_works_is_not_reported(code: str) -> None:
     assert rewritten(code)[1] == []
-
-
-def test_settings_that_only_concern_compiling_are_removed() -> None:
-    assert "torch_compile" in REMOVABLE
-    text, (found,) = rewritten(START + "args = TrainingArguments('x', torch_compile=True)")
-    assert text.endswith("TrainingArguments('x')")
-    assert found.kind == REMOVED
 
 
 @pytest.mark.parametrize(
