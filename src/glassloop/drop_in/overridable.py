@@ -193,7 +193,7 @@ class Overridable(WithCallbacks):
 
     def _outputs(self, ignore_keys: list[str] | None) -> Outputs:
         """Return which outputs of the model are predictions, and which inputs are labels."""
-        usual = getattr(self.model.config, "keys_to_ignore_at_inference", None)
+        usual = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", None)
         ignored = ignore_keys if ignore_keys is not None else usual if usual is not None else ["past_key_values"]
         return Outputs(tuple(ignored), tuple(self.label_names))
 

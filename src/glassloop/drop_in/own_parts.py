@@ -150,7 +150,7 @@ class OwnParts(Overridable):
 
     def _returns_more(self) -> bool:
         """Return whether the config of a model asks for outputs beside logits."""
-        config = self.model.config
+        config = getattr(self.model, "config", None)
         return any(getattr(config, name, False) is True for name in ("output_hidden_states", "output_attentions"))
 
     def _other_label_names(self) -> bool:
