@@ -33,9 +33,9 @@ import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 RESULT = HERE / "results" / "scripts.json"
@@ -47,7 +47,10 @@ EQUAL, REASON, REFUSED, SILENT, CRASH, SAME, BROKEN = (
 FAILURES = (SILENT, CRASH, BROKEN)
 MOVED = ("Trainer", "TrainingArguments")
 # What a script that differs must print.
-REASONS: dict[str, str] = {}
+REASONS = {
+    "group_by_length": "transformers' Trainer sorts them with group_by_length",
+    "resume_checkpoint": "transformers' Trainer omits those before a resume",
+}
 # How scripts of earlier years are written today. A script that fails as it is is compared with this copy of itself.
 TODAY = [
     (r"\bevaluation_strategy=", "eval_strategy="),
@@ -465,6 +468,15 @@ def examine(name: str, prepared: Path, variants: tuple[str, ...], show: bool) ->
     return report
 
 
+def examine_some(names: list[str], prepared: Path, variants: tuple[str, ...], show: bool) -> NoReturn:
+    """Run some of the scripts in this process, a fork, and end it."""
+    for name in names:
+        report = examine(name, prepared, variants, show)
+        (prepared.parent / f"{name}.report").write_text(json.dumps(report), encoding="utf-8")
+        print(line_of(report), flush=True)
+    os._exit(0)
+
+
 def is_fast(report: dict[str, Any]) -> bool | None:
     """Return whether every training of a script ran on a fast backend; None without a Trainer."""
     found = report.get(IMPORT, {}).get("backends") or report.get(RUN, {}).get("backends")
@@ -486,6 +498,7 @@ def main() -> int:
     parser.add_argument("scripts", nargs="*", help="names of scripts (default: all)")
     parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="write models and data into FOLDER, and stop")
     parser.add_argument("--show", action="store_true", help="print all output and each difference")
+    parser.add_argument("--jobs", type=int, default=2, help="number of scripts at a time")
     parser.add_argument("--no_run", action="store_true", help="leave `glassloop run` out")
     parser.add_argument(
         "--json", type=Path, default=None, help="where to write the results (default, of all scripts: results/scripts.json)"
@@ -497,7 +510,6 @@ def main() -> int:
         return 0
     names = chosen.scripts or sorted(path.stem for path in SCRIPTS.glob("*.py"))
     variants = (IMPORT,) if chosen.no_run or not has_run() else (IMPORT, RUN)
-    reports = []
     with tempfile.TemporaryDirectory(prefix="glassloop-scripts-") as top:
         os.environ |= {"HF_DATASETS_CACHE": f"{top}/datasets", "XDG_CACHE_HOME": f"{top}/cache"}
         prepared = Path(top).resolve() / "prepared"
@@ -505,9 +517,16 @@ def main() -> int:
         import_all()
         prepare(prepared)
         print(f"{'script':<30} {'as is':<5} {IMPORT:<26} {RUN:<26} {'speed':<6}")
-        for name in names:
-            reports.append(examine(name, prepared, variants, chosen.show))
-            print(line_of(reports[-1]), flush=True)
+        children = []
+        for place in range(chosen.jobs):
+            child = os.fork()
+            if not child:
+                examine_some(names[place :: chosen.jobs], prepared, variants, chosen.show)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        found = {path.stem: json.loads(path.read_text()) for path in prepared.parent.glob("*.report")}
+        reports = [found[name] for name in names]
     for variant in variants:
         counts = Counter(report[variant]["outcome"] for report in reports if variant in report)
         print(f"\n{variant}: " + ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common()))
