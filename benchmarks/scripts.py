@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 RESULT = HERE / "results" / "scripts.json"
@@ -54,7 +54,6 @@ REASONS = {
 # How scripts of earlier years are written today. A script that fails as it is is compared with this copy of itself.
 TODAY = [
     (r"\bevaluation_strategy=", "eval_strategy="),
-    (r"(?<=[(,\s])tokenizer=tokenizer\b", "processing_class=tokenizer"),
     (r"\bper_gpu_(train|eval)_batch_size=", r"per_device_\1_batch_size="),
     (r"\bwarmup_steps=(\d+),(\s*)warmup_ratio=[\d.]+,", r"warmup_steps=\1,"),
     (r"\bwarmup_ratio\b", "warmup_steps"),
@@ -207,6 +206,14 @@ def with_glassloop(text: str) -> str:
 
 def of_today(text: str) -> str:
     """Return a script with the names that transformers has today."""
+    lines = text.splitlines(keepends=True)
+    for call in ast.walk(ast.parse(text)):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Trainer"):
+            for word in call.keywords:
+                if word.arg == "tokenizer":
+                    line = lines[word.lineno - 1]
+                    lines[word.lineno - 1] = line[: word.col_offset] + "processing_class" + line[word.col_offset + 9 :]
+    text = "".join(lines)
     for old, new in TODAY:
         text = re.sub(old, new, text, flags=re.MULTILINE)
     names = re.search(r"from transformers import .*\bAdamW\b.*\n", text)
@@ -264,9 +271,9 @@ FOUND: dict[str, Any] = {}  # variables of the script
 
 def observe(variables: dict[str, Any]) -> None:
     """Keep the variables of a script. A line that is added to the end of each script calls this."""
-    FOUND.update(
-        {name: plain(value) for name, value in variables.items() if not name.startswith("_") and not TIMINGS.search(name)}
-    )
+    variables = {name: value for name, value in variables.items() if not isinstance(value, Metric)}
+    named = {name: plain(value) for name, value in variables.items() if not name.startswith("_") and not TIMINGS.search(name)}
+    FOUND.update({name: value for name, value in named.items() if value is not None})
 
 
 def record_trainers(kind: Any) -> None:
@@ -324,7 +331,7 @@ def execute(name: str, text: str, variant: str) -> Run:
             runpy.run_path(f"{name}.py", run_name="__main__")
     except SystemExit as ended:
         if ended.code:
-            run.error, run.is_refusal = f"exit status {ended.code}", variant == RUN and ended.code in (1, 2)
+            run.error = f"exit status {ended.code}"
     except BaseException as error:  # whatever a script raises
         run.error = f"{type(error).__name__}: {str(error).strip()}"[:600]
         run.trace, run.is_refusal = traceback.format_exc(), isinstance(error, GlassloopError)
@@ -363,6 +370,10 @@ def in_child(name: str, text: str, variant: str, prepared: Path) -> Run:
     run = Run(**json.loads(result.read_text())) if result.exists() else Run(error="the process ended without a result")
     run.output = (folder / "printed.txt").read_text(errors="replace").replace(str(folder), "FOLDER")
     shutil.rmtree(folder, ignore_errors=True)
+    if variant == RUN and run.error.startswith("exit status"):  # the command has caught the error
+        run.is_refusal = "Traceback (most recent call last)" not in run.output
+        lines = re.findall(r"^(?:[\w.]*(?:Error|Exception)|error): .*", run.output, flags=re.MULTILINE)
+        run.error = lines[-1] if lines else run.error
     return run
 
 
@@ -504,6 +515,7 @@ def main() -> int:
         "--json", type=Path, default=None, help="where to write the results (default, of all scripts: results/scripts.json)"
     )
     chosen = parser.parse_args()
+    os.environ |= ENVIRONMENT  # before torch is imported
     if chosen.prepare:
         chosen.prepare.mkdir(parents=True, exist_ok=True)
         prepare(chosen.prepare)
