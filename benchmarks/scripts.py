@@ -48,6 +48,9 @@ FAILURES = (SILENT, CRASH, BROKEN)
 MOVED = ("Trainer", "TrainingArguments")
 # What a script that differs must print.
 REASONS = {
+    "accumulation_compile": "transformers' Trainer logs their sum",
+    "commonlit_stdev": "the default of transformers is 8",
+    "train_twice": "which transformers' Trainer would keep",
     "group_by_length": "transformers' Trainer sorts them with group_by_length",
     "resume_checkpoint": "transformers' Trainer omits those before a resume",
 }

@@ -39,8 +39,10 @@ def failures_of(reports: list[dict[str, Any]]) -> list[str]:
 def test_a_sample_of_the_scripts_finds_the_same(tmp_path: Path) -> None:
     reports = reports_of(tmp_path, *QUICK)
     assert not failures_of(reports)
-    assert [report["glassloop run"]["outcome"] for report in reports].count("equal") == 7
-    assert reports[-1]["import changed"]["outcome"] == "differs, reason printed"  # the order of predictions
+    found = {report["script"]: report["glassloop run"]["outcome"] for report in reports}
+    explained = {name for name, outcome in found.items() if outcome == "differs, reason printed"}
+    assert explained == {"commonlit_stdev", "group_by_length"}  # a loss that is no mean; the order of predictions
+    assert {*found.values()} == {"equal", "differs, reason printed"}
 
 
 @pytest.mark.exhaustive

@@ -40,6 +40,16 @@ class StepsItself(Protocol):
         """Add the gradients of a batch, and return its part of the loss."""
 
 
+def adds_up_batches(model: torch.nn.Module) -> bool:
+    """Return whether transformers' Trainer adds up the losses of the batches of a step, instead of taking their mean.
+
+    It leaves the division to models that accept `num_items_in_batch`. Those for classification ignore it.
+    """
+    accepts = getattr(model, "accepts_loss_kwargs", None)
+    kinds = {parameter.kind for parameter in inspect.signature(model.forward).parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds if accepts is None else bool(accepts)
+
+
 def overrides(trainer: object, base: type, name: str) -> bool:
     """Return whether a Trainer has its own version of a method, by a subclass or by an assignment."""
     own = getattr(type(trainer), name, None) is not getattr(base, name, None)

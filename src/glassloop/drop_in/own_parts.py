@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from glassloop.arguments import TrainingArguments as Settings
 from glassloop.compatibility import EvalPrediction
 from glassloop.data.batches import Batches
 from glassloop.data.formats import is_table
@@ -22,6 +23,7 @@ from glassloop.drop_in.callbacks import freezes_weights
 from glassloop.drop_in.hooks import (
     BatchStep,
     LoaderBatches,
+    adds_up_batches,
     in_batches,
     overrides,
     predicted,
@@ -40,6 +42,7 @@ from glassloop.engine.interfaces import LRScheduler, Optimizer, Tensors, Trainin
 from glassloop.engine.losses import other_loss
 from glassloop.errors import ModelError, SettingsError, listed
 from glassloop.measures import read_scores
+from glassloop.models.adapters import base_of
 from glassloop.seeding import seed_all
 from glassloop.settings import CLASSES, SCORE
 from glassloop.training.parts import Optimizers, TrainingParts
@@ -47,6 +50,7 @@ from glassloop.training.rows import IGNORED, RowUse
 from glassloop.training.setup import DEFAULT_DIR
 from glassloop.transformers_types import Model
 
+THEIR_EVAL_BATCH_SIZE = 8  # the default of transformers' TrainingArguments
 USED_NAMES = frozenset(
     (
         *("compute_loss", "compute_loss_func", "model_init", "log", "prediction_step", "save_model", "num_examples"),
@@ -218,6 +222,9 @@ class OwnParts(Overridable):
         if self.model_init is not None:
             self.model = self._initialized(self.args.seed)
         self._find_loss()
+        batches = self.args.gradient_accumulation_steps
+        if batches > 1 and not self._overrides("training_step") and adds_up_batches(base_of(self.model)):
+            self._say_once(f"the loss of a step is the mean of its {batches:,} batches; transformers' Trainer logs their sum")
         parts = super()._parts()
         self._plan = parts.plan
         if isinstance(parts.batches, LoaderBatches):
@@ -373,6 +380,15 @@ class OwnParts(Overridable):
         if rows is not None and self._has_script_callbacks() and not self._reads_loader(rows, training=False):
             accepted = self._remove_unused_columns(rows.rows if isinstance(rows, RowReader) else rows)
             self._latest_loader = self._loader(accepted, self.args.per_device_eval_batch_size, None)
+        size = self.args.per_device_eval_batch_size
+        if (
+            self._replaces_loss()
+            and size == Settings.per_device_eval_batch_size
+            and hasattr(rows, "__len__")
+            and len(rows) > THEIR_EVAL_BATCH_SIZE
+        ):
+            theirs = f"the default of transformers is {THEIR_EVAL_BATCH_SIZE}"
+            self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
         compared = self._is_training or self._replaces_loss() or self._has_own_loss()
         if not compared and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)):
             with self._within(_model_loss="nothing was compared yet"):

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from families import tiny_model
 from torch.utils.data import DataLoader
 
+from glassloop import Trainer, TrainingArguments
 from glassloop.backends.plain import PlainBackend
 from glassloop.compatibility import EvalPrediction
 from glassloop.drop_in.hooks import (
     LoaderBatches,
     Outputs,
+    adds_up_batches,
     count_for,
     in_batches,
     logits_of,
@@ -153,3 +156,41 @@ def test_callbacks_are_told_after_each_batch() -> None:
     predict = told(lambda model, batch: events.append("predicted"), lambda: events.append("told"))  # type: ignore[arg-type,return-value,func-returns-value]
     predict(torch.nn.Linear(1, 1), None)  # type: ignore[arg-type]
     assert events == ["predicted", "told"]
+
+
+def test_models_whose_losses_transformers_adds_up_are_known() -> None:
+    """Its Trainer reports so: a step of two batches of BERT logs twice the loss."""
+
+    class Divides(Model):
+        accepts_loss_kwargs = False
+
+        def forward(self, x: torch.Tensor, **others: Any) -> SimpleNamespace:
+            return SimpleNamespace(logits=x)
+
+    assert not adds_up_batches(Model())
+    assert not adds_up_batches(Divides())
+    assert adds_up_batches(tiny_model())
+
+
+@pytest.mark.parametrize(("batches", "lines"), [(1, 0), (2, 1)])
+def test_a_step_of_several_batches_says_what_its_loss_is(batches: int, lines: int, tmp_path, capsys) -> None:
+    rows = [{"input_ids": [2, 7 + number, 3], "labels": number % 2} for number in range(8)]
+    args = TrainingArguments(
+        tmp_path, max_steps=1, gradient_accumulation_steps=batches, save_strategy="no", device="cpu", disable_tqdm=True
+    )
+    Trainer(model=tiny_model(), args=args, train_dataset=rows).train(report=False)
+    assert capsys.readouterr().err.count("transformers' Trainer logs their sum") == lines
+
+
+@pytest.mark.parametrize(("size", "lines"), [(16, 0), (32, 1)])
+def test_the_batches_of_an_evaluation_are_named_if_a_loss_may_depend_on_them(size: int, lines: int, tmp_path, capsys) -> None:
+    rows = [{"input_ids": [2, 7 + number, 3], "labels": number % 2} for number in range(9)]
+    args = TrainingArguments(tmp_path, per_device_eval_batch_size=size, device="cpu", disable_tqdm=True)
+
+    class Mine(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **others: Any) -> Any:
+            found = model(**inputs)
+            return (found.loss, found) if return_outputs else found.loss
+
+    Mine(model=tiny_model(), args=args, eval_dataset=rows).evaluate()
+    assert capsys.readouterr().err.count("the default of transformers is 8") == lines
