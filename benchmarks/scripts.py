@@ -497,6 +497,12 @@ def is_fast(report: dict[str, Any]) -> bool | None:
     return all(name != "plain" for name in found) if found else None
 
 
+def plain_reasons(report: dict[str, Any]) -> set[str]:
+    """Return why the Trainers of a script trained on the plain backend."""
+    lines = report.get(IMPORT, report.get(RUN, {})).get("lines", [])
+    return {line.partition("instead of packed: ")[2] for line in lines if "instead of packed: " in line}
+
+
 def line_of(report: dict[str, Any]) -> str:
     outcomes = [report[variant]["outcome"] if variant in report else "-" for variant in (IMPORT, RUN)]
     details = [detail for variant in (IMPORT, RUN) for detail in report.get(variant, {}).get("detail", [])]
@@ -547,6 +553,9 @@ def main() -> int:
         print(f"\n{variant}: " + ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common()))
     speeds = Counter(is_fast(report) for report in reports)
     print(f"of the scripts with a Trainer, {speeds[True]} ran on a fast backend and {speeds[False]} on the plain one")
+    reasons = Counter(reason for report in reports for reason in plain_reasons(report))
+    for reason, number in reasons.most_common():
+        print(f"  {number:>2} plain: {reason}")
     if chosen.json or not chosen.scripts:
         (chosen.json or RESULT).write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
     return int(any(report.get(variant, {}).get("outcome") in FAILURES for report in reports for variant in variants))

@@ -1,4 +1,4 @@
-"""A Dataset class that tokenizes in __getitem__ and counts how often each row is read."""
+"""A Dataset class that tokenizes in __getitem__, which is slow, and counts how often a row is read on average."""
 
 from collections import Counter
 
@@ -7,33 +7,32 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 tokenizer = AutoTokenizer.from_pretrained("tiny-bert")
+_reads = Counter()
 
 
 class LazyDataset(torch.utils.data.Dataset):
     def __init__(self, df):
         self.df = df.reset_index(drop=True)
-        self.reads = Counter()
 
     def __len__(self):
         return len(self.df)
 
     def __getitem__(self, i):
-        self.reads[i] += 1
+        _reads[i] += 1
         row = self.df.iloc[i]
         encoded = tokenizer(row.text, row.text_b, truncation=True, max_length=40)
         return {**encoded, "label": int(row.label)}
 
 
-train_dataset = LazyDataset(pd.read_csv("train.csv"))
-valid_dataset = LazyDataset(pd.read_csv("valid.csv"))
+train_dataset = LazyDataset(pd.concat([pd.read_csv("train.csv")] * 20))
 trainer = Trainer(
     model=AutoModelForSequenceClassification.from_pretrained("tiny-bert"),
-    args=TrainingArguments("lazy", num_train_epochs=3, per_device_train_batch_size=24, learning_rate=1e-3, logging_steps=1, save_strategy="no",
-                           report_to="none", dataloader_num_workers=0),
+    args=TrainingArguments("lazy", num_train_epochs=3, per_device_train_batch_size=24, learning_rate=1e-4, logging_steps=20, save_strategy="no",
+                           report_to="none", train_sampling_strategy="sequential"),
     train_dataset=train_dataset,
-    eval_dataset=valid_dataset,
+    eval_dataset=LazyDataset(pd.read_csv("valid.csv")),
     processing_class=tokenizer,
 )
 trainer.train()
+reads_per_row = round(sum(_reads.values()) / len(train_dataset))
 metrics = trainer.evaluate()
-most_reads = max(train_dataset.reads.values())
