@@ -78,7 +78,6 @@ TODAY = [
     (r"from tqdm.notebook import", "from tqdm.auto import"),
 ]  # fmt: skip
 FAMILIES = {"tiny-bert": "bert", "tiny-roberta": "roberta", "tiny-distilbert": "distilbert", "tiny-deberta": "deberta-v2"}
-OLD_ADAMW = "from functools import partial\nfrom torch.optim import AdamW as A\nAdamW = partial(A, weight_decay=0)\n"
 TIMINGS = re.compile("runtime|per_second|_time$|time_|flos|elapsed|memory|mem_|num_tokens|num_input_tokens")
 LIMIT = 120  # seconds for one run of one script
 
@@ -142,6 +141,26 @@ def load_metric(name: str, *_: str) -> Metric:
 
 
 load = load_metric
+
+
+def former_adamw(params: Any, lr: float = 1e-3, eps: float = 1e-6, weight_decay: float = 0.0) -> Any:
+    """Return the AdamW that transformers had: no weight decay by default, and `eps` is not divided by the bias correction."""
+    import torch
+
+    class Former(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for weight in (weight for weight in group["params"] if weight.grad is not None):
+                    state = self.state[weight]
+                    number = state["step"] = state.get("step", 0) + 1
+                    mean = state["mean"] = torch.lerp(state.get("mean", torch.zeros_like(weight)), weight.grad, 0.1)
+                    square = state["square"] = torch.lerp(state.get("square", torch.zeros_like(weight)), weight.grad**2, 0.001)
+                    rate = group["lr"] * math.sqrt(1 - 0.999**number) / (1 - 0.9**number)
+                    weight -= rate * mean / (square.sqrt() + group["eps"])
+                    weight -= group["lr"] * group["weight_decay"] * weight
+
+    return Former(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay})
 
 
 # Models and data
@@ -222,7 +241,7 @@ def of_today(text: str) -> str:
     names = re.search(r"from transformers import .*\bAdamW\b.*\n", text)
     if names:
         rest = re.sub(r"\bAdamW, |, AdamW\b", "", names[0])
-        text = text.replace(names[0], rest + OLD_ADAMW)
+        text = text.replace(names[0], rest + "from scripts import former_adamw as AdamW\n")
     return text
 
 
@@ -374,9 +393,9 @@ def in_child(name: str, text: str, variant: str, prepared: Path) -> Run:
     run.output = (folder / "printed.txt").read_text(errors="replace").replace(str(folder), "FOLDER")
     shutil.rmtree(folder, ignore_errors=True)
     if variant == RUN and run.error.startswith("exit status"):  # the command has caught the error
-        run.is_refusal = "Traceback (most recent call last)" not in run.output
         lines = re.findall(r"^(?:[\w.]*(?:Error|Exception)|error): .*", run.output, flags=re.MULTILINE)
         run.error = lines[-1] if lines else run.error
+        run.is_refusal = run.error.startswith(("glassloop.errors.", "error: "))
     return run
 
 

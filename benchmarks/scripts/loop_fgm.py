@@ -11,11 +11,16 @@ ds = ds.map(lambda b: tokenizer(b["text"]), batched=True).select_columns(["input
 loader = DataLoader(ds, batch_size=6, collate_fn=DataCollatorWithPadding(tokenizer))
 model = AutoModelForSequenceClassification.from_pretrained("tiny-bert")
 no_decay = ["bias", "LayerNorm.weight"]
-params = [
-    {"params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)], "weight_decay": 0.01},
-    {"params": [p for n, p in model.named_parameters() if any(nd in n for nd in no_decay)], "weight_decay": 0.0},
-]
-optimizer = AdamW(params, lr=5e-4)
+
+
+def get_optimizer_params(model, weight_decay):
+    return [
+        {"params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)], "weight_decay": weight_decay},
+        {"params": [p for n, p in model.named_parameters() if any(nd in n for nd in no_decay)], "weight_decay": 0.0},
+    ]
+
+
+optimizer = AdamW(get_optimizer_params(model, 0.01), lr=5e-4)
 scheduler = get_linear_schedule_with_warmup(optimizer, 1, 2 * len(loader))
 losses = []
 model.train()
