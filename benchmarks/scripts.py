@@ -276,7 +276,9 @@ def plain(value: Any, depth: int = 5) -> Any:
         return [plain(entry, depth - 1) for entry in (sorted(value, key=str) if isinstance(value, set) else value)]
     if type(value).__name__ in ("PredictionOutput", "EvalPrediction", "TrainOutput"):
         return plain(vars(value), depth)
-    is_of_script = type(value).__module__ in ("__main__", "<run_path>") and not isinstance(value, torch.nn.Module)
+    is_of_script = type(value).__module__ in ("__main__", "<run_path>") and not isinstance(
+        value, torch.nn.Module | torch.optim.Optimizer
+    )
     return (
         plain(vars(value), 2)
         if is_of_script
