@@ -24,7 +24,7 @@ def reports_of(folder: Path, *names: str) -> list[dict[str, Any]]:
     command = [sys.executable, str(RUNNER), *names, "--json", str(result)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert result.exists(), done.stdout + done.stderr
-    reports: list[dict[str, Any]] = json.loads(result.read_text(encoding="utf-8"))
+    reports: list[dict[str, Any]] = json.loads(result.read_text(encoding="utf-8"))["scripts"]
     return reports
 
 
@@ -59,16 +59,18 @@ def test_a_difference_without_a_reason_and_a_crash_are_found(monkeypatch: pytest
     import scripts
 
     theirs = scripts.Run(
-        variables={"loss": 1.0}, trainers=[{"steps": 2.0, "log": [{"step": 1.0, "loss": 3.0}], "backend": "x"}]
+        variables={"train_loss": 1.0}, trainers=[{"steps": 2.0, "log": [{"step": 1.0, "loss": 3.0}], "backend": "x"}]
     )
     found = [{"steps": 2.0, "log": [{"step": 1.0, "loss": 3.0, "more": 1.0}], "backend": "packed"}]
-    ours = scripts.Run(variables={"loss": 1.0, "more": 2.0}, trainers=found)
+    ours = scripts.Run(variables={"train_loss": 1.0, "more": 2.0}, trainers=found)
     assert scripts.compare("resume_checkpoint", theirs, ours, "").outcome == scripts.EQUAL
-    ours.variables["loss"] = 1.1
+    ours.variables["train_loss"] = 1.1
     verdict = scripts.compare("resume_checkpoint", theirs, ours, "")
-    assert (verdict.outcome, verdict.detail) == (scripts.SILENT, [".loss: 1 with transformers, 1.1"])
-    ours.output = f"glassloop: {scripts.REASONS['resume_checkpoint']}"
+    assert (verdict.outcome, verdict.detail) == (scripts.SILENT, [".train_loss: 1 with transformers, 1.1"])
+    ours.output = f"glassloop: {scripts.REASONS['resume_checkpoint'][0]}"
     assert scripts.compare("resume_checkpoint", theirs, ours, "").outcome == scripts.REASON
+    ours.trainers[0]["steps"] = 3.0  # which the reason does not explain
+    assert scripts.compare("resume_checkpoint", theirs, ours, "").outcome == scripts.SILENT
     assert scripts.compare("resume_checkpoint", theirs, scripts.Run(error="KeyError: 1"), "").outcome == scripts.CRASH
     assert scripts.compare("resume_checkpoint", theirs, scripts.Run(error="x", is_refusal=True), "").outcome == scripts.REFUSED
     ours.trainers[0]["log"] = []

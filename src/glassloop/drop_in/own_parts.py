@@ -376,19 +376,19 @@ class OwnParts(Overridable):
         """Return whether a script has callbacks of its own, which may read anything."""
         return self._adapted is not None and self._adapted.reads_weights
 
+    def _name_eval_batches(self, rows: Rows | None) -> None:
+        """Say how large the batches of an evaluation are if a script relies on the default: its own loss may depend on it."""
+        size = self.args.per_device_eval_batch_size
+        number = len(rows) if rows is not None and hasattr(rows, "__len__") else 0
+        if self._replaces_loss() and size == Settings.per_device_eval_batch_size and number > THEIR_EVAL_BATCH_SIZE:
+            theirs = f"the default of transformers is {THEIR_EVAL_BATCH_SIZE}"
+            self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
+
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         if rows is not None and self._has_script_callbacks() and not self._reads_loader(rows, training=False):
             accepted = self._remove_unused_columns(rows.rows if isinstance(rows, RowReader) else rows)
             self._latest_loader = self._loader(accepted, self.args.per_device_eval_batch_size, None)
-        size = self.args.per_device_eval_batch_size
-        if (
-            self._replaces_loss()
-            and size == Settings.per_device_eval_batch_size
-            and hasattr(rows, "__len__")
-            and len(rows) > THEIR_EVAL_BATCH_SIZE
-        ):
-            theirs = f"the default of transformers is {THEIR_EVAL_BATCH_SIZE}"
-            self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
+        self._name_eval_batches(rows)
         compared = self._is_training or self._replaces_loss() or self._has_own_loss()
         if not compared and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)):
             with self._within(_model_loss="nothing was compared yet"):
