@@ -359,7 +359,7 @@ def execute(name: str, text: str, variant: str) -> Run:
         if ended.code:
             run.error = f"exit status {ended.code}"
     except BaseException as error:  # whatever a script raises
-        run.error = f"{type(error).__name__}: {str(error).strip()}"[:600]
+        run.error = re.sub(r" \(/[^)]*\)", "", f"{type(error).__name__}: {str(error).strip()}")[:600]  # no path of this machine
         run.trace, run.is_refusal = traceback.format_exc(), isinstance(error, GlassloopError)
     run.variables, run.trainers = FOUND, [about(trainer) for trainer in MADE]
     return run
