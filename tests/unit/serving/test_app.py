@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,9 @@ def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPat
 def test_slow_bodies_keep_nobody_else_from_an_answer(service: Service) -> None:
     """More bodies than allowed are begun and never end; a whole request is answered, and the oldest bodies are cut off."""
     limited = Service(service.hosted, service.batcher, Limits(max_requests=3), service.meters)
-    answers = asyncio.run(with_slow_bodies(make_app(limited), 4, json.dumps({"inputs": "good"}).encode()))
+    asked = with_slow_bodies(make_app(limited), 4, json.dumps({"inputs": "good"}).encode())
+    with ThreadPoolExecutor(1) as pool:  # the browser of other tests leaves a running event loop in this thread
+        answers = pool.submit(asyncio.run, asked).result()
     assert answers == [408, 200, 408, None, None], "the oldest, the whole one, the next oldest, and two that still wait"
     assert (limited.active, len(limited.reading)) == (0, 0)
 
