@@ -13,6 +13,7 @@ from glassloop.arguments import TrainingArguments as OwnSettings
 from glassloop.arguments import translated
 from glassloop.compatibility import INSTEAD, UNSUPPORTED, unused_names
 from glassloop.drop_in.arguments import OWN, TrainingArguments
+from glassloop.drop_in.overridable import READ_BY_SCRIPTS
 from glassloop.drop_in.settings import REFUSED, SETTINGS
 from glassloop.drop_in.trainer import Trainer
 from glassloop.errors import SettingsError
@@ -593,7 +594,8 @@ def names_of_ours(kind: str) -> frozenset[str]:
     """Return the names that Glassloop's objects of a kind have, of which some are assigned when they are constructed."""
     from glassloop.drop_in.state import TrainerState
 
-    return names_of({TRAINER: Trainer, ARGUMENTS: TrainingArguments, STATE: TrainerState}[kind])
+    read = {*READ_BY_SCRIPTS} if kind == TRAINER else set()
+    return names_of({TRAINER: Trainer, ARGUMENTS: TrainingArguments, STATE: TrainerState}[kind]) | read
 
 
 @cache

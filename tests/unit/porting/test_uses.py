@@ -133,7 +133,7 @@ def test_what_gives_equal_results_is_not_reported(code: str) -> None:
         ("args = TrainingArguments('x', **dict(deepspeed='x.json'))", "deepspeed='x.json'"),
         ("args = TrainingArguments('x')\nargs.deepspeed = 'x.json'", "deepspeed='x.json'"),
         ("t = Trainer(tb_writer=w)", "Trainer has no argument tb_writer"),
-        ("t = Trainer()\nt.is_fsdp_enabled", "Glassloop's Trainer has no is_fsdp_enabled"),
+        ("t = Trainer()\nt._globalstep_last_logged", "Glassloop's Trainer has no _globalstep_last_logged"),
         ("def f(trainer: Trainer):\n    return trainer._inner_training_loop()", "Trainer has no _inner_training_loop"),
         ("from transformers import AdamW\no = AdamW(p, correct_bias=False)", "correct_bias=False"),
     ],
