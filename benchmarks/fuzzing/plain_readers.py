@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -18,7 +19,9 @@ def plain_rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return parquet_rows(path)
     try:
-        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        content = path.read_bytes()
+        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+        text = content.decode(encoding).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         raise NotReadableError(str(error)) from error
     if path.suffix in (".json", ".jsonl"):

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NoReturn
@@ -24,14 +24,22 @@ from glassloop.commands.train_seeds import train_with_seeds
 from glassloop.data.sources import load_examples
 from glassloop.engine.evaluate import Interrupted
 from glassloop.engine.signals import leave_on_signal
-from glassloop.errors import SettingsError, note, printable, say
+from glassloop.errors import LockedError, SettingsError, note, printable, say
 from glassloop.lock import locked
 from glassloop.models.inputs import encoder_weights
 from glassloop.models.loading import load_config
 from glassloop.outcomes import Outcome, length_entries, outcome_of, prefixes, scored, validation_names, write_predictions
 from glassloop.processes import launch
 from glassloop.report.build import NO_REPORT, write_report
-from glassloop.run_folder.layout import CARD_NAME, MODEL_NAME, has_checkpoint, is_run, predictions_name
+from glassloop.run_folder.layout import (
+    CARD_NAME,
+    MODEL_NAME,
+    has_checkpoint,
+    is_run,
+    leftovers,
+    predictions_name,
+    remove_leftovers,
+)
 from glassloop.run_folder.record import FINISHED, RunRecord
 from glassloop.run_folder.run_json import read_run, write_run
 from glassloop.settings import data_settings
@@ -109,6 +117,10 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
             say(f"{folder} is already complete")
             if not (folder / MODEL_NAME / CARD_NAME).exists():  # it was killed between the record and the card
                 update_card(folder)
+            if leftovers(folder):  # it was killed while it wrote the report, or it is writing it right now and holds the lock
+                with suppress(LockedError), locked(folder, say):
+                    remove_leftovers(folder)
+                    write_report(folder)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -133,10 +145,10 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, restart, began)
-    if backend.processes.is_main:
-        update_card(folder)
-        if path := write_report(folder):
-            note(f"  report: {path}")
+        if backend.processes.is_main:
+            update_card(folder)
+            if path := write_report(folder):
+                note(f"  report: {path}")
     return folder
 
 

@@ -44,7 +44,8 @@ def read_delimited(
     def reader_of(lines: TextIO) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
 
-    with opened_text(path, settings.encoding, lenient=bad.skip, rows_of=reader_of) as lines, unlimited_fields():
+    # Fields have no limit until the file is closed: an error about its bytes reads the rows again.
+    with unlimited_fields(), opened_text(path, settings.encoding, lenient=bad.skip, rows_of=reader_of) as lines:
         rows = without_blank_end(numbered_rows(path, reader_of(lines), bad))
         yield from tables_of_cells(path, rows, settings, bad, delimiter)
 

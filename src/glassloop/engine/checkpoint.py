@@ -167,6 +167,8 @@ def read_manifest(path: Path, name: str = MANIFEST) -> Manifest:
         problem = f"checkpoint {path} was written by transformers' Trainer, which cannot be resumed exactly"
         raise ModelError(problem, f"start a new training from its model: model={path}")
     try:
+        if not (path / name).is_file():  # a pipe would wait forever, a device never end
+            raise ValueError("not a file")
         content = json.loads((path / name).read_text(encoding="utf-8"))
         version = content["format"]
         if type(version) is int and version > FORMAT:  # first: a newer format may compute the checksum differently

@@ -42,8 +42,9 @@ def read_history(folder: Path) -> list[Entry]:
 
     Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
     """
+    path = folder / HISTORY_NAME
     try:
-        lines = (folder / HISTORY_NAME).read_bytes().split(b"\n")[:-1]
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []  # opening a pipe would wait forever
     except OSError:
         return []
     return entries_in(lines)

@@ -96,9 +96,14 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / TRAINED_NAME).exists() or bool(checkpoints_in(folder))
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """Return the incomplete files that a crash left in a folder, or that a running process is writing there."""
+    return sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
+
+
 def remove_leftovers(folder: Path) -> list[str]:
     """Remove the incomplete files that a crash left in a folder, and return their names."""
-    found = sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
+    found = leftovers(folder)
     for path in found:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     return [path.name for path in found]

@@ -322,6 +322,17 @@ def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, caps
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_report_writes_it_when_it_is_resumed(
+    start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = start()
+    (folder / ".report.html.9ffbefc5").write_text("<html>")
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
+    start(resume="out", max_steps=2)
+    assert not [*folder.glob(".report*")]
+    assert (folder / "report.html").is_file()
+
+
 @pytest.mark.parametrize("made_before", [True, False])
 def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before: bool, monkeypatch) -> None:
     """The same command must work once what was missing is installed."""

@@ -6,6 +6,7 @@ import pytest
 
 from glassloop.data.bad_rows import BadRows
 from glassloop.data.delimited import read_delimited, without_blank_end
+from glassloop.errors import DataError
 from glassloop.settings import DataSettings
 
 CONTENT = b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n'
@@ -23,6 +24,13 @@ def test_everything_that_cannot_be_read_is_skipped(write):
     tables = read_delimited(path, ",", quoted=True, bad=bad)
     assert [row["t"] for table in tables for row in table.to_pylist()] == [*"afhijkl"]
     assert bad.rows[path] == PROBLEMS
+
+
+def test_a_byte_after_a_very_long_cell_is_reported_with_its_row(write):
+    """The csv module refuses cells of more than 131,072 characters unless it is told otherwise."""
+    path = write("d.csv", b"t,l\n" + b"x" * 200_000 + b",1\na\xff,2\n")
+    with pytest.raises(DataError, match=r"d\.csv, row 3: byte 0xff at position 200,008 is not UTF-8"):
+        [*read_delimited(path, ",", quoted=True)]
 
 
 def test_a_quote_that_is_not_closed_is_never_skipped(write, refused):

@@ -77,6 +77,14 @@ def test_a_damaged_manifest_is_refused(written: Path, content: str | None) -> No
         open_checkpoint(written)
 
 
+def test_a_device_in_place_of_the_manifest_is_refused(written: Path) -> None:
+    """Reading it would never end."""
+    (written / "manifest.json").unlink()
+    (written / "manifest.json").symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match=r"manifest\.json is missing or damaged"):
+        open_checkpoint(written)
+
+
 def test_files_that_are_not_in_the_manifest_are_ignored(written: Path) -> None:
     for name in (".DS_Store", "state.json~", ".#config.json", "pytorch_model.bin"):
         (written / name).write_bytes(b"x")

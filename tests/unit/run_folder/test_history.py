@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def test_no_history(tmp_path: Path) -> None:
     write_history(tmp_path, [])
     assert read_history(tmp_path) == []
     assert last_step(tmp_path) == 0
+
+
+def test_a_pipe_or_a_device_is_no_history(tmp_path: Path) -> None:
+    """Reading a pipe would wait forever, reading a device would never end."""
+    os.mkfifo(tmp_path / HISTORY_NAME)
+    assert read_history(tmp_path) == []
+    (tmp_path / HISTORY_NAME).unlink()
+    (tmp_path / HISTORY_NAME).symlink_to("/dev/zero")
+    assert read_history(tmp_path) == []
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
