@@ -49,7 +49,7 @@ def main(rounds: int, device: str, backend: str, family: str) -> None:
     ids = [[101, *((row * 31 + place * 7) % 20_000 + 1_000 for place in range(4 + row % 9)), 102] for row in range(32)]
     rows = Dataset.from_dict({"input_ids": ids, "labels": [row % 2 for row in range(32)]})
     for _ in range(rounds):
-        model = tiny_model(family, vocab_size=WORDS, hidden_size=128, intermediate_size=256)
+        model = tiny_model(family, vocab_size=WORDS, hidden_size=128, intermediate_size=256, pooler_hidden_size=128)
         with tempfile.TemporaryDirectory() as folder:
             args = TrainingArguments(
                 folder, max_steps=4, device=device, backend=backend, save_strategy="no", disable_tqdm=True, logging_steps=4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,7 @@ def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]
     code = SHELL.format(path=sys.path, arguments=arguments)
     return subprocess.run(
         ["bash", "-c", f'"$0" -c "$1" {redirection}; exit ${{PIPESTATUS[0]}}', sys.executable, code],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "400"},  # no line breaks
     )  # fmt: skip
 
 

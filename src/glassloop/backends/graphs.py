@@ -23,9 +23,14 @@ from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, join
 from glassloop.transformers_types import Model
 
 
-@cache
-def capture_stream(device: int) -> torch.cuda.Stream:
-    """Return the stream of all captured steps on a device: cuBLAS keeps 68 MB for each stream until the process ends."""
+def capture_stream() -> torch.cuda.Stream:
+    """Return the stream of all captured steps on the current GPU."""
+    return stream_of(torch.cuda.current_device())
+
+
+@cache  # cuBLAS keeps 68 MB for each stream until the process ends
+def stream_of(device: int) -> torch.cuda.Stream:
+    """Return one stream per GPU."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -36,7 +41,7 @@ class GraphsBackend(PackedBackend):
 
     def __init__(self, device: str | torch.device = "cuda", precision: str = "bf16") -> None:
         super().__init__(device, precision)
-        self.stream = capture_stream(torch.cuda.current_device())
+        self.stream = capture_stream()
 
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
         """Return a short description of each saving that a training uses."""

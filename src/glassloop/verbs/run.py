@@ -14,7 +14,7 @@ def run_command(
     script: Annotated[
         str, typer.Argument(help="Python script or notebook (.py or .ipynb). Options of this command go before it.")
     ],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.", metavar="[ARGUMENTS]...")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
     model_map: Annotated[
         list[str] | None,
         typer.Option("--model_map", help="Model to use in place of another: NAME=FOLDER. Repeat for several models."),

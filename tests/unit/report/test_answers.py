@@ -45,7 +45,7 @@ def test_few_logits_are_read_with_the_rest(tmp_path: Path) -> None:
     [
         (b'"logits": [', b'"logits": [x, ', "line 1: Expecting value"),
         (b'{"row": 3', b'{"row": ', "line 4: Expecting value"),
-        (b'"logits": [', b'"logits": [0.5, ', "do not fit the run's labels"),
+        (b'"logits": [', b'"logits": [0.5, ', "line 1: logits are not 60 finite numbers"),
     ],
 )
 def test_damage_is_reported(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
