@@ -21,5 +21,5 @@ def test_ten_trainings_need_the_memory_of_one(backend: str, family: str) -> None
     found = memory_after_each(10, backend, family)
     assert {each["tensors"] for each in found} == {found[0]["tensors"]}
     assert found[0]["tensors"] < MEGABYTE
-    # The first rounds still load code and grow the allocator's pools.
-    assert found[-1]["resident"] - found[2]["resident"] < 32 * MEGABYTE
+    # The first rounds still load code and grow the allocator's pools. Before, each round added more than 20 MB.
+    assert found[-1]["resident"] - found[4]["resident"] < 32 * MEGABYTE

@@ -50,6 +50,7 @@ READ_AS: dict[str, Callable[[Stored], object]] = {
     "do_eval": lambda stored: bool(stored.get("do_eval")) or stored["eval_strategy"] != "no",
     "dataloader_pin_memory": lambda stored: bool(stored.get("dataloader_pin_memory")) and stored["device"] != "cpu",
     "debug": debug_options,
+    "torch_compile": lambda stored: any(stored.get(f"torch_compile{part}") for part in ("", "_mode", "_backend")),
     "include_num_input_tokens_seen": lambda stored: {True: "all", False: "no", None: "no"}.get(
         stored.get("include_num_input_tokens_seen"),
         stored.get("include_num_input_tokens_seen"),  # type: ignore[call-overload]

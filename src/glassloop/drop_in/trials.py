@@ -151,7 +151,7 @@ class Trials:
         trainer, began = self.trainer, time.perf_counter()
         reset()
         set_hyperparameters(trainer, trial, self.space(trial))
-        name = self.name_of(trial)
+        name = self.record.free_name(self.name_of(trial), trial.number)
         distributions = {part: distribution_text(found) for part, found in trial.distributions.items()}
         reports = self.record.begin(trial.number, name, trainer.args.seed, trial.params, distributions)
         trainer.args.run_name, trainer.args.push_to_hub = name, False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassloop.engine.versions import versions
-from glassloop.errors import GlassloopError, SettingsError, counted, say, visible
+from glassloop.errors import GlassloopError, counted, say
 from glassloop.files import set_aside
 from glassloop.run_folder.layout import STUDY_NAME, is_study
 from glassloop.run_folder.record import FINISHED, RUNNING
@@ -78,6 +78,11 @@ class SearchRecord:
             found.append(KnownTrial(params, of_trial, values, pruned=run.status == PAUSED, reports=reports))
         return found
 
+    def free_name(self, name: str, number: int) -> str:
+        """Return the name of a trial, with its number if another trial has that name: it is the name of its folder."""
+        known = self.record.runs.get(name)
+        return name if known is None or known.setting == number else f"{name}-{number}"
+
     def begin(
         self, number: int, name: str, seed: int, params: Mapping[str, Value], distributions: Mapping[str, str]
     ) -> dict[int, float] | None:
@@ -89,14 +94,8 @@ class SearchRecord:
             seed: Its random seed.
             params: The values that were suggested to it.
             distributions: What they were drawn from, as Optuna's JSON.
-
-        Raises:
-            SettingsError: If an earlier trial has the same name.
         """
         known = self.record.runs.get(name)
-        if known is not None and known.setting != number:
-            problem = f"hp_name returned {visible(name)} for trial {number}, but that is trial {known.setting}"
-            raise SettingsError(problem, "return another name for each trial: it is the name of its folder")
         study = replace(self.record.study, vary={**self.record.study.vary, **distributions})
         rounds = tuple(RoundRecord((one,), 1.0) for one in range(number + 1))
         tried = (*self.record.tried, *({} for _ in range(number)))[:number]  # a storage of the user may have earlier trials

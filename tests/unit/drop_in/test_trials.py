@@ -103,9 +103,9 @@ def test_another_search_in_the_same_folder_moves_the_record_aside(make, tmp_path
     assert (tmp_path / "out" / "study.json.kept-1").exists()
 
 
-def test_two_trials_cannot_have_one_name(make) -> None:
-    with pytest.raises(SettingsError, match='hp_name returned "same" for trial 1, but that is trial 0'):
-        make().hyperparameter_search(lambda trial: {}, n_trials=2, hp_name=lambda trial: "same")
+def test_trials_of_one_name_have_folders_of_their_own(make, tmp_path: Path) -> None:
+    make().hyperparameter_search(lambda trial: {}, n_trials=2, hp_name=lambda trial: "same")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == ["same", "same-1"]
 
 
 def test_an_objective_that_is_not_finite_is_a_failure(make, tmp_path: Path) -> None:
