@@ -36,6 +36,11 @@ def debug_options(stored: Stored) -> object:
     return [DebugOption(name) for name in (given.split() if isinstance(given, str) else given)]  # type: ignore[attr-defined]
 
 
+def compiles(stored: Stored) -> bool:
+    """Return whether the settings ask for compiling, also by its mode or backend alone."""
+    return any(stored.get(f"torch_compile{part}") for part in ("", "_mode", "_backend"))
+
+
 # How each setting is read whose stored value is not what transformers would return.
 READ_AS: dict[str, Callable[[Stored], object]] = {
     "fp16": lambda stored: stored["precision"] == "fp16",
@@ -50,7 +55,8 @@ READ_AS: dict[str, Callable[[Stored], object]] = {
     "do_eval": lambda stored: bool(stored.get("do_eval")) or stored["eval_strategy"] != "no",
     "dataloader_pin_memory": lambda stored: bool(stored.get("dataloader_pin_memory")) and stored["device"] != "cpu",
     "debug": debug_options,
-    "torch_compile": lambda stored: any(stored.get(f"torch_compile{part}") for part in ("", "_mode", "_backend")),
+    "torch_compile": compiles,
+    "torch_compile_backend": lambda stored: stored.get("torch_compile_backend") or ("inductor" if compiles(stored) else None),
     "include_num_input_tokens_seen": lambda stored: {True: "all", False: "no", None: "no"}.get(
         stored.get("include_num_input_tokens_seen"),
         stored.get("include_num_input_tokens_seen"),  # type: ignore[call-overload]

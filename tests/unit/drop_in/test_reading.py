@@ -29,6 +29,7 @@ from glassloop.errors import SettingsError
         ({"eval_strategy": "steps", "logging_steps": 7}, "eval_steps", 7),
         ({"eval_strategy": "steps"}, "do_eval", True),
         ({"torch_compile_mode": "default"}, "torch_compile", True),
+        ({"torch_compile": True}, "torch_compile_backend", "inductor"),
         ({"device": "cpu"}, "dataloader_pin_memory", False),
         ({"debug": "underflow_overflow"}, "debug", [DebugOption.UNDERFLOW_OVERFLOW]),
         ({"include_num_input_tokens_seen": True}, "include_num_input_tokens_seen", "all"),
