@@ -61,7 +61,8 @@ class StudyBench:
         """Start a study, kill it or a worker at a random moment, and return whether there was something to kill."""
         process = self.start(name)
         time.sleep(self.chance.uniform(0.0, seconds))
-        workers = children_of(process.pid)
+        while not (workers := children_of(process.pid)) and kind == WORKER and process.poll() is None:
+            time.sleep(0.05)  # the first worker has not started yet
         victims = {TREE: [process.pid, *workers], STUDY: [process.pid], WORKER: workers[:1]}[kind]
         if process.poll() is not None or not victims:
             process.wait(600)
