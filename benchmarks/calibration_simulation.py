@@ -20,10 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import drawn_thresholds
 from drawn_thresholds import drawn_binary, f1_at, population, true_gain
 
-from glassloop.run_folder.calibration_json import Target
-from glassloop.statistics.calibration import row_losses
-from glassloop.statistics.cross_fitting import fitted_calibration, target_gains
-from glassloop.statistics.thresholds import margins_of
+from glassloop.runs.calibration import Target
+from glassloop.scores.calibration import fitted_calibration, margins_of, row_losses, target_gains
 
 
 def true_loss_gain(temperature: float) -> float:

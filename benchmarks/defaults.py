@@ -152,10 +152,10 @@ def train_once(job: Row) -> Row:
     import torch
 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // job["at_once"]))
-    from glassloop import defaults
-    from glassloop.commands.train import train_run
-    from glassloop.run_folder.run_json import read_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.runs.record import read_run
+    from glassloop.settings import defaults
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     constants = {name: value for name, value in job["settings"].items() if name.isupper()}
     kept = {name: getattr(defaults, name) for name in constants}

@@ -73,7 +73,7 @@ def memory_of(process: int) -> tuple[float, float]:
 
 def predict(command: list[str], target: Path, num_rows: int) -> None:
     """Run the command, and print memory whenever another share of the rows is predicted."""
-    from glassloop.file_parts import PART_ROWS
+    from glassloop.predict.files import PART_ROWS
 
     began, shown, highest = time.perf_counter(), [*SHOWN], 0.0
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

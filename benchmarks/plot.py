@@ -17,9 +17,8 @@ from typing import Any
 
 from reports import middle, stage_rows, summary
 
-from glassloop.charts.bars import BarChart, Bars
-from glassloop.charts.figure import standalone
-from glassloop.charts.scales import Axis
+from glassloop.report.charts.bars import BarChart, Bars
+from glassloop.report.charts.figure import Axis, standalone
 
 HERE = Path(__file__).parent
 WIDTH = 640.0

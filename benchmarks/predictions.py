@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from glassloop import Predictor
-from glassloop.metrics import decide
-from glassloop.run_folder.predictions import predicted_splits, read_predictions
+from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.scores.metrics import decide
 
 BATCH = 32
 NAMES = ["input_ids", "attention_mask", "token_type_ids"]

@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.run_folder.layout import checkpoints_in
-from glassloop.training.checkpoints import save_checkpoint
-from glassloop.training.started import StartedTraining
+from glassloop.runs.layout import checkpoints_in
+from glassloop.training.session import StartedTraining, save_checkpoint
 
 
 def main() -> None:

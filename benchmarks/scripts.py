@@ -333,7 +333,7 @@ def seed_everything() -> None:
 
 def execute(name: str, text: str, variant: str) -> Run:
     """Run a script in this process and folder."""
-    from glassloop.errors import GlassloopError
+    from glassloop.base.errors import GlassloopError
 
     run = Run()
     Path(f"{name}.py").write_text(text + "\n__import__('scripts').observe(globals())\n", encoding="utf-8")
@@ -349,7 +349,7 @@ def execute(name: str, text: str, variant: str) -> Run:
         record_trainers(transformers.Trainer)
         record_trainers(glassloop.Trainer)
         if variant == RUN:
-            from glassloop.cli import main
+            from glassloop.cli.main import main
 
             sys.argv = ["glassloop", "run", f"{name}.py"]
             main()
@@ -399,7 +399,7 @@ def in_child(name: str, text: str, variant: str, prepared: Path) -> Run:
     if variant == RUN and run.error.startswith("exit status"):  # the command has caught the error
         lines = re.findall(r"^(?:[\w.]*(?:Error|Exception)|error): .*", run.output, flags=re.MULTILINE)
         run.error = lines[-1] if lines else run.error
-        run.is_refusal = run.error.startswith(("glassloop.errors.", "error: "))
+        run.is_refusal = run.error.startswith(("glassloop.base.errors.", "error: "))
     return run
 
 
@@ -478,7 +478,7 @@ def compare(name: str, reference: Run, run: Run, original: str) -> Verdict:
 
 def has_run() -> bool:
     """Return whether this version has `glassloop run`."""
-    return (HERE.parent / "src" / "glassloop" / "commands" / "run.py").exists()
+    return (HERE.parent / "src" / "glassloop" / "cli" / "run.py").exists()
 
 
 def examine(name: str, prepared: Path, variants: tuple[str, ...], show: bool) -> dict[str, Any]:

@@ -13,11 +13,8 @@ import numpy as np
 from simulated_rows import population, two_models
 from simulated_seeds import simulated, true_accuracy
 
-from glassloop.statistics.intervals import metric_estimate
-from glassloop.statistics.paired import compare, compare_all
-from glassloop.statistics.power import seeds_to_detect
-from glassloop.statistics.several_seeds import seeds_estimate
-from glassloop.statistics.verdicts import BETTER, SAME, WORSE, decided
+from glassloop.scores.comparisons import BETTER, SAME, WORSE, compare, compare_all, decided, seeds_estimate, seeds_to_detect
+from glassloop.scores.intervals import metric_estimate
 
 STUDIES = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 ROWS, SKILL = 300, 1.3

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 import typer
 
 import glassloop
-from glassloop.arguments import TrainingArguments
-from glassloop.cli import app
-from glassloop.drop_in.settings import SETTINGS as THEIR_SETTINGS
+from glassloop.cli.main import app
+from glassloop.cli.options import ALIASES
 from glassloop.models.families import FAMILIES
-from glassloop.options import ALIASES
-from glassloop.settings import DataSettings
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
+from glassloop.settings.transformers_names import SETTINGS as THEIR_SETTINGS
 
 SETTINGS = {"TrainingArguments": TrainingArguments, "DataSettings": DataSettings}
 PACKING = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from reported_runs import write_fake_run
 
-from glassloop.run_folder.calibration_json import Calibration, Gain, Target
-from glassloop.settings import CLASSES
+from glassloop.runs.calibration import Calibration, Gain, Target
+from glassloop.settings.fields import CLASSES
 
 WEIGHTS = b"weights"
 FOUND = Calibration(

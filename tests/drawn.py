@@ -6,14 +6,10 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
-from glassloop.charts.bars import BarChart, Bars
-from glassloop.charts.dots import DotChart, Dots
-from glassloop.charts.figure import Chart, svg
-from glassloop.charts.heat_map import HeatMap
-from glassloop.charts.histogram import Histogram
-from glassloop.charts.line import Event, LineChart, Series
-from glassloop.charts.scales import Axis
-from glassloop.charts.scatter import Cloud, ScatterChart
+from glassloop.report.charts.bars import BarChart, Bars, Histogram
+from glassloop.report.charts.figure import Axis, Chart, svg
+from glassloop.report.charts.line import Event, LineChart, Series
+from glassloop.report.charts.points import Cloud, DotChart, Dots, HeatMap, ScatterChart
 
 HOSTILE = "</svg><script>alert(1)</script>\"'&"
 

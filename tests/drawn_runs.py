@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 from sample_record import RECORD
 
-from glassloop.metrics import decide
-from glassloop.outcomes import label_of
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.record import FINISHED, Columns, SplitFacts
-from glassloop.run_folder.run_json import write_run
-from glassloop.run_folder.seeds_json import SeedRecord, SeedsRecord, write_seeds
-from glassloop.settings import CLASSES, SCORE
-from glassloop.settings_file import RunSettings
-from glassloop.statistics.scored import ScoredRows
+from glassloop.runs.history import write_history
+from glassloop.runs.record import FINISHED, Columns, SplitFacts, write_run
+from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
+from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.metrics import decide
+from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.file import RunSettings
+from glassloop.training.results import label_of
 
 LABELS = ("different", "equivalent")
 

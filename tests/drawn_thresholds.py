@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from glassloop.metric_values import Array
-from glassloop.settings import CLASSES
-from glassloop.statistics.scored import ScoredRows
+from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.metrics import Array
+from glassloop.settings.fields import CLASSES
 
 SHARE, SIGNAL, SHIFT = 0.3, 1.5, -0.2
 

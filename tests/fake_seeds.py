@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from sample_record import RECORD
 
-from glassloop import children, seeds
-from glassloop.commands import train_seeds
+from glassloop.base import children
+from glassloop.study import seeds
+from glassloop.study import seeds as train_seeds
 
 CHILD = """
 import json, os, pathlib, signal, sys, time, tomllib
-from glassloop.records import sealed
+from glassloop.base.records import sealed
 words = sys.argv[1:]
 resumed = "--resume" in words
 if resumed:
@@ -65,7 +66,7 @@ class FakeSeeds:
         self.out, self.patch, self.capsys = folder / "out", patch, capsys
         (folder / "child.py").write_text(CHILD)
         patch.setattr(children, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
-        patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[1]))  # -S skips what an editable install sets up
+        patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[2]))  # -S skips what an editable install sets up
         patch.setattr(train_seeds, "settled", lambda given: given.checked())  # there is no data to choose settings from
         patch.setattr(seeds, "check_run", lambda settings, seed: (1.0, 10))
         patch.setattr(seeds, "choose_device", lambda wanted: "cpu")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run
 
-from glassloop.run_folder.study_json import BaseRecord, RoundRecord, StudyRecord, TrialRecord
-from glassloop.settings_file import GivenSettings
+from glassloop.runs.study import BaseRecord, RoundRecord, StudyRecord, TrialRecord
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings, Values
 from glassloop.study import running
 from glassloop.study.trials import Done, RunSettler, Task
-from glassloop.study_settings import StudySettings
-from glassloop.study_space import Values
 
 
 class FakeExecutor:

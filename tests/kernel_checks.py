@@ -10,12 +10,12 @@ import torch
 from families import tiny_model
 from packs import packing_of, token_rows
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.operations.torch_operations import TorchOperations
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.storage import FlatStorage
-from glassloop.speed.packing.layout import Packing
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.operations import TorchOperations
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.packing import Packing
+from glassloop.backends.fast.storage import FlatStorage
+from glassloop.training.optimizer import decay_groups
 
 TOLERANCES = {torch.float32: {"atol": 1e-5, "rtol": 1e-4}, torch.bfloat16: {"atol": 5e-2, "rtol": 5e-2}}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
@@ -49,7 +49,7 @@ class Bench:
         self.storage.open_for_training()
         self.device = device
         if kind == "triton":
-            from glassloop.speed.operations.triton_operations import TritonOperations
+            from glassloop.backends.fast.triton_operations import TritonOperations
 
             self.ops: Any = TritonOperations(torch.device(device), dtype)
         else:
@@ -243,7 +243,7 @@ class AdamWPair:
     """A model whose weights AdamW's kernels update, and its twin under torch's AdamW, with the same gradients."""
 
     def __init__(self, device: str, dtype: torch.dtype, decay: float, max_norm: float) -> None:
-        from glassloop.speed.optimizer.triton_adamw import TritonAdamW
+        from glassloop.backends.fast.triton_adamw import TritonAdamW
 
         options: dict[str, Any] = {"lr": 3e-3, "betas": (0.85, 0.97), "eps": 1e-7, "fused": True}
         self.model, self.twin = tiny_model().to(device), tiny_model().to(device)

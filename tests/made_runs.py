@@ -10,10 +10,9 @@ from families import VOCABULARY, WITH_TOKEN_TYPES, tiny_model
 from sample_record import RECORD
 
 from glassloop import Predictor
-from glassloop.arguments import TrainingArguments
-from glassloop.run_folder.record import FINISHED, Columns, DataRecord
-from glassloop.run_folder.run_json import write_run
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.runs.record import FINISHED, Columns, DataRecord, write_run
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import TrainingArguments
 
 WORDS = "the a is was good bad film story very not and of to in on it this that first second".split()
 METRICS = {CLASSES: ("accuracy", "f1_macro"), SEVERAL: ("f1_micro", "exact_match"), SCORE: ("pearson", "mse")}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from families import tiny_model
 
-from glassloop.speed.packing.layout import Packing, join_rows, pack
+from glassloop.backends.fast.packing import Packing, join_rows, pack
 
 LENGTHS = (7, 2, 11, 5)
 
@@ -27,7 +27,7 @@ def packed_rows(rows: list[np.ndarray], types: Any, padding: int | None, multipl
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
     """The packed inputs of a model."""
-    from glassloop.speed.encoder_parts import uncounted_token_of
+    from glassloop.backends.fast.encoder_parts import uncounted_token_of
 
     inputs = packed_rows(rows, types, uncounted_token_of(model), multiple, vocabulary)
     return inputs | {"packed": torch.from_numpy(inputs["packed"])}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glassloop.errors import GlassloopError, ModelError
+from glassloop.base.errors import GlassloopError, ModelError
 
 
 def error_of(call: Callable[..., Any], *arguments: Any, kind: type = ModelError, **options: Any) -> GlassloopError:

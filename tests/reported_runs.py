@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 from sample_record import RECORD
 
-from glassloop.measures import Measures, default_measures
-from glassloop.metrics import decide
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.layout import predictions_name
-from glassloop.run_folder.record import FINISHED, ClassRecord, Columns, LengthFacts, RunRecord, SplitFacts
-from glassloop.run_folder.run_json import write_run
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.runs.history import write_history
+from glassloop.runs.layout import predictions_name
+from glassloop.runs.record import FINISHED, ClassRecord, Columns, LengthFacts, RunRecord, SplitFacts, write_run
+from glassloop.scores.measures import Measures, default_measures
+from glassloop.scores.metrics import decide
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 HOSTILE = "</script><script>document.title='pwned'</script><img src=x onerror=\"document.title='pwned'\">'\"&{{x}}"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from glassloop.arguments import TrainingArguments
-from glassloop.run_folder.record import RUNNING, Columns, DataRecord, ModelRecord, Plan, RunRecord, SplitFacts
-from glassloop.settings import DataSettings
+from glassloop.runs.record import RUNNING, Columns, DataRecord, ModelRecord, Plan, RunRecord, SplitFacts
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
 
 RECORD = RunRecord(
     status=RUNNING,

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from glassloop.data.encoded_texts import EncodedText, EncodedTexts
-from glassloop.serving.app import Service
-from glassloop.serving.batching import Batcher
-from glassloop.serving.hosted import load_hosted
-from glassloop.serving.limits import Limits
-from glassloop.serving.meters import Meters
+from glassloop.data.encoding import EncodedText, EncodedTexts
+from glassloop.serve.app import Service
+from glassloop.serve.batching import Batcher
+from glassloop.serve.hosted import load_hosted
+from glassloop.serve.limits import Limits, Meters
 
 
 class CountingModel:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.settings import CLASSES
-from glassloop.statistics.scored import ScoredRows
+from glassloop.scores.intervals import ScoredRows
+from glassloop.settings.fields import CLASSES
 
 RECALL_SPREAD, CONFUSION = 8.0, 0.5  # classes differ in their recall, and most errors go to a few other classes
 

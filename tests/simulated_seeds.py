@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from glassloop.settings import CLASSES
-from glassloop.statistics.scored import ScoredRows
+from glassloop.scores.intervals import ScoredRows
+from glassloop.settings.fields import CLASSES
 
 ROWS_SPREAD, NOISE = 1.5, 0.7  # how much rows differ in difficulty, and how much a seed's answer to a row varies
 

@@ -37,12 +37,12 @@ EVALUATION = "glassloop.trainer:run_over"
 FORWARD = "glassloop.backends.plain:PlainBackend.forward"
 BACKWARD = "glassloop.backends.plain:PlainBackend.backward"
 OPTIMIZER = "glassloop.backends.plain:PlainBackend.step"
-SAVING = "glassloop.engine.checkpoint_folder:write_checkpoint"
+SAVING = "glassloop.training.checkpoints:write_checkpoint"
 CLOSED, BROKEN = "closed", "broken"  # what standard output and error can be
 TIMINGS = ("_runtime", "_per_second")
 PRELOADED = (
-    *("glassloop.cli", "glassloop.commands.train", "glassloop.commands.evaluate", "glassloop.commands.predict"),
-    *("glassloop.commands.eject", "glassloop.backends.accelerate", "glassloop.backends.graphs"),
+    *("glassloop.cli.main", "glassloop.study.run", "glassloop.cli.evaluate", "glassloop.cli.predict"),
+    *("glassloop.share.eject", "glassloop.backends.accelerate", "glassloop.backends.graphs"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert", "transformers.models.align"),
     *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "transformers.optimization"),
     *("accelerate", "datasets", "peft", "sklearn.metrics", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler"),
@@ -293,12 +293,12 @@ def act(action: str) -> None:
 
 def run_command(arguments: list[str], hooks: Iterable[Hook]) -> int:
     """The command in this process; its exit code."""
-    import glassloop.cli
+    import glassloop.cli.main
 
     install(hooks)
     sys.argv = ["glassloop", *arguments]
     try:
-        glassloop.cli.main()
+        glassloop.cli.main.main()
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     return 0
@@ -365,7 +365,7 @@ def serve() -> None:
     torch.set_num_threads(1)
     for name in PRELOADED:
         importlib.import_module(name)
-    typer.main.get_command(sys.modules["glassloop.cli"].app)  # imports more
+    typer.main.get_command(sys.modules["glassloop.cli.main"].app)  # imports more
     gc.collect()
     gc.freeze()  # children share this memory as long as their collector does not write to it
     ended: dict[int, int] = {}

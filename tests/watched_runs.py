@@ -10,11 +10,10 @@ from typing import Any
 
 from sample_record import RECORD
 
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.layout import HISTORY_NAME, SESSIONS_NAME
-from glassloop.run_folder.record import FINISHED, RUNNING
-from glassloop.run_folder.run_json import write_run
-from glassloop.run_folder.sessions import END, RESUME, START, note_moment
+from glassloop.runs.history import write_history
+from glassloop.runs.layout import HISTORY_NAME, SESSIONS_NAME
+from glassloop.runs.record import FINISHED, RUNNING, write_run
+from glassloop.runs.status import END, RESUME, START, note_moment
 
 HOSTILE = """<img src=x onerror="document.title='owned'">'&\u202e"""
 

@@ -21,62 +21,26 @@ WIDTH = 118
 
 # Every module has a floor and imports only from its own floor or below. A name that ends with a dot is a whole package.
 FLOORS: dict[str, tuple[str, ...]] = {
-    # Settings, errors and files: the standard library only.
-    "GROUND": (
-        *("errors", "output", "settings", "arguments", "settings_file", "files", "cache", "children", "collection"),
-        *("formulas",),
-        *("hub", "lock", "claim", "defaults", "records", "command_result", "markup", "stages", "run_folder."),
-        *("quantities", "hosts"),
-        *("study_settings", "study_space"),
-        *("drop_in.settings", "drop_in.setters", "charts.", "pages."),
-    ),
+    # Errors, files, settings and the run folder: the standard library only.
+    "GROUND": ("base.", "settings.", "runs."),
     # What goes into a model, the model, and how its predictions are scored.
-    "FLOOR 1": (
-        "transformers_types",
-        "data.",
-        "models.",
-        "metrics",
-        "metric_values",
-        "measures",
-        "seeding",
-        "machine",
-        "statistics.",
-    ),
-    # The loop, how to make it fast, and what people see.
-    "FLOOR 2": ("engine.", "speed.", "outcomes", "verdict", "show.", "report.", "comparing."),
-    # Whole tasks, assembled from parts.
+    "FLOOR 1": ("scores.", "data.", "models."),
+    # The loop and everything around a step, and the parts of pages.
+    "FLOOR 2": ("training.", "backends.fast.", "report.charts.", "report.page"),
+    # Whole tasks, assembled from parts: the two doors most people use, and a folder per feature.
     "FLOOR 3": (
         "backends.",
-        "training.",
-        "drop_in.",
-        "porting.",
-        "scripts.",
-        "exporting.",
-        "model_folders",
-        "compatibility",
+        "report.",
         "trainer",
-        "answers",
-        "file_parts",
-        "file_predictions",
-        "int8",
         "predictor",
-        "serving.",
-        "ensemble",
-        "evaluation",
-        "run",
-        "assembly",
-        "processes",
-        "gpu_memory",
-        "seeds",
-        "shared_parts",
+        "predict.",
         "study.",
-        "sharing.",
-        "calibrated",
+        "share.",
+        "serve.",
+        "compat.",
     ),
-    # One file per command.
-    "FLOOR 4": ("commands.",),
     # The entry points.
-    "ROOF": ("cli", "verbs.", "web.", "options", "help_page", "wrong_options", "__main__", "__init__"),
+    "ROOF": ("cli.", "web.", "__main__", "__init__"),
 }
 LEVELS = {floor: level for level, floor in enumerate(FLOORS)}
 

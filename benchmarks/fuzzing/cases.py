@@ -106,7 +106,7 @@ def refusal(ran: Ran) -> bool:
 
 def command(arguments: list[str]) -> Ran:
     """The command in this process, its streams like those of a pipe in UTF-8."""
-    from glassloop import cli
+    from glassloop.cli import main as cli
 
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", errors, newline="\n") for errors in ("strict", "backslashreplace")]
     kept = sys.stdout, sys.stderr, sys.argv

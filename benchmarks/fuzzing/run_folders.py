@@ -16,8 +16,8 @@ import trials
 from fuzzing.bench import SHORT, Bench, answered
 from fuzzing.cases import Case, Finding, Ran, writable_again
 from fuzzing.mutations import damage_file, damage_folder, damage_place, json_bytes, mutated_json, stray
-from glassloop.commands import eject as eject_module
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.runs.layout import checkpoints_in
+from glassloop.share import eject as eject_module
 
 CHANGED_FILES = {"run.json": 7, "config.json": 5, "tokenizer.json": 3, "tokenizer_config.json": 2, "model.safetensors": 4}
 REPORTS = ("damaged", "missing", "cannot be read", "skipp", "ignor", "removed", "moved", "building it again", "no checkpoint")
@@ -83,8 +83,8 @@ def names_in(script: str) -> set[str]:
 
 def forge(run: Path) -> None:
     """Give run.json the checksums of what is there now, as somebody would who forges a run."""
-    from glassloop.files import sha256_of
-    from glassloop.records import sealed
+    from glassloop.base.files import sha256_of
+    from glassloop.base.records import sealed
 
     try:
         record = json.loads((run / "run.json").read_bytes()) if (run / "run.json").is_file() else None

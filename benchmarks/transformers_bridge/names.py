@@ -13,9 +13,9 @@ import transformers.trainer
 import transformers.training_args
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments  # noqa: F401 - subclasses of transformers' own
 
-from glassloop.arguments import TrainingArguments as Settings
-from glassloop.drop_in.arguments import TrainingArguments
-from glassloop.drop_in.trainer import Trainer
+from glassloop.compat.arguments import TrainingArguments
+from glassloop.compat.trainer import Trainer
+from glassloop.settings.training import TrainingArguments as Settings
 
 # Defaults that differ on purpose (docs/reference/transformers.md): the tests get transformers' own.
 DEFAULTS: dict[str, object] = {

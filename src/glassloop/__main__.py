@@ -1,5 +1,5 @@
 """`python -m glassloop` is the command `glassloop`."""
 
-from glassloop.cli import main
+from glassloop.cli.main import main
 
 main()

@@ -12,33 +12,27 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.answers import Given, Prediction, columns_of, finite, paired
 from glassloop.backends.admission import NO_STATE, state_of, verified_backend
 from glassloop.backends.packed import PackedBackend
-from glassloop.calibrated import answering_of
-from glassloop.data.bad_rows import BadRows
+from glassloop.base.errors import say
+from glassloop.base.files import user_path
+from glassloop.base.stages import EVALUATING, PREDICTING, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.encoded_texts import EncodedText, EncodedTexts, encode_texts, encoded_ahead
+from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, EncodedText, EncodedTexts, LengthLimit, encode_texts, encoded_ahead
+from glassloop.data.faults import BadRows
 from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.labels import LabelSet
-from glassloop.data.special_tokens import NONE_TYPED
-from glassloop.data.truncation import NOTHING_CUT, LengthLimit
 from glassloop.data.writers import Row as FileRow
-from glassloop.engine.evaluate import Evaluation, named_metrics, run_over
-from glassloop.engine.interfaces import Backend, LossSum
-from glassloop.engine.losses import make_loss
-from glassloop.errors import say
-from glassloop.file_parts import Counts
-from glassloop.file_predictions import FileJob, model_key, predict_rows
-from glassloop.files import user_path
-from glassloop.int8 import is_int8, quantize
-from glassloop.measures import Measures
-from glassloop.model_folders import open_model
-from glassloop.models.inputs import longest_input
-from glassloop.models.outputs import carried_labels, label_names, task_of
-from glassloop.settings import SCORE, data_settings
-from glassloop.stages import EVALUATING, PREDICTING, stage
+from glassloop.models.interface import carried_labels, label_names, longest_input, task_of
+from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite, paired
+from glassloop.predict.files import Counts, FileJob, model_key, predict_rows
+from glassloop.predict.models import is_int8, open_model, quantize
+from glassloop.scores.measures import Measures
+from glassloop.settings.fields import SCORE, data_settings
+from glassloop.training.evaluate import Evaluation, named_metrics, run_over
+from glassloop.training.interfaces import Backend, LossSum
+from glassloop.training.losses import make_loss
 
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
 

@@ -3,33 +3,525 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
+import numpy as np
+import torch
+
+from glassloop.backends.admission import supported_backend, verified_backend
+from glassloop.backends.choose import choose_backend
 from glassloop.backends.packed import PackedBackend
-from glassloop.compatibility import EvalPrediction, Metrics, PredictionOutput, TrainOutput, refuse_hooks, refuse_keys
-from glassloop.data.formats import refuse_unreadable
-from glassloop.data.interfaces import Rows
-from glassloop.engine.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
-from glassloop.engine.identity import identified
-from glassloop.engine.interfaces import Tensors
-from glassloop.errors import DivergedError
-from glassloop.files import share_files, user_path
-from glassloop.measures import read_scores
-from glassloop.models.adapters import refuse_unmergeable, save_whole
+from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, say, visible
+from glassloop.base.files import share_files, user_path
+from glassloop.base.stages import EVALUATING, stage
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator, collator_of, is_standard
+from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
+from glassloop.data.row_reader import RowReader, repeats_of
+from glassloop.data.rows import (
+    LABEL_KEYS,
+    infer_task,
+    is_table,
+    known_columns,
+    refuse_labels,
+    refuse_unreadable,
+    without_missing_labels,
+)
+from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
+from glassloop.models.interface import accepted_inputs, config_of, label_names, refuse_config, refuse_unknown_tokens, task_of
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
-from glassloop.models.outputs import config_of, label_names
 from glassloop.report.build import Report
-from glassloop.show.html import trainer_view
-from glassloop.stages import EVALUATING, stage
-from glassloop.training.failures import advice
-from glassloop.training.parts import TrainingParts
-from glassloop.training.recorder import Recorder, report_so_far
-from glassloop.training.session import trained
-from glassloop.training.setup import TrainerSetup
-from glassloop.transformers_types import Model
+from glassloop.report.training import Recorder, report_so_far
+from glassloop.runs.markup import scores
+from glassloop.runs.record import Plan
+from glassloop.scores.measures import Measures, chosen_measures, read_scores
+from glassloop.settings.training import TrainingArguments
+from glassloop.training.callbacks import Callback, checked_callbacks
+from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
+from glassloop.training.identity import identified
+from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
+from glassloop.training.losses import class_weights_of, loss_of
+from glassloop.training.optimizer import make_plan
+from glassloop.training.parts import Optimizers, TrainingParts
+from glassloop.training.progress import trainer_view
+from glassloop.training.session import advice, trained
+from glassloop.training.state import State
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+ModelT = TypeVar("ModelT")
+
+
+class EvalPrediction(NamedTuple):
+    """What `compute_metrics` gets: logits and labels of all rows, in their order.
+
+    Args:
+        predictions: The logits of each row; a tuple of them and of other arrays if the model returns more.
+        label_ids: The labels of each row; a tuple if `label_names` names several.
+    """
+
+    predictions: Any
+    label_ids: Any
+
+
+class Metrics(dict[str, float]):
+    """What `evaluate` returns: metrics by name. A dict, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return scores("Evaluation", self)
+
+
+class PredictionOutput(NamedTuple):
+    """What `predict` returns: logits and labels of all rows, in their order, and metrics.
+
+    Args:
+        predictions: The logits of each row; a tuple of them and of other arrays if the model returns more.
+        label_ids: The labels of each row; None if there are none.
+        metrics: The metrics by name.
+    """
+
+    predictions: Any
+    label_ids: Any
+    metrics: dict[str, float]
+
+    def _repr_html_(self) -> str:
+        first = self.predictions[0] if isinstance(self.predictions, tuple) else self.predictions
+        return scores("Predictions", self.metrics, {"shape of the logits": str(np.shape(first))})
+
+
+class TrainOutput(NamedTuple):
+    """What `train` returns: the number of steps, the mean loss, and metrics.
+
+    Args:
+        global_step: The number of steps.
+        training_loss: The mean loss of all steps.
+        metrics: Speed and loss by name.
+    """
+
+    global_step: int
+    training_loss: float
+    metrics: dict[str, float]
+
+    def _repr_html_(self) -> str:
+        return scores("Training", self.metrics, {"steps": f"{self.global_step:,}"})
+
+
+# Arguments of transformers' Trainer, and what to do instead.
+UNSUPPORTED = {
+    "model_init": "build the model first: Trainer(model=load_model(...))",
+    "compute_loss_func": "pass loss=, a function of logits and labels that returns one loss per row",
+    "preprocess_logits_for_metrics": "do it in compute_metrics",
+    "optimizer_cls_and_kwargs": "pass optimizers=(optimizer, scheduler)",
+    "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
+}
+
+
+# Methods and attributes of transformers' Trainer that this Trainer does not have, grouped by what to do instead.
+BY_REMEDY = {
+    UNSUPPORTED["compute_loss_func"]: "compute_loss label_smoother",
+    UNSUPPORTED["optimizer_cls_and_kwargs"]: """create_optimizer create_scheduler create_optimizer_and_scheduler
+        get_optimizer_cls_and_kwargs get_decay_parameter_names _get_learning_rate optimizer lr_scheduler""",
+    "pass loss= to change the loss, on_gradients= to change gradients": """training_step _clip_grad_norm _get_grad_norm
+        _has_mixed_mesh_grads _mixed_mesh_grad_norm _sync_replicated_trainable_parameters""",
+    "pass a data set with len() and [number], and data_collator=": """get_train_dataloader get_eval_dataloader
+        get_test_dataloader _get_dataloader _get_train_sampler _get_eval_sampler _get_collator_with_removed_columns
+        _remove_unused_columns _set_signature_columns_if_needed _prepare_input _prepare_inputs get_batch_samples
+        num_examples label_names _signature_columns""",
+    "pass compute_metrics=, or override metrics_of or evaluate": """prediction_step prediction_loop evaluation_loop _evaluate
+        _determine_best_metric _nested_gather _pad_across_processes""",
+    "pass callbacks=, each a glassloop.Callback": """log store_flos floating_point_ops _maybe_log_save_evaluate callback_handler
+        control end""",
+    "override write_model, which also writes the model of a checkpoint": """_save _save_checkpoint _save_rng_state
+        _save_optimizer_and_scheduler _save_scaler _rotate_checkpoints _sorted_checkpoints _get_output_dir""",
+    "pass resume_from_checkpoint= to train()": """_load_from_checkpoint _load_best_model _load_rng_state
+        _load_optimizer_and_scheduler _load_scaler _load_callback_state _issue_warnings_after_load""",
+    "write the loop yourself from the same parts: examples/plain_loop.py": """_inner_training_loop _init_training_state
+        _prepare_for_training _run_epoch _finalize_training set_initial_training_values get_total_train_batch_size""",
+    "pass processing_class=": "tokenizer",
+    "pass accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
+        compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
+        gather_function get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
+    UNSUPPORTED["model_init"]: "call_model_init _hp_search_setup _report_to_hp_search _tune_save_checkpoint",
+    "omit it: the loss of a step is always divided by all of its rows": "_get_num_items_in_batch",
+    "add the noise in a forward hook of model.get_input_embeddings()": "neftune_noise_alpha",
+    "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
+}
+
+
+INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
+
+
+# Methods that only users call; transformers' Trainer calls them during training, too.
+ONLY_CALLED_BY_USERS = {"save_model": "override write_model, which also writes the model of a checkpoint"}
+
+
+# Settings and parts that are only read when a Trainer is constructed.
+READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
+
+
+FIXED_PARTS = ("processing_class",)
+
+
+def refuse_unsupported(given: dict[str, object]) -> None:
+    """Raise `SettingsError` for an argument of a Trainer that is unknown or not supported."""
+    for name, value in given.items():
+        if name not in UNSUPPORTED:
+            raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
+        if value is not None:
+            raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
+
+
+def refuse_keys(ignore_keys: object) -> None:
+    """Raise `SettingsError` if outputs of the model are to be ignored: only its logits are read."""
+    if ignore_keys is not None:
+        raise SettingsError("ignore_keys is not supported: only the logits of a model are read", "omit it")
+
+
+def unused_names(kind: type) -> dict[str, str]:
+    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
+    used: frozenset[str] = getattr(kind, "_used_names", frozenset())
+    return {name: remedy for name, remedy in (INSTEAD | ONLY_CALLED_BY_USERS).items() if name not in used}
+
+
+def is_of_script(kind: type, name: str) -> bool:
+    """Return whether a class has a method that was not defined by Glassloop."""
+    return hasattr(kind, name) and not str(getattr(kind, name).__module__).startswith("glassloop.")
+
+
+def refuse_hooks(kind: type) -> None:
+    """Raise `SettingsError` with all methods of a subclass that Glassloop would never call."""
+    instead = unused_names(kind)
+    own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
+    found = [name for name in instead if name in INSTEAD and is_of_script(kind, name)]
+    found += [name for name in instead if name in ONLY_CALLED_BY_USERS and getattr(kind, name) is not getattr(own, name)]
+    if found:
+        remedies = dict.fromkeys(instead[name] for name in found)
+        raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
+
+
+def refuse_no_model(model: ModelT | None) -> ModelT:
+    """Return the model. Raises `SettingsError` if there is none."""
+    if model is None or not hasattr(model, "forward"):
+        raise SettingsError("Trainer needs a model", "pass model=load_model(...)")
+    return model
+
+
+def refuse_assignment(trainer: object, name: str, value: object) -> None:
+    """Raise `SettingsError` for an assignment to a Trainer that would have no effect."""
+    instead = unused_names(type(trainer))
+    if name in instead:
+        raise SettingsError(f"assigning {name} to a Trainer has no effect in Glassloop", instead[name])
+    if name == "model":
+        refuse_no_model(value)
+    if name == "args" and not isinstance(value, TrainingArguments):
+        problem = f"args is a {type(value).__module__}.{type(value).__name__}, not glassloop.TrainingArguments"
+        raise SettingsError(problem, "change the import: from glassloop import TrainingArguments")
+    if name not in vars(trainer):
+        return  # the Trainer is being constructed
+    changed = [name] if name in FIXED_PARTS else []
+    if name == "args":
+        before = vars(trainer)[name]
+        read = {setting: getattr(before, setting) for setting in READ_ONCE}
+        read["device"] = getattr(read["device"], "type", read["device"])  # scripts read a device of torch
+        changed = [setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], read[setting])]
+    if changed:
+        problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
+        raise SettingsError(problem, "construct a new Trainer")
+
+
+IGNORED = -100  # the label of a row that the loss of a model of transformers leaves out
+
+
+@dataclass(frozen=True)
+class RowUse:
+    """What is done with rows.
+
+    Attributes:
+        training: Whether to train on them, or to evaluate.
+        taken: The columns of a batch; None takes all.
+        shuffled: Whether a training draws their order.
+        sorted: Whether an evaluation may put rows of similar length into a batch.
+        any_labels: Whether labels may be of any kind, because the loss is not Glassloop's.
+        ignored: A label that is no class and allowed.
+    """
+
+    training: bool
+    taken: set[str] | None
+    shuffled: bool = True
+    sorted: bool = True
+    any_labels: bool = False
+    ignored: int | None = None
+
+
+def make_batches(
+    rows: Rows | None, collate: Collator, args: TrainingArguments, backend: Backend, model: Model, say: Say, use: RowUse
+) -> Batches:
+    """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length.
+
+    Sets the task in the model's config if only the labels show it. Raises `SettingsError` or `DataError` if the rows cannot
+    be read, or if their labels do not fit the model.
+    """
+    rows = refuse_unreadable(rows, f"{'train' if use.training else 'eval'}_dataset")
+    rows = rows if use.training else without_missing_labels(rows)
+    is_padding = isinstance(collate, PaddingCollator)  # another collator may make labels from anything
+    seed = args.data_seed if args.data_seed is not None else args.seed
+    size = args.per_device_eval_batch_size
+    if use.training:
+        size = args.per_device_train_batch_size * backend.processes.num_processes
+    batches = Batches(
+        accepted_columns(rows, use.taken, say),
+        collate,
+        size,
+        seed=seed if use.training and use.shuffled else None,
+        group_by_length=args.group_by_length if use.training else is_padding and use.sorted,
+        drop_last=args.dataloader_drop_last and use.training,
+        rank=backend.processes.rank,
+        num_processes=backend.processes.num_processes,
+    )
+    with suppress(DataError) if use.any_labels else nullcontext():  # a model with its own loss may take any labels
+        config = config_of(model)
+        infer_task(config, batches.first_labels, say)
+        needed = use.training and is_padding and not use.any_labels
+        refuse_labels(rows, task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
+    return batches
+
+
+def columns_taken_by(model: Model) -> set[str]:
+    """Return the columns that a model takes, and the usual names of labels."""
+    return {*accepted_inputs(type(base_of(model))), *LABEL_KEYS}
+
+
+def accepted_columns(rows: Rows, taken: set[str] | None, say: Say) -> Rows:
+    """Return the rows without columns that are not `taken` (None: all are), and report these columns."""
+
+    def report(unused: list[str]) -> None:
+        say(f"columns the model does not accept are dropped: {listed(unused)}")
+
+    if isinstance(rows, RowReader):
+        return rows
+    if not is_table(rows):
+        return RowReader(rows, taken, report)
+    known, unused = (rows, []) if taken is None else known_columns(rows, taken)
+    if unused:
+        report(unused)
+    return known
+
+
+DEFAULT_DIR = "trainer_output"
+
+
+def why_plain(args: TrainingArguments) -> str | None:
+    """Return why only the plain backend can train with these settings; None if any can."""
+    if args.gradient_checkpointing:
+        return "gradient_checkpointing computes activations again"
+    return None if args.optim.startswith("adamw") else f"the optimizer is {args.optim}"
+
+
+class TrainerSetup:
+    """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
+
+    _falls_back = False  # use fp32, with a line, where half precision does not work
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Collator | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | None = None,
+        processing_class: Tokenizer | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: Sequence[Callback | type[Callback]] | None = None,
+        optimizers: Optimizers = (None, None),
+        *,
+        tokenizer: Tokenizer | None = None,
+        loss: LossSum | None = None,
+        on_gradients: Callable[[torch.nn.Module], None] | None = None,
+        accelerator: Accelerator | None = None,
+        backend: Backend | None = None,
+        measures: Measures | None = None,
+        **unsupported: object,
+    ) -> None:
+        refuse_unsupported(unsupported)
+        refuse_hooks(type(self))
+        self.args = args if args is not None else TrainingArguments()
+        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self._reported: set[str] = set()  # lines that are shown once
+        self._quiet = False  # no lines and no progress bar
+        self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
+        self._should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
+        self.model = refuse_no_model(model)
+        self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
+        self.model = self.model  # moved to the device of the backend
+        self.data_collator = data_collator
+        refuse_unknown_tokens(self.processing_class, self.model)
+        refuse_config(config_of(self.model))
+        self.optimizers, self.callbacks = optimizers, callbacks
+        self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
+        self.compute_metrics, self._given_measures, self.loss = compute_metrics, measures, loss
+        self._choose_usable()
+        self._folder = Path(self.args.output_dir or DEFAULT_DIR)
+        self._in_run = False  # a run holds the lock of the folder, and gets the final model
+        self._recorder: Recorder | None = None  # of the latest training
+        self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
+        self.state = self._new_state()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
+        name = "_given_measures" if name == "measures" else name
+        refuse_assignment(self, name, value)
+        if isinstance(value, torch.nn.Module) and name == "model" and "backend" in vars(self):
+            value = value.to(self.backend.device)
+        super().__setattr__(name, value)
+        if name == "_collate" and "_counted" in vars(self):
+            self._choose_usable()
+
+    @property
+    def data_collator(self) -> Collator:
+        """The function that makes a batch of rows."""
+        return self._collate
+
+    @data_collator.setter
+    def data_collator(self, given: Collator | None) -> None:
+        self._collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """The callbacks of the user."""
+        return self._checked_callbacks
+
+    @callbacks.setter
+    def callbacks(self, given: Sequence[Callback | type[Callback]] | None) -> None:
+        self._checked_callbacks = checked_callbacks(given)
+
+    @property
+    def task(self) -> str:
+        """The task of the model, from its config."""
+        return task_of(config_of(self.model))
+
+    @property
+    def measures(self) -> Measures:
+        """The metrics of an evaluation, unless `compute_metrics` is given."""
+        return chosen_measures(self._given_measures, self.task, label_names(config_of(self.model)), self.args.positive_label)
+
+    @property
+    def _own_measures(self) -> Measures | None:
+        """Glassloop's metrics; None if `compute_metrics` replaces them."""
+        return self.measures if self.compute_metrics is None else None
+
+    def _choose_usable(self) -> None:
+        """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
+        reason = None if is_standard(self._collate) else "the data collator is custom"
+        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
+        reason = reason or why_plain(self.args) or self._why_plain()
+        if self.on_gradients is not None and self.args.backend == "auto":
+            reason = reason or "on_gradients may change gradients"
+        self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
+
+    def _new_state(self) -> State:
+        """Return the state of a training before its first step."""
+        return State()
+
+    def _why_plain(self) -> str | None:
+        """Return why only the plain backend can run what a subclass adds, or None."""
+        return None
+
+    def _prove(self, rows: Rows | None = None) -> None:
+        """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
+
+        Args:
+            rows: The rows of an evaluation. None: check a training, with its gradients.
+        """
+        use, by_name = self._training_use() if rows is None else None, self.args.backend != "auto"
+        sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
+        self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
+
+    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
+        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
+        known = (self._reader(rows), self._collate, self.args, self.backend, self.model, self._say_once)
+        return make_batches(*known, self._row_use(training=training))
+
+    def _row_use(self, *, training: bool) -> RowUse:
+        """Return what is done with the rows of a training or an evaluation."""
+        return RowUse(training, self._taken_columns())
+
+    def _taken_columns(self) -> set[str] | None:
+        """Return the columns that a batch may contain; None for all."""
+        return columns_taken_by(self.model)
+
+    @overload
+    def _reader(self, rows: None) -> None: ...
+
+    @overload
+    def _reader(self, rows: Rows) -> Rows: ...
+
+    def _reader(self, rows: Rows | None) -> Rows | None:
+        """Return what reads the rows of a data set, always the same; a table is read without one."""
+        if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
+            return rows
+        taken = self._taken_columns()
+        for known in self._readers:
+            if known.rows is rows and known.taken == taken and known.number == len(rows):
+                return known
+        found = accepted_columns(rows, taken, self._say_once)
+        if isinstance(found, RowReader):
+            self._readers.append(found)
+        return found
+
+    def _own_data_sets(self) -> list[Rows | None]:
+        """Return the rows that the Trainer was given, as opposed to those of a single evaluation."""
+        return [self.train_dataset, self.eval_dataset]
+
+    def _forget_other_rows(self) -> None:
+        """Forget what was read of rows that are not the Trainer's own."""
+        own = self._own_data_sets()
+        self._readers = [known for known in self._readers if any(known.rows is rows for rows in own)]
+
+    def _training_use(self) -> TrainingUse:
+        """Return how the model will be trained, as far as a backend has to know it."""
+        return TrainingUse(
+            [self._reader(rows) for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
+            self.args.weight_decay,
+            reads_gradients=self.on_gradients is not None,
+            adds_gradients=self.args.gradient_accumulation_steps > 1,
+            reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
+        )
+
+    def _loss_sum(self) -> LossSum:
+        """Return the function that computes the sum of the rows' losses."""
+        return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
+
+    def _class_weights(self) -> list[float] | None:
+        """Return the weight of each class, None if all count the same. Rows are counted once."""
+        wanted = (self.args.class_weights, int(config_of(self.model).num_labels), self.train_dataset)
+        if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
+            rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
+            if isinstance(rows, RowReader):
+                repeats_of(rows)  # rows that repeat are kept until their batch is due
+            self._counted = (wanted, class_weights_of(*wanted[:2], rows))
+        return self._counted[1]
+
+    def _make_plan(self, batches: Batches) -> Plan:
+        """Return all intervals and lengths of a training as plain numbers."""
+        return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
+
+    def _say(self, line: str) -> None:
+        """Show a line to the user, from the main process only."""
+        if self.backend.processes.is_main and not self._quiet:
+            say(line)
+
+    def _say_once(self, line: str) -> None:
+        """Show a line to the user unless it was shown before."""
+        if line not in self._reported:
+            self._reported.add(line)
+            self._say(line)
 
 
 class Trainer(TrainerSetup):

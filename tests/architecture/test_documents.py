@@ -20,8 +20,8 @@ from check_site import problems_of
 from site_pages import with_links
 
 from glassloop import PUBLIC, DataSettings
-from glassloop.arguments import TrainingArguments
-from glassloop.cli import app
+from glassloop.cli.main import app
+from glassloop.settings.training import TrainingArguments
 
 ROOT = Path(__file__).parents[2]
 WANTED = (

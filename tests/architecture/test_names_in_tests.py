@@ -63,14 +63,13 @@ def test_every_quoted_name_exists() -> None:
 
 
 def test_names_are_understood(tmp_path: Path) -> None:
-    code = (
-        '"glassloop.engine.loop:fit"\n"glassloop.predictor:Predictor.x"\n"glassloop.files.shutil.disk_usage"\n"glassloop.y"\n'
-    )
+    names = ("training.loop:fit", "predictor:Predictor.x", "base.files.shutil.disk_usage", "y")
+    code = "".join(f'"glassloop.{name}"\n' for name in names)
     (tmp_path / "x.py").write_text(code, encoding="utf-8")
     assert [found[1:] for found in quoted_names(tmp_path / "x.py")] == [
-        ("engine.loop", "fit", ""),
+        ("training.loop", "fit", ""),
         ("predictor", "Predictor", "x"),
-        ("files", "shutil", "disk_usage"),
+        ("base.files", "shutil", "disk_usage"),
         ("__init__", "y", ""),
     ]
     assert [is_there(*found[1:]) for found in quoted_names(tmp_path / "x.py")] == [True, False, True, False]

@@ -24,7 +24,7 @@ def test_the_picture_is_narrow_enough_to_read() -> None:
 
 
 def test_arrows_name_the_folders_that_a_folder_imports() -> None:
-    assert house.room_of("speed.packing.layout") == "speed/packing/"
-    assert house.room_of("cli") == ""
-    assert "errors" in house.own_imports("cli")
+    assert house.room_of("backends.fast.packing") == "backends/fast/"
+    assert house.room_of("trainer") == ""
+    assert "base.errors" in house.own_imports("trainer")
     assert "-> " in house.picture()

@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 import glassloop
-from glassloop import cli
+from glassloop.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "follow-one-row.md"
@@ -90,7 +90,7 @@ def test_a_run_passes_through_the_stops_in_their_order(
     calls = calls_of(backend, tiny_model_dir, tmp_path, monkeypatch)
     stops = stops_on(backend)
     assert first_missing(stops, calls) is None, "this stop is not reached after the stop before it"
-    step = stops.index("engine.loop.train_step")
+    step = stops.index("training.loop.train_step")
     for place in (step, len(stops) - 2):  # the order inside a step counts, and the order of the last stops
         swapped = [*stops[:place], stops[place + 1], stops[place], *stops[place + 2 :]]
         assert first_missing(swapped, calls), f"{stops[place]} and {stops[place + 1]} could change places"

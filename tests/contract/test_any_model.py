@@ -15,8 +15,10 @@ from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, re
 from glassloop import Predictor, Trainer, TrainingArguments
 from glassloop.backends import admission
 from glassloop.backends import packed as backends
-from glassloop.errors import ModelError
-from glassloop.speed.encoders import fast_model, inference_layers, replaced_layers
+from glassloop.backends.fast import inference_model as fast_model
+from glassloop.backends.fast import inference_model as inference_layers
+from glassloop.backends.fast import training_model as replaced_layers
+from glassloop.base.errors import ModelError
 
 STEPS = 6
 

@@ -18,13 +18,13 @@ from families import FAMILIES
 from made_runs import make_run, sentence
 
 from glassloop import Predictor
-from glassloop.errors import ModelError, SettingsError
-from glassloop.evaluation import Wanted, evaluate_run
-from glassloop.exporting.folder import Exported, export_run
-from glassloop.run_folder.calibration_json import Calibration, weights_of, write_calibration
-from glassloop.run_folder.export_json import MODEL_FILES, checksums, read_record, write_export
-from glassloop.serving.hosted import load_hosted
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.runs.calibration import Calibration, weights_of, write_calibration
+from glassloop.runs.export import MODEL_FILES, checksums, read_record, write_export
+from glassloop.serve.hosted import load_hosted
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.share.export import Exported, export_run
 
 TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}
 ALLOWED = {"onnx": 1e-4, "torch": 1e-4, "onnx-int8": 0.5}  # of logits that are about 1 in random models of 32 numbers

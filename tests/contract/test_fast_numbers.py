@@ -23,7 +23,7 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
 from glassloop.backends.choose import choose_precision
 from glassloop.backends.packed import PackedBackend
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 CLOSE, RATE, STEPS = 1e-5, 3e-4, 100
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.commands.evaluate import evaluate
-from glassloop.commands.train import train_run
-from glassloop.evaluation import Wanted, evaluate_run
-from glassloop.run_folder.run_json import read_run
-from glassloop.settings_file import GivenSettings
+from glassloop.cli.evaluate import evaluate
+from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.runs.record import read_run
+from glassloop.settings.file import GivenSettings
+from glassloop.study.run import train_run
 
 PAIR = "index\tsentence1\tsentence2\tlabel"
 MNLI = "index\tpromptID\tpairID\tgenre\tp1\tp2\tp3\tp4\tsentence1\tsentence2\tlabel1\tgold_label"

@@ -12,7 +12,7 @@ from random_rows import Augmented, any_word
 from small_training import StopAt
 
 from glassloop import PaddingCollator, Trainer, TrainingArguments
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 
 GLOBAL = "they use the global random generators, so a resumed run repeats them"
 OWN = "they use their own random generator, which is not in a checkpoint, so a resumed run draws different ones"

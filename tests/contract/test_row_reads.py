@@ -12,8 +12,8 @@ from contract.test_scripts import calm_model
 from families import tiny_tokenizer
 
 from glassloop import Trainer, TrainingArguments
+from glassloop.base.errors import ResumeError
 from glassloop.data import row_reader
-from glassloop.errors import ResumeError
 
 ROWS, EPOCHS = 160, 3
 FEW = 60  # reads of single rows that show labels, repetition and agreement of backends, at most

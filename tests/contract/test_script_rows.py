@@ -418,10 +418,10 @@ def test_a_resumed_run_notices_other_columns_and_another_order(tmp_path: Path) -
     rows = weighted_rows()
     trainer(rows).train()
     trainer(rows).train(resume_from_checkpoint=True)
-    with pytest.raises(glassloop.errors.ResumeError, match="order: sequential then"):
+    with pytest.raises(glassloop.base.errors.ResumeError, match="order: sequential then"):
         trainer(rows, train_sampling_strategy="random").train(resume_from_checkpoint=True)
     rows[5] = {**rows[5], "weight": 7.0}
-    with pytest.raises(glassloop.errors.ResumeError, match=r"1 rows edited \(first row 6\)"):
+    with pytest.raises(glassloop.base.errors.ResumeError, match=r"1 rows edited \(first row 6\)"):
         trainer(rows).train(resume_from_checkpoint=True)
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from served import make_service
 from starlette.testclient import TestClient
 
-from glassloop.serving.app import make_app
-from glassloop.serving.limits import Limits
+from glassloop.serve.app import make_app
+from glassloop.serve.limits import Limits
 
 KNOWN = {200, 400, 404, 405, 413, 422}
 json_values = st.recursive(

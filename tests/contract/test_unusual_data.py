@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.commands.train import train_run
-from glassloop.errors import DataError
-from glassloop.run_folder.record import RunRecord
-from glassloop.run_folder.run_json import read_run
-from glassloop.settings_file import GivenSettings
+from glassloop.base.errors import DataError
+from glassloop.runs.record import RunRecord, read_run
+from glassloop.settings.file import GivenSettings
+from glassloop.study.run import train_run
 
 QUICK = {"device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
 

@@ -72,7 +72,7 @@ def test_the_installed_command_is_this_one() -> None:
     except PackageNotFoundError:
         pytest.skip("glassloop is not installed here, only on the path")
     (entry,) = entry_points(group="console_scripts", name="glassloop")
-    assert entry.value == "glassloop.cli:main"
+    assert entry.value == "glassloop.cli.main:main"
 
 
 def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from trials import KILL, STEP, Ended, Servers, differences, flags, write_data
 
 from glassloop import load_model
-from glassloop.machine import bf16_found
+from glassloop.backends.machine import bf16_found
 
 TESTS = Path(__file__).parent.parent
 TRAIN = ["train", "data", *flags(model="still", num_train_epochs=2, learning_rate=1e-3, logging_steps=1, save_strategy="steps"),

@@ -114,7 +114,7 @@ def test_an_invalid_path_is_two_lines_and_an_exit_code(case: str, refusals: dict
 
 DRIVER = """
 import contextlib, io, json, sys
-from glassloop import cli
+from glassloop.cli import main as cli
 
 ended = []
 for arguments in json.load(sys.stdin):

@@ -11,9 +11,8 @@ import pytest
 from commands import run_command
 
 import glassloop
-from glassloop.porting.findings import REMOVED, SUGGESTED
-from glassloop.porting.notebook import ported_notebook
-from glassloop.porting.rewrite import rewritten
+from glassloop.compat.port import ported_notebook, rewritten
+from glassloop.compat.uses import REMOVED, SUGGESTED
 
 NOTES = Path(__file__).parents[2].parent / "shared" / "course-notes"
 

@@ -312,7 +312,7 @@ def test_a_traceback_shows_the_lines_of_the_script_and_what_was_substituted(tmp_
     assert done.code == 1
     assert "    return np.float('x')" in done.err
     assert 'File "train.py", line 5, in broken' in done.err
-    assert "glassloop/scripts" not in done.err.partition("ValueError")[0]
+    assert "glassloop/compat" not in done.err.partition("ValueError")[0]
     assert "numpy.float -> builtins.float (train.py:5)" in done.err
 
 

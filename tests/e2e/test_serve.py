@@ -25,8 +25,8 @@ from glassloop import Predictor
 @pytest.fixture(scope="module")
 def run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """A finished run on pairs."""
-    from glassloop.commands.train import train_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))

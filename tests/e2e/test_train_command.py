@@ -12,7 +12,7 @@ from commands import SHOWN, run_command, run_forked
 from families import tiny_model
 from trials import Ended, Servers
 
-from glassloop.run_folder.record import Difference
+from glassloop.runs.record import Difference
 
 ROWS = "text,label\n" + "".join(
     f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"

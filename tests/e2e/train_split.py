@@ -15,7 +15,7 @@ import torch
 from families import tiny_model, tiny_tokenizer, weights_hash
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 PROCESSES, DEVICE = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("TRAIN_DEVICE", "cpu")
 BATCH = 4  # over all processes; 21 rows: the last batch of an epoch holds one row, fewer than there are processes

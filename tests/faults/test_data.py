@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from glassloop import encode, load_dataset, load_examples
-from glassloop.errors import DataError, GlassloopError
+from glassloop.base.errors import DataError, GlassloopError
 
 Write = Callable[[str, str | bytes], Path]
 GOOD = "text,label\ngood film,pos\nbad film,neg\nnot good,neg\nvery good,pos\n"

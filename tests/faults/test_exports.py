@@ -9,7 +9,7 @@ import trials
 from commands import run_forked
 from made_runs import make_run
 
-from glassloop.run_folder.export_json import is_export
+from glassloop.runs.export import is_export
 
 
 @pytest.fixture(scope="module")

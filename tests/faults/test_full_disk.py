@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from trials import STEP, Ended, Hook, Server, same_end
 
-from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.training.checkpoints import open_checkpoint
 
 SHORT = {"max_steps": 6, "save_steps": 3, "eval_steps": 2}
 SIZE = 16 << 20
@@ -105,7 +105,7 @@ def test_09_a_disk_that_is_full_while_a_checkpoint_is_written(runs: Any, disk: D
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("target", "call"), [("glassloop.trainer:Trainer.write_model", 3), ("glassloop.commands.train:write_predictions", 1)]
+    ("target", "call"), [("glassloop.trainer:Trainer.write_model", 3), ("glassloop.study.run:write_predictions", 1)]
 )
 def test_09_a_disk_that_is_full_when_the_end_is_written(runs: Any, disk: Disk, run: Path, target: str, call: int) -> None:
     """The final model, after those of two checkpoints; the predictions."""
@@ -130,13 +130,13 @@ def test_09_a_disk_that_fills_up_during_training_has_room_for_the_final_model(ru
 def test_09_a_disk_without_room_for_the_final_model(runs: Any, disk: Disk, run: Path) -> None:
     never = {"max_steps": 6, "save_strategy": "no", "save_steps": None, "eval_steps": 2}
     ended = disk.run(
-        runs.arguments(run, **never), disk.fill("glassloop.shared_parts:load_model", 1, 20_000), Hook(STEP, 1, "bug")
+        runs.arguments(run, **never), disk.fill("glassloop.study.assembly:load_model", 1, 20_000), Hook(STEP, 1, "bug")
     )
     is_told(ended, run, "bytes are needed for the final model")
 
 
 def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:
-    ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.shared_parts:load_model", 1, checkpoint_bytes(runs)))
+    ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.study.assembly:load_model", 1, checkpoint_bytes(runs)))
     is_told(ended, run, "bytes are needed for two checkpoints and the final model")
     assert not list((disk.inside / "run").glob("*checkpoint-*"))
     disk.make_room()

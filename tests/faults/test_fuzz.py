@@ -13,14 +13,14 @@ import pytest
 from sample_record import RECORD
 
 from glassloop import load_examples
-from glassloop.cache import open_or_build
-from glassloop.errors import DataError, ModelError
-from glassloop.records import sealed
-from glassloop.report.answers import read_answers
-from glassloop.run_folder.export_json import ExportCheck, ExportRecord, MetricChange, checksums, read_export, write_export
-from glassloop.run_folder.layout import RUN_NAME
-from glassloop.run_folder.run_json import read_run, write_run
-from glassloop.settings import CLASSES
+from glassloop.base.cache import open_or_build
+from glassloop.base.errors import DataError, ModelError
+from glassloop.base.records import sealed
+from glassloop.report.source import read_answers
+from glassloop.runs.export import ExportCheck, ExportRecord, MetricChange, checksums, read_export, write_export
+from glassloop.runs.layout import RUN_NAME
+from glassloop.runs.record import read_run, write_run
+from glassloop.settings.fields import CLASSES
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 

@@ -22,10 +22,10 @@ import trials
 from safetensors.torch import load_file, save_file
 from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, STEP, TERM, Hook, same_end, sha
 
-from glassloop.engine.checkpoint import open_checkpoint
-from glassloop.errors import ModelError
-from glassloop.records import sealed
-from glassloop.run_folder.layout import checkpoints_in, step_of
+from glassloop.base.errors import ModelError
+from glassloop.base.records import sealed
+from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.training.checkpoints import open_checkpoint
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
@@ -163,7 +163,7 @@ def test_02_killed_after_every_file_of_a_model(runs: Any, every: int) -> None:
 def test_02_killed_after_every_line_of_the_history(runs: Any, every: int) -> None:
     lines = len((runs.reference(**SHORT) / "history.jsonl").read_text().splitlines())
     assert lines > 4
-    record = "glassloop.engine.history:History.record"
+    record = "glassloop.training.callbacks:History.record"
     for number in range(1, lines + 1, every):
         goes_on(runs, killed(runs, Hook(record, number, KILL, True), **SHORT))
 
@@ -184,7 +184,7 @@ def test_03_killed_before_the_first_checkpoint(runs: Any) -> None:
     [
         pytest.param(Hook(STEP, 16, KILL), {}, id="before the last step"),
         pytest.param(Hook(STEP, 16, KILL, after=True), {}, id="after the last step"),
-        pytest.param(Hook("glassloop.commands.train:write_predictions", 1, KILL), {}, id="in the final export"),
+        pytest.param(Hook("glassloop.study.run:write_predictions", 1, KILL), {}, id="in the final export"),
         pytest.param(Hook("glassloop.trainer:Trainer.write_model", 4, KILL, after=True), {}, id="with the model half exported"),
         pytest.param(Hook(EVALUATION, 3, KILL), {}, id="in an evaluation"),
         pytest.param(Hook(EVALUATION, 5, KILL), {}, id="in the last evaluation"),
@@ -276,7 +276,7 @@ def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("target", ["glassloop.commands.train:write_predictions", "glassloop.shared_parts:load_model"])
+@pytest.mark.parametrize("target", ["glassloop.study.run:write_predictions", "glassloop.study.assembly:load_model"])
 @pytest.mark.parametrize("name", [TERM, INT])
 def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
     run = runs.new()
@@ -300,7 +300,7 @@ def test_08_a_second_signal_ends_at_once(runs: Any) -> None:
 
 def test_08_a_second_signal_while_saving(runs: Any) -> None:
     run = runs.new()
-    slow = Hook("glassloop.engine.checkpoint:sha256_of", 12, f"{TERM}+{TERM}")  # in the second checkpoint
+    slow = Hook("glassloop.training.checkpoints:sha256_of", 12, f"{TERM}+{TERM}")  # in the second checkpoint
     assert runs.train(run, [Hook(STEP, 10, "SIGTERM"), slow]).code in (-signal.SIGTERM, 143)
     assert open_checkpoint(checkpoints(run)[-1])
     runs.resumes_the_same(run)
@@ -358,9 +358,8 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, every: int) -> 
 
 def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
     """safetensors reports a full disk with an error of its own."""
-    from glassloop.engine.checkpoint_folder import CheckpointFolder
-    from glassloop.engine.saver import Saver
-    from glassloop.errors import ResourceError
+    from glassloop.base.errors import ResourceError
+    from glassloop.training.checkpoints import CheckpointFolder, Saver
 
     saver = Saver(CheckpointFolder(runs.folder, print), None, lambda folder, weights: None)
     saver.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -632,7 +631,7 @@ def test_17_the_best_checkpoint_is_never_rotated_away(runs: Any) -> None:
     best = json.loads((run / "run.json").read_text())["best_step"]
     assert best < 15
     assert {path.name for path in checkpoints(run)} == {f"checkpoint-{best}", "checkpoint-16"}
-    hook = Hook("glassloop.engine.checkpoint_folder:CheckpointFolder.rotate", best + 2, KILL)
+    hook = Hook("glassloop.training.checkpoints:CheckpointFolder.rotate", best + 2, KILL)
     half = killed(runs, hook, **settings)
     kept = [open_checkpoint(path).manifest["step"] for path in checkpoints(half)]
     assert best in kept

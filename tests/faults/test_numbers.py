@@ -19,10 +19,9 @@ from safetensors.torch import load_file
 from trials import FORWARD, KILL, STEP, Hook
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples
-from glassloop.backends.plain import PlainBackend
-from glassloop.backends.process_group import SingleProcess
-from glassloop.engine.loop import groups_of, train_step
-from glassloop.metrics import metrics_for
+from glassloop.backends.plain import PlainBackend, SingleProcess
+from glassloop.scores.metrics import metrics_for
+from glassloop.training.loop import groups_of, train_step
 
 
 def all_weights_finite(run: Path) -> bool:
@@ -107,7 +106,7 @@ def rows408(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_21_every_row_is_counted_once(rows408: Any, tiny_tokenizer: Any, tmp_path: Path, processes: int) -> None:
     """The shares of all processes, put together as gather_objects does; real processes: tests/contract."""
-    from glassloop.engine.evaluate import run_over
+    from glassloop.training.evaluate import run_over
 
     args = TrainingArguments(tmp_path, per_device_eval_batch_size=7, device="cpu", backend="plain")
     rows = rows408["validation"].rows

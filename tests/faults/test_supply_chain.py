@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from trials import Servers
 
 from glassloop import load_model, load_tokenizer
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 
 
 class Malicious:

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from trials import EVALUATION, HUP, INT, KILL, SAVING, STEP, TERM, Hook, await_file, flags, same_end
 
-from glassloop.engine.checkpoint import open_checkpoint
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.runs.layout import checkpoints_in
+from glassloop.training.checkpoints import open_checkpoint
 
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
 LOADING, MODEL, PREDICTIONS = (
-    "glassloop.shared_parts:load_model",
+    "glassloop.study.assembly:load_model",
     "glassloop.trainer:Trainer.write_model",
-    "glassloop.commands.train:write_predictions",
+    "glassloop.study.run:write_predictions",
 )
 
 
@@ -156,7 +156,7 @@ def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, tar
         Hook(EVALUATION, 1, f"{TERM}+{TERM}"),
         Hook(EVALUATION, 1, KILL),
         Hook(PREDICTIONS, 1, KILL, after=True),
-        Hook("glassloop.commands.train:write_run", 2, KILL, after=True),
+        Hook("glassloop.study.run:write_run", 2, KILL, after=True),
     ],
     ids=["two signals", "killed in the evaluation", "killed after the predictions", "killed at the very end"],
 )  # fmt: skip

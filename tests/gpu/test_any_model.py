@@ -17,7 +17,8 @@ from glassloop import Trainer, TrainingArguments
 from glassloop.backends import graphs
 from glassloop.backends import packed as backends
 from glassloop.backends.admission import known_difference
-from glassloop.speed.encoders import fast_model, recognition
+from glassloop.backends.fast import encoder_parts as recognition
+from glassloop.backends.fast import inference_model as fast_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 

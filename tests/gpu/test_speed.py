@@ -17,11 +17,10 @@ from small_training import StopAt
 from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.backends.fast.encoder_parts import layers_of
+from glassloop.backends.fast.graph_step import GraphStep, IdleOptimizer
+from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward, can_flash
 from glassloop.backends.graphs import GraphsBackend
-from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer
-from glassloop.speed.encoder_parts import layers_of
-from glassloop.speed.operations.attention import attend, attend_backward, can_flash
-from glassloop.speed.operations.torch_operations import TorchOperations
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -207,8 +206,8 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
 
 
 def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
-    from glassloop.speed.operations import triton_kernels as kernels
-    from glassloop.speed.optimizer import triton_adamw as update
+    from glassloop.backends.fast import triton_adamw as update
+    from glassloop.backends.fast import triton_kernels as kernels
 
     def compiled() -> dict[str, int]:
         found = {**vars(kernels), **vars(update)}

@@ -9,8 +9,8 @@ import pytest
 import torch
 from trials import write_data
 
-from glassloop.commands.study_worker import train_part
 from glassloop.study.trials import Task
+from glassloop.study.worker import train_part
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 TRAINING = {

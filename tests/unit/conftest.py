@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ REVIEWS = [
 @pytest.fixture(scope="session")
 def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on single texts; its labels are not in the order of the alphabet, and one holds a comma."""
-    from glassloop.commands.train import train_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     folder = tmp_path_factory.mktemp("text-run")
     for name, rows in {"train": REVIEWS[:40], "validation": REVIEWS[40:51], "test": REVIEWS[51:]}.items():
@@ -79,8 +79,8 @@ def text_run(lively_dir, session_cache, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of a finished run on pairs."""
-    from glassloop.commands.train import train_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
@@ -92,11 +92,10 @@ def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def seeds_folder(text_run, lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of three seeds on single texts: 1 and 2 are finished, 3 is not."""
-    from glassloop.commands.train import train_run
-    from glassloop.run_folder.record import FINISHED
-    from glassloop.run_folder.run_json import read_run
-    from glassloop.run_folder.seeds_json import SeedRecord, SeedsRecord, write_seeds
-    from glassloop.settings_file import GivenSettings, RunSettings
+    from glassloop.runs.record import FINISHED, read_run
+    from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
+    from glassloop.settings.file import GivenSettings, RunSettings
+    from glassloop.study.run import train_run
 
     folder, first = tmp_path_factory.mktemp("seeds"), read_run(text_run)
     shutil.copytree(text_run, folder / "seed-1")

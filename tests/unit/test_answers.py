@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassloop.answers import Answering, columns_of
-from glassloop.errors import DataError
-from glassloop.run_folder.record import Columns
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.base.errors import DataError
+from glassloop.predict.answers import Answering, columns_of
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.4]])
 NAMES = ("a", "b", "c")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import CHOICES, OPTIMIZERS, SCHEDULES, TrainingArguments
-from glassloop.drop_in.settings import REFUSED, RENAMED, SETTINGS, TRACKERS
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.settings.training import CHOICES, OPTIMIZERS, SCHEDULES, TrainingArguments
+from glassloop.settings.transformers_names import REFUSED, RENAMED, SETTINGS, TRACKERS
 
 
 def names_of(outcome: str) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from glassloop import PlainBackend, TrainingArguments, load_examples
-from glassloop.assembly import AssembledRun, assemble, chosen_settings
-from glassloop.defaults import Chosen
-from glassloop.errors import DataError, SettingsError
+from glassloop.base.errors import DataError, SettingsError
 from glassloop.models.loading import load_config
-from glassloop.run_folder.record import RUNNING
-from glassloop.settings_file import GivenSettings
+from glassloop.runs.record import RUNNING
+from glassloop.settings.defaults import Chosen
+from glassloop.settings.file import GivenSettings
+from glassloop.study.assembly import AssembledRun, assemble, chosen_settings
 
 ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
@@ -64,7 +64,7 @@ def test_truncated_rows_are_among_the_notes_of_the_run(write, lively_dir: Path) 
 def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"film {number}", "label": number % 2} for number in range(4)]
     examples = load_examples({"test": rows})
-    monkeypatch.setattr("glassloop.shared_parts.load_examples", lambda *_, **__: examples)
+    monkeypatch.setattr("glassloop.study.assembly.load_examples", lambda *_, **__: examples)
     with pytest.raises(SettingsError, match="the data set has no train split"):
         assembled("rows", str(lively_dir))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from glassloop import cache
-from glassloop.cache import MANIFEST_NAME, open_or_build, remove_leftovers
-from glassloop.errors import ResourceError
+from glassloop.base import cache
+from glassloop.base.cache import MANIFEST_NAME, open_or_build, remove_leftovers
+from glassloop.base.errors import ResourceError
 
 KEY = "0123456789abcdef" * 2
 PARTS = ("rows.arrow", "inner/facts.json")

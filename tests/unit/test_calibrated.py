@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from calibrated_runs import FOUND
 
-from glassloop.answers import Answering
-from glassloop.calibrated import answering_of, calibration_note
-from glassloop.errors import ModelError
-from glassloop.run_folder.calibration_json import weights_of, write_calibration
-from glassloop.run_folder.run_json import read_run
-from glassloop.settings import CLASSES
+from glassloop.base.errors import ModelError
+from glassloop.predict.answers import Answering, answering_of, calibration_note
+from glassloop.runs.calibration import weights_of, write_calibration
+from glassloop.runs.record import read_run
+from glassloop.settings.fields import CLASSES
 
 NAMES = ("label 0", "label 1")
 
@@ -59,12 +58,10 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
 ) -> None:
     """A run answers with its thresholds, also behind a server; several seeds together do not use that of one of them."""
     from glassloop import Predictor
-    from glassloop.commands.predict import predict
-    from glassloop.ensemble import SeedsPredictor
-    from glassloop.evaluation import Wanted, evaluate_run
-    from glassloop.serving.batching import Answered
-    from glassloop.serving.hosted import load_hosted
-    from glassloop.serving.questions import Question
+    from glassloop.cli.predict import predict
+    from glassloop.predict.evaluation import SeedsPredictor, Wanted, evaluate_run
+    from glassloop.serve.batching import Answered
+    from glassloop.serve.hosted import Question, load_hosted
 
     folder = tmp_path / "seeds"
     shutil.copytree(seeds_folder, folder)
@@ -118,7 +115,7 @@ def test_the_lines_of_the_card_load_the_model(
     calibrated: bool,
 ) -> None:
     """Both blocks of the card are run in the model folder, and print the same answer and probabilities."""
-    from glassloop.sharing.card_file import update_card
+    from glassloop.report.card import update_card
 
     source = text_run if calibrated else pair_run
     run = tmp_path / "run"

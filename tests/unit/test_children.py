@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop import children
-from glassloop.children import Child, Children
+from glassloop.base import children
+from glassloop.base.children import Child, Children
 
 CODE = """
 import os, signal, sys, time

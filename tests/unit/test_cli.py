@@ -17,13 +17,13 @@ import typer
 from commands import without_stages
 
 import glassloop
-from glassloop import cli
-from glassloop.arguments import TrainingArguments
-from glassloop.command_result import CommandResult
-from glassloop.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
-from glassloop.options import ALIASES, default_of
-from glassloop.settings import FILE_SETTINGS, DataSettings
-from glassloop.settings_file import GivenSettings
+from glassloop.base.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.base.result import CommandResult
+from glassloop.cli import main as cli
+from glassloop.cli.options import ALIASES, default_of
+from glassloop.settings.fields import FILE_SETTINGS, DataSettings
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.training import TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
@@ -274,7 +274,7 @@ def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
     def fail(*_: Any, **__: Any) -> None:
         raise kind("what is wrong \x1b[31m\n", "what to do")
 
-    monkeypatch.setattr("glassloop.commands.doctor.examine", fail)
+    monkeypatch.setattr("glassloop.backends.machine.examine", fail)
     assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
 
 
@@ -354,7 +354,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("glassloop.commands.doctor.examine", fail)
+    monkeypatch.setattr("glassloop.backends.machine.examine", fail)
     monkeypatch.setattr(sys, "argv", ["glassloop", "doctor"])
     with pytest.raises(ZeroDivisionError):
         cli.main()
@@ -368,7 +368,7 @@ def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) 
         print("a table")
         return CommandResult({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
 
-    monkeypatch.setattr("glassloop.commands.doctor.check_machine", check)
+    monkeypatch.setattr("glassloop.cli.doctor.check_machine", check)
     code, out, err = run("doctor", "--json")
     assert (code, err) == (1, "a table\n")
     assert json.loads(out) == {"ok": True, "share": None, "text": "é\n"}
@@ -379,7 +379,7 @@ def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) 
 def test_every_command_with_json_prints_one_document(
     run, text_run: Path, seeds_folder: Path, lively_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
+    monkeypatch.setattr("glassloop.study.run.leave_on_signal", lambda: None)
     data, model = str(text_run.parent), str(lively_dir)
 
     def keys_of(*arguments: str) -> list[str]:
@@ -427,7 +427,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
         seen.append((path, given))
         raise DataError("enough seen", "go on")
 
-    monkeypatch.setattr("glassloop.commands.data.load_examples", catch)
+    monkeypatch.setattr("glassloop.data.sources.load_examples", catch)
     values: dict[str, Any] = {
         **{"name": "de", "data_dir": "glue", "validation": "v.csv", "test": "t.csv"},
         **{"text": "a", "text_pair": "b", "label": "c", "labels": "x,y"},
@@ -445,7 +445,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("glassloop.commands.train.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
+    monkeypatch.setattr("glassloop.study.run.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
     several = {
         "restart": False,
@@ -471,7 +471,7 @@ def command(monkeypatch: pytest.MonkeyPatch):
         seen.append((given.source, given.model, given.training, given.data))
         raise SystemExit
 
-    monkeypatch.setattr("glassloop.commands.train.train_run", catch)
+    monkeypatch.setattr("glassloop.study.run.train_run", catch)
 
     def run(*arguments: str) -> tuple[Any, ...]:
         monkeypatch.setattr(sys, "argv", ["glassloop", "train", *arguments])

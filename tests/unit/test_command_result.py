@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.command_result import CommandResult, error_result, output_of, show_result
-from glassloop.errors import DataError
+from glassloop.base.errors import DataError
+from glassloop.base.result import CommandResult, error_result, output_of, show_result
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from families import tiny_model, weights_hash
 
 import glassloop
 from glassloop import TrainingArguments
-from glassloop.compatibility import INSTEAD, Metrics, PredictionOutput, TrainOutput, unused_names
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.trainer import INSTEAD, Metrics, PredictionOutput, TrainOutput, unused_names
 
 # Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
 FOR_USERS = {

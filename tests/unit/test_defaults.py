@@ -7,7 +7,14 @@ import math
 import pytest
 
 from glassloop import TrainingArguments
-from glassloop.defaults import CHOSEN_SETTINGS, batch_size, choose_settings, has_own_settings, learning_rate, num_epochs
+from glassloop.settings.defaults import (
+    CHOSEN_SETTINGS,
+    batch_size,
+    choose_settings,
+    has_own_settings,
+    learning_rate,
+    num_epochs,
+)
 
 MINILM, BASE, LARGE = 12 * 6 * 384**2, 12 * 12 * 768**2, 12 * 24 * 1024**2
 CHOSEN = ("per_device_train_batch_size", "num_train_epochs", "learning_rate", "warmup_steps")

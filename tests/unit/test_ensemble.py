@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from glassloop import Predictor
-from glassloop.ensemble import SeedsPredictor, averaged_logits, finished_runs, has_seeds
-from glassloop.errors import ModelError
-from glassloop.metrics import decide, probabilities
-from glassloop.run_folder.seeds_json import SeedRecord, SeedsRecord, write_seeds
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.settings_file import RunSettings
+from glassloop.base.errors import ModelError
+from glassloop.predict.evaluation import SeedsPredictor, averaged_logits, finished_runs, has_seeds
+from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
+from glassloop.scores.metrics import decide, probabilities
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.file import RunSettings
 
 TEXTS = ["a good film", "bad", "very good story", "not bad"]
 

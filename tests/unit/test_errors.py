@@ -9,7 +9,7 @@ import pickle
 
 import pytest
 
-from glassloop.errors import (
+from glassloop.base.errors import (
     DataError,
     GlassloopError,
     ModelError,
@@ -58,7 +58,7 @@ def test_an_error_is_two_lines_and_has_its_exit_code(kind: type[GlassloopError])
 
 
 def test_every_kind_of_error_is_known_here() -> None:
-    own = [kind for kind in GlassloopError.__subclasses__() if kind.__module__ == "glassloop.errors"]
+    own = [kind for kind in GlassloopError.__subclasses__() if kind.__module__ == "glassloop.base.errors"]
     assert {*own} >= {*KINDS}
     codes = [kind.exit_code for kind in own]
     assert len(codes) == len({*codes}), "two kinds of error share an exit code"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from glassloop import Predictor
-from glassloop.errors import SettingsError
-from glassloop.evaluation import Wanted, evaluate_run
+from glassloop.base.errors import SettingsError
+from glassloop.predict.evaluation import Wanted, evaluate_run
 
 
 def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassloop.data.special_tokens import TypedTokens
-from glassloop.data.truncation import Truncation
-from glassloop.errors import ResourceError
-from glassloop.file_parts import Counts, Layout, Parts, content_key
+from glassloop.base.errors import ResourceError
+from glassloop.data.encoding import Truncation, TypedTokens
+from glassloop.predict.files import Counts, Layout, Parts, content_key
 
 COUNTS = Counts(2, Truncation(1, 1, 0, 5, 0, 30), TypedTokens(1, ("[SEP]",)))
 ROWS = [{"text": "a, b", "prediction": "=x"}, {"text": "c\nd", "prediction": "y"}]

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassloop import file_predictions
-from glassloop.errors import DataError, SettingsError
-from glassloop.file_parts import Counts
-from glassloop.file_predictions import SHARE, FileJob, predict_rows, share_environments
-from glassloop.settings import CLASSES, DataSettings
-from glassloop.stages import Stage, advance, show_on
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.base.stages import Stage, advance, show_on
+from glassloop.predict import files as file_predictions
+from glassloop.predict.files import SHARE, Counts, FileJob, predict_rows, share_environments
+from glassloop.settings.fields import CLASSES, DataSettings
 
 
 class Predicting:
@@ -157,9 +156,9 @@ def test_parquet_keeps_the_types_of_columns(tmp_path: Path) -> None:
 
 
 def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.data.json_rows.CHUNK_ROWS", 1, raising=False)
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1, raising=False)
     tables = [pa.table({"text": ["a"], "n": pa.array([1])}), pa.table({"text": ["b"], "n": pa.array([[1]])})]
-    monkeypatch.setattr("glassloop.data.file_rows.read_file", lambda *_: iter(tables))
+    monkeypatch.setattr("glassloop.data.files.read_file", lambda *_: iter(tables))
     with pytest.raises(DataError) as caught:
         predict_rows(job_of(tmp_path, "out.parquet"), Predicting())
     assert "in.csv: a column changes its type" in caught.value.problem
@@ -167,7 +166,7 @@ def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.data.delimited.CHUNK_ROWS", 1_000)
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1_000)
     monkeypatch.setattr(file_predictions, "PART_ROWS", 1_000)
     predict_rows(job_of(tmp_path, "warm.csv", rows=2_000), Predicting())
     peaks = []

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import pytest
 
-from glassloop import files
-from glassloop.errors import ResourceError, SettingsError
-from glassloop.files import (
+from glassloop.base import files
+from glassloop.base.errors import ResourceError, SettingsError
+from glassloop.base.files import (
     absolute_name,
     cache_dir,
     find_path,

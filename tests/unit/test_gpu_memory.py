@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from glassloop import gpu_memory
-from glassloop.gpu_memory import memory_need, runs_at_once, runs_on_gpus
+from glassloop.backends import machine as gpu_memory
+from glassloop.backends.machine import memory_need, runs_at_once, runs_on_gpus
 
 GIB = 2**30
 

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from glassloop import cli, help_page
-from glassloop.arguments import TrainingArguments
-from glassloop.help_page import COMMON, DATA, GROUPS, OTHER, RARE, TRAINING, group_of, is_common
-from glassloop.settings import DataSettings
+from glassloop.cli import main as cli
+from glassloop.cli import options as help_page
+from glassloop.cli.options import COMMON, DATA, GROUPS, OTHER, RARE, TRAINING, group_of, is_common
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
 SETTINGS = [entry.name for kind in (TrainingArguments, DataSettings) for entry in fields(kind)]

@@ -13,12 +13,13 @@ import pytest
 import torch
 from quantized import needs_kernels
 
-from glassloop import Predictor, int8
-from glassloop.ensemble import SeedsPredictor
-from glassloop.errors import ModelError
-from glassloop.int8 import Agreement, is_int8, spread
-from glassloop.serving.hosted import load_hosted
-from glassloop.speed.encoders.int8_layers import Int8Layer
+from glassloop import Predictor
+from glassloop.backends.fast.int8_layers import Int8Layer
+from glassloop.base.errors import ModelError
+from glassloop.predict import models as int8
+from glassloop.predict.evaluation import SeedsPredictor
+from glassloop.predict.models import Agreement, is_int8, spread
+from glassloop.serve.hosted import load_hosted
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
@@ -137,7 +138,7 @@ def test_what_has_no_int8(says, text_run: Path, tmp_path: Path, monkeypatch: pyt
 @needs_kernels
 @pytest.mark.slow
 def test_parts_of_another_precision_are_not_used(text_run: Path, tmp_path: Path) -> None:
-    from glassloop.file_predictions import model_key
+    from glassloop.predict.files import model_key
 
     plain, fast = (Predictor(text_run, device="cpu", precision=precision) for precision in ("fp32", "int8"))
     keys = {str(model_key(one.model_dirs, "cpu", one.answering, int8=one.agreement is not None)) for one in (plain, fast)}

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from glassloop import cli
-from glassloop import machine as doctor
-from glassloop.errors import ModelError
-from glassloop.machine import BAD, FAIR, GOOD, Finding
+from glassloop.backends import machine as doctor
+from glassloop.backends.machine import BAD, FAIR, GOOD, Finding
+from glassloop.base.errors import ModelError
+from glassloop.cli import main as cli
 
 NAMES = [
     *("Python", "torch", "transformers", "datasets", "accelerate"),

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from glassloop import markup
+from glassloop.runs import markup
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassloop.errors import ModelError, SettingsError
-from glassloop.measures import (
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.scores.measures import (
     Measures,
     chosen_measures,
     default_measures,
@@ -17,7 +17,7 @@ from glassloop.measures import (
     refuse_unknown_metric,
     short_metrics,
 )
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 MACRO = Measures(("accuracy", "f1_macro"))
 

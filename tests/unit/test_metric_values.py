@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassloop.errors import DataError, SettingsError
-from glassloop.metric_values import VALUES, averaged, checked_rows, numbers_of, one_of
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.scores.metrics import VALUES, averaged, checked_rows, numbers_of, one_of
 
 RIGHT = (np.array([1, 0, 1, 1]), np.array([1, 0, 1, 1]))
 

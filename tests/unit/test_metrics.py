@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import glassloop.metrics as metrics_module
-from glassloop.errors import DataError, GlassloopError, SettingsError
-from glassloop.metric_values import AVERAGED, KINDS
-from glassloop.metrics import CONFIGS, GLUE, PLAIN, Metric, decide, load_metric, metrics_for
+import glassloop.scores.metrics as metrics_module
+from glassloop.base.errors import DataError, GlassloopError, SettingsError
+from glassloop.scores.metrics import AVERAGED, CONFIGS, GLUE, KINDS, PLAIN, Metric, decide, load_metric, metrics_for
 
 Array = np.ndarray[Any, Any]
 SIZES = (2, 17, 400)
@@ -572,11 +571,11 @@ def test_tasks_refused() -> None:
 @pytest.mark.slow
 def test_the_module_imports_no_torch_and_nothing_heavy_early() -> None:
     """On its own, past what the package imports: a package that imports torch must not hide it."""
-    folder = Path(metrics_module.__file__).parent
+    folder = Path(metrics_module.__file__).parents[1]
     program = f"""
 import sys, types
 package = types.ModuleType("glassloop"); package.__path__ = [{str(folder)!r}]; sys.modules["glassloop"] = package
-from glassloop.metrics import load_metric
+from glassloop.scores.metrics import load_metric
 assert not {{"torch", "sklearn", "scipy"}} & set(sys.modules), "imported early"
 for task in {list(GLUE)!r}:
     print(load_metric("glue", task).compute(predictions=[0, 1, 1], references=[0, 1, 0]))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.errors import ModelError
-from glassloop.model_folders import open_model
+from glassloop.base.errors import ModelError
+from glassloop.predict.models import open_model
 
 pytestmark = pytest.mark.slow  # trains
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.arguments import TrainingArguments
-from glassloop.options import (
+from glassloop.cli.options import (
     choices_of,
     completed_runs,
     default_of,
@@ -21,7 +20,8 @@ from glassloop.options import (
     with_resume_value,
     with_settings,
 )
-from glassloop.settings import DataSettings
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
 
 
 def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
@@ -89,7 +89,7 @@ def test_every_shell_gets_completions(shell: str) -> None:
     """In a process of its own, as a shell asks for them; torch is not needed for that."""
     words = {"COMP_WORDS": "glassloop train --eval_str", "COMP_CWORD": "2"}
     words |= {"_TYPER_COMPLETE_ARGS": "glassloop train --eval_str", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    code = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from glassloop.cli import main; main()"
+    code = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from glassloop.cli.main import main; main()"
     environment = {**os.environ, **words, "_GLASSLOOP_COMPLETE": f"complete_{shell}"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert "--eval_strategy" in found.stdout

@@ -12,9 +12,11 @@ from sample_record import RECORD
 
 from glassloop import load_examples
 from glassloop.data.examples import Examples
-from glassloop.engine.evaluate import Evaluation
-from glassloop.measures import Measures
-from glassloop.outcomes import (
+from glassloop.runs.record import ClassRecord
+from glassloop.scores.measures import Measures
+from glassloop.training.evaluate import Evaluation
+from glassloop.training.results import (
+    TrainingFacts,
     class_scores,
     label_of,
     labels_of,
@@ -26,8 +28,6 @@ from glassloop.outcomes import (
     validation_names,
     write_predictions,
 )
-from glassloop.run_folder.record import ClassRecord
-from glassloop.verdict import TrainingFacts
 
 
 def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Examples:

@@ -25,11 +25,11 @@ from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples, load_tokenizer
 from glassloop.backends import packed
+from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.data.encoding import tokenizer_key
 from glassloop.data.readers import read_file
-from glassloop.errors import DataError, ModelError, SettingsError
-from glassloop.run_folder.layout import RUN_NAME
-from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.runs.layout import RUN_NAME
+from glassloop.runs.record import read_run, write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
@@ -406,7 +406,7 @@ def test_no_column_of_the_input_is_overwritten(says, predictor: Predictor, tmp_p
 
 
 def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("glassloop.data.json_rows.CHUNK_ROWS", 4)
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
     monkeypatch.setattr(predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
     with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
@@ -563,7 +563,7 @@ def test_a_fault_halfway_leaves_the_old_file(predictor: Predictor, tmp_path: Pat
 
 def test_rows_are_read_piece_by_piece(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of rows go on from piece to piece, and the order is kept across them."""
-    monkeypatch.setattr("glassloop.data.delimited.CHUNK_ROWS", 4)
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"good {number},{number}\n" for number in range(10)))
     assert predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None) == 10
     assert [int(row["id"]) for row in read_csv(tmp_path / "out.csv")] == [*range(10)]

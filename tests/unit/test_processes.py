@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from glassloop import children, processes
-from glassloop.errors import GlassloopError, ResourceError
-from glassloop.processes import ERROR_FILE, launch, report
+from glassloop.base import children
+from glassloop.base.errors import GlassloopError, ResourceError
+from glassloop.training import processes
+from glassloop.training.processes import ERROR_FILE, launch, report
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
 CHILD = """
 import json, os, pathlib, signal, sys, time
-from glassloop.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError
-from glassloop.processes import report
+from glassloop.base.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError
+from glassloop.training.processes import report
 rank, folder = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
 (folder / f"started-{rank}").write_text(json.dumps([sys.argv[2:], os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"]]))
 does = sys.argv[2].split(",")[rank]

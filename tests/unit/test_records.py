@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.errors import SettingsError
-from glassloop.records import NotARecordError, decoded, read_json
+from glassloop.base.errors import SettingsError
+from glassloop.base.records import NotARecordError, decoded, read_json
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ import pytest
 from sample_record import RECORD
 
 from glassloop import Run
-from glassloop.errors import ModelError, SettingsError
-from glassloop.lock import locked
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.record import FINISHED, ClassRecord
-from glassloop.run_folder.run_json import write_run
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.base.lock import locked
+from glassloop.runs.history import write_history
+from glassloop.runs.record import FINISHED, ClassRecord, write_run
 
 HISTORY = [{"step": 1, "loss": 0.9}, {"step": 2, "loss": 0.5}, {"step": 2, "eval_loss": 0.6}]
 PREDICTION = {"row": 0, "prediction": "a", "label": "b, c", "logits": [0.5, 0.25], "text": "one"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassloop.seeding import random_states_kept, seed_all
+from glassloop.data.seeding import random_states_kept, seed_all
 
 
 def draws() -> list[float]:

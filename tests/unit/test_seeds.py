@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from fake_seeds import FakeSeeds
 
-from glassloop import children, seeds
-from glassloop.arguments import TrainingArguments
-from glassloop.errors import DataError, LockedError, ModelError, SettingsError
-from glassloop.lock import locked
-from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
-from glassloop.seeds import error_lines, result_of, resume_seeds, train_seeds
-from glassloop.settings import DataSettings
-from glassloop.settings_file import RunSettings, read_settings
+from glassloop.base import children
+from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
+from glassloop.base.lock import locked
+from glassloop.runs.seeds import SeedsRecord, read_seeds
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import RunSettings, read_settings
+from glassloop.settings.training import TrainingArguments
+from glassloop.study import seeds
+from glassloop.study.seeds import error_lines, result_of, resume_seeds, train_seeds
 
 SETTINGS = RunSettings("rows.csv", "tiny")
 

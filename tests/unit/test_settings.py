@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.errors import SettingsError
-from glassloop.settings import (
+from glassloop.base.errors import SettingsError
+from glassloop.settings.fields import (
     MAX_NAME_LENGTH,
     TASKS,
     DataSettings,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import TrainingArguments
-from glassloop.errors import SettingsError
-from glassloop.settings import DataSettings
-from glassloop.settings_file import GivenSettings, RunSettings, read_settings, toml, write_settings
+from glassloop.base.errors import SettingsError
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import GivenSettings, RunSettings, read_settings, toml, write_settings
+from glassloop.settings.training import TrainingArguments
 
 # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,12 @@ from families import weights_hash
 from trials import write_data
 
 from glassloop import TrainingArguments, load_model
-from glassloop import shared_parts as module
-from glassloop.assembly import AssembledRun, assemble
 from glassloop.backends.packed import PackedBackend
-from glassloop.engine.identity import weights_fingerprint
 from glassloop.models.loading import load_tokenizer
-from glassloop.settings_file import GivenSettings
-from glassloop.shared_parts import SharedParts, comparison_key, reset, with_call_settings
+from glassloop.settings.file import GivenSettings
+from glassloop.study import assembly as module
+from glassloop.study.assembly import AssembledRun, SharedParts, assemble, comparison_key, reset, with_call_settings
+from glassloop.training.identity import weights_fingerprint
 
 
 @pytest.fixture

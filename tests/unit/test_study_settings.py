@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.errors import SettingsError
-from glassloop.study_settings import Budget, StudySettings, study_settings
+from glassloop.base.errors import SettingsError
+from glassloop.settings.study import Budget, StudySettings, study_settings
 
 
 def test_every_problem_is_reported_before_any_work() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.errors import SettingsError
-from glassloop.study_space import Choices, Range, parsed, vary_of, vary_text
+from glassloop.base.errors import SettingsError
+from glassloop.settings.study import Choices, Range, parsed, vary_of, vary_text
 
 
 @pytest.mark.parametrize(

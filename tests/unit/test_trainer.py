@@ -18,13 +18,13 @@ from families import tiny_model, tiny_tokenizer, weights_hash
 from torch.nn import functional
 
 from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
-from glassloop.arguments import SCHEDULES
 from glassloop.backends.plain import PlainBackend
-from glassloop.compatibility import UNSUPPORTED
-from glassloop.engine import trackers
-from glassloop.engine.callbacks import EVENTS
-from glassloop.engine.losses import LOSS_REMEDY
-from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.settings.training import SCHEDULES
+from glassloop.trainer import UNSUPPORTED
+from glassloop.training import callbacks as trackers
+from glassloop.training.callbacks import EVENTS
+from glassloop.training.losses import LOSS_REMEDY
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 

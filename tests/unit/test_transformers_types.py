@@ -7,6 +7,6 @@ import sys
 
 
 def test_importing_the_types_loads_no_large_library() -> None:
-    code = "import sys; import glassloop.transformers_types; print({'torch', 'transformers'} & {*sys.modules})"
+    code = "import sys; import glassloop.data.interfaces; print({'torch', 'transformers'} & {*sys.modules})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "set()"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sample_record import RECORD
 
-from glassloop.run_folder.record import ClassRecord, SplitFacts
-from glassloop.verdict import Comparison, TrainingFacts, facts_of, verdict_of
+from glassloop.runs.record import ClassRecord, SplitFacts
+from glassloop.training.results import Comparison, TrainingFacts, facts_of, verdict_of
 
 EVEN = {"a": 500, "b": 500}
 # A training with the settings of the rule, whose loss fell a little.

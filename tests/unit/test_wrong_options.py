@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import typer
 
-from glassloop.cli import option_names
-from glassloop.wrong_options import ARGUMENTS, INSTEAD, MEANT, meant_option, usage_error, wrong_option
+from glassloop.cli.main import option_names
+from glassloop.cli.options import INSTEAD, MEANT, MEANT_AS_ARGUMENT, meant_option, usage_error, wrong_option
 
 OPTIONS = option_names()
 
@@ -90,7 +90,7 @@ def test_every_suggestion_can_be_typed() -> None:
     later = {"validation", "test", "limit"}  # suggested as soon as a command has them
     for option in MEANT:
         assert option.split()[0].lstrip("-") in known | later, option
-    for _, _, usage in ARGUMENTS:
+    for _, _, usage in MEANT_AS_ARGUMENT:
         assert {*usage} <= {*OPTIONS}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.commands.compare import compare
+from glassloop.cli.compare import compare
 
 if TYPE_CHECKING:
     from conftest import OpenPage

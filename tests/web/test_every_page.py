@@ -13,11 +13,11 @@ from live_server import LiveServer
 from reported_runs import write_fake_run
 from watched_runs import lock_as, write_watched
 
-from glassloop.comparing.results import compare_runs
-from glassloop.comparing.web_page import comparison_page
 from glassloop.report.build import report_of
-from glassloop.run_folder.study_json import read_study, write_study
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.report.comparison import compare_runs
+from glassloop.report.comparison_page import comparison_page
+from glassloop.runs.study import read_study, write_study
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.study.conclusions import conclude
 from glassloop.study.page import study_page
 

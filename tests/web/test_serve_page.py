@@ -15,8 +15,8 @@ from glassloop import Predictor
 
 @pytest.fixture(scope="module")
 def run(lively_dir, session_cache, tmp_path_factory) -> Path:
-    from glassloop.commands.train import train_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
@@ -30,7 +30,7 @@ def address(run: Path) -> Iterator[str]:
     """A server in a thread."""
     import uvicorn
 
-    from glassloop.serving.app import make_app
+    from glassloop.serve.app import make_app
 
     with ExitStack() as stack:
         service = make_service(stack, [run])

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from glassloop.backends.plain import PlainBackend
-from glassloop.backends.process_group import process_group
-from glassloop.engine.interfaces import LRScheduler, Optimizer
+from glassloop.backends.plain import PlainBackend, process_group
+from glassloop.training.interfaces import LRScheduler, Optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from glassloop.arguments import TrainingArguments
 from glassloop.backends.accelerate import AccelerateBackend
+from glassloop.backends.machine import GOOD, bf16_found
 from glassloop.backends.plain import PlainBackend
-from glassloop.engine.interfaces import Backend
-from glassloop.errors import SettingsError, say, visible
-from glassloop.machine import GOOD, bf16_found
+from glassloop.base.errors import SettingsError, say, visible
+from glassloop.settings.training import TrainingArguments
+from glassloop.training.interfaces import Backend
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -16,10 +16,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.engine.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
-from glassloop.engine.optimizer import unwrap_optimizer
-from glassloop.errors import SettingsError, counted
-from glassloop.transformers_types import Model
+from glassloop.base.errors import SettingsError, counted
+from glassloop.data.interfaces import Model
+from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
+from glassloop.training.optimizer import unwrap_optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -10,17 +10,16 @@ from typing import cast
 import numpy as np
 import torch
 
+from glassloop.backends.fast.encoder_parts import layers_of, why_not_flat, why_not_unmodified
+from glassloop.backends.fast.graph_step import GraphStep, IdleOptimizer, IdleScheduler
+from glassloop.backends.fast.kernel_launcher import compile_instead_of_running
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.packing import FLASH_MULTIPLE, LENGTH_MULTIPLE, join_rows, pack
+from glassloop.backends.fast.training_model import ReplacedLayers
 from glassloop.backends.packed import PackedBackend
 from glassloop.data.batches import Batch
-from glassloop.engine.interfaces import LRScheduler, Optimizer, Say, StepFunction, TrainingUse
-from glassloop.speed.capture.graph_step import GraphStep, IdleOptimizer, IdleScheduler
-from glassloop.speed.capture.precompile import compile_instead_of_running
-from glassloop.speed.encoder_parts import layers_of
-from glassloop.speed.encoders.recognition import why_not_flat, why_not_unmodified
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.packing.layout import FLASH_MULTIPLE, LENGTH_MULTIPLE, join_rows, pack
-from glassloop.transformers_types import Model
+from glassloop.data.interfaces import Model
+from glassloop.training.interfaces import LRScheduler, Optimizer, Say, StepFunction, TrainingUse
 
 
 def capture_stream() -> torch.cuda.Stream:

@@ -1,4 +1,4 @@
-"""The backend that trains on packed batches, without padding, and updates all weights in one pass."""
+"""The backends that train on packed batches without padding, with one pass over all weights, and that predict in int8."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from glassloop.backends.fast.encoder_parts import LayerParts, has_replaceable_layers, layers_of, why_not_flat, why_not_packed
+from glassloop.backends.fast.inference_model import InferenceLayer, InferenceLayers, PackedLayer, make_fast_model
+from glassloop.backends.fast.int8_layers import Int8Layer, MeasuredLayer, Ranges, why_no_kernels
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.packing import (
+    EVALUATION_TOKENS,
+    LENGTH_MULTIPLE,
+    PackedBatches,
+    Packing,
+    packed_rows,
+    why_not_columns,
+    why_not_masks,
+)
+from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary, used_ids
+from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
+from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.interfaces import Row
+from glassloop.data.interfaces import Model, Row
 from glassloop.data.row_reader import repeats_of
-from glassloop.data.stability import Repeats
-from glassloop.engine.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
-from glassloop.engine.optimizer import decay_groups
-from glassloop.errors import ModelError
-from glassloop.run_folder.record import Difference
-from glassloop.speed.encoder_parts import layers_of
-from glassloop.speed.encoders.fast_model import make_fast_model
-from glassloop.speed.encoders.inference_layers import InferenceLayers
-from glassloop.speed.encoders.own_layers import OwnLayers
-from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.storage import FlatStorage
-from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
-from glassloop.speed.packing.layout import LENGTH_MULTIPLE, Packing
-from glassloop.speed.packing.packable import why_not_columns, why_not_masks
-from glassloop.speed.packing.packed_batches import EVALUATION_TOKENS, PackedBatches, packed_rows
-from glassloop.transformers_types import Model
+from glassloop.data.rows import Repeats
+from glassloop.runs.record import Difference
+from glassloop.training.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
+from glassloop.training.optimizer import decay_groups
 
 NO_TRAINING = TrainingUse((), 0.0)
 
@@ -225,3 +227,42 @@ def with_few_shapes(batches: Batches) -> Batches:
         collate = found.collate = copy(batches.collate)
         collate.multiple = lcm(collate.multiple, LENGTH_MULTIPLE)
     return found
+
+
+class Int8Backend(PackedBackend):
+    """Packed batches on a CPU. The first passes are in fp32, and measure; after `quantize`, linear layers run in int8."""
+
+    name = "int8"
+
+    def __init__(self) -> None:
+        super().__init__("cpu", "fp32")
+        self.ranges: Ranges = {}
+        self.quantized = False
+
+    def why_not(self, model: Model) -> str | None:
+        """Return why this backend cannot run a model; None if it can."""
+        reason = super().why_not(model)
+        return reason or (None if has_replaceable_layers(model) else f"{type(model).__name__} has layers without an int8 form")
+
+    def quantize(self) -> None:
+        """Run the layers whose ranges were measured in int8 from now on."""
+        self.quantized = True
+
+    def fast_form(self, model: Model) -> InferenceLayers:
+        """Return the model with layers that measure, or with quantized ones."""
+        return InferenceLayers(model, self.make_layer)
+
+    def make_layer(self, parts: LayerParts) -> PackedLayer:
+        """Return the form of one layer. The last one, whose ranges nobody measures, stays in fp32."""
+        if not self.quantized:
+            return MeasuredLayer(parts, self.ranges)
+        seen = self.ranges.get(parts.module)
+        return InferenceLayer(parts) if seen is None else Int8Layer(parts, seen)
+
+
+def why_not_int8(model: Model) -> str | None:
+    """Return why a model cannot predict in int8 on this CPU; None if it can."""
+    if (reason := Int8Backend().why_not(model)) is not None:
+        return reason
+    reason = why_no_kernels()
+    return None if reason is None else f"this CPU: {reason}"

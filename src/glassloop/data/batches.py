@@ -13,12 +13,10 @@ import numpy as np
 
 from glassloop.data.collator import is_standard
 from glassloop.data.encoding import lengths_of
-from glassloop.data.formats import arrow_rows
 from glassloop.data.interfaces import Collator, Row, Rows
 from glassloop.data.order import epoch_order
-from glassloop.data.row_labels import LABEL_KEYS
 from glassloop.data.row_reader import RowReader, hash_of, repeats_of
-from glassloop.data.stability import Repeats
+from glassloop.data.rows import LABEL_KEYS, Repeats, arrow_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -81,7 +79,7 @@ class Batches:
         if group_by_length and isinstance(rows, RowReader):
             self.lengths = rows.lengths(seed)
         elif group_by_length:
-            from glassloop.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
+            from glassloop.data.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
 
             with random_states_kept(seed=seed or 0):  # random rows: the same lengths, and so the same order, after a resume
                 self.lengths = lengths_of(rows)

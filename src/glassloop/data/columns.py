@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.data.soundness import storable
-from glassloop.errors import DataError, did_you_mean, listed, visible
-from glassloop.run_folder.record import Columns
-from glassloop.settings import DataSettings, split_names
+from glassloop.base.errors import DataError, did_you_mean, listed, visible
+from glassloop.data.faults import storable
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import DataSettings, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
+
+
 TEXT_NAMES = ("text", "sentence")
+
+
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
     ("text", "text_pair"),
@@ -25,7 +29,11 @@ PAIR_NAMES = (
     ("question", "sentence"),
     ("query", "passage"),
 )
+
+
 NUMBERS_SAMPLED = 1000
+
+
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
 
 

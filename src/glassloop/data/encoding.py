@@ -1,9 +1,12 @@
-"""From texts to token ids, cached by content. Truncation is counted."""
+"""From texts to token ids, in bounded memory and cached by content. Truncation and special tokens are counted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -14,29 +17,347 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.cache import open_or_build
+from glassloop.base.cache import open_or_build
+from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
+from glassloop.base.stages import advance, stage
 from glassloop.data.examples import Examples
-from glassloop.data.formats import arrow_rows
-from glassloop.data.interfaces import Rows
-from glassloop.data.special_tokens import NONE_TYPED, TypedTokens, typed_tokens
-from glassloop.data.tokenizing import most_characters, tokenized_groups
-from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, cut_by_truncation
-from glassloop.errors import SettingsError
-from glassloop.run_folder.record import LengthFacts
-from glassloop.settings import SEVERAL
-from glassloop.stages import advance, stage
+from glassloop.data.interfaces import Row, Rows, Texts
+from glassloop.data.rows import arrow_rows
+from glassloop.runs.record import LengthFacts
+from glassloop.settings.fields import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from tokenizers import Tokenizer as Backend
+    from transformers import BatchEncoding
 
-    from glassloop.transformers_types import Tokenizer
+    from glassloop.data.interfaces import Tokenizer
+
+
+@dataclass(frozen=True)
+class TypedTokens:
+    """How many rows contain the text of a special token, and which tokens these are."""
+
+    num_rows: int = 0
+    tokens: tuple[str, ...] = ()
+
+    def __add__(self, other: TypedTokens) -> TypedTokens:
+        return TypedTokens(self.num_rows + other.num_rows, tuple(sorted({*self.tokens, *other.tokens})))
+
+    @property
+    def note(self) -> str | None:
+        """What a person should know; None if there is nothing."""
+        if not self.num_rows:
+            return None
+        rows = counted(self.num_rows, "row contains", "rows contain")
+        return f"{rows} the text of a special token ({listed(self.tokens, 5)}), which the tokenizer reads as that token"
+
+
+NONE_TYPED = TypedTokens()
+
+
+def special_texts(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the texts of all special tokens and their ids."""
+    added = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    named = zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=True)
+    return {text: number for text, number in (*added.items(), *named) if text}
+
+
+def typed_tokens(columns: Sequence[Sequence[str]], tokenizer: Tokenizer) -> TypedTokens:
+    """Count the rows in which the tokenizer finds a special token."""
+    specials = special_texts(tokenizer)
+    if not specials or getattr(tokenizer, "split_special_tokens", False):
+        return NONE_TYPED
+    likely = re.compile("|".join(map(re.escape, sorted(specials, key=len, reverse=True))))
+    num_rows = 0
+    tokens: set[str] = set()
+    for texts in zip(*columns, strict=True):
+        typed = {match for text in texts for match in likely.findall(text)}
+        if typed:  # few rows: only these are tokenized again
+            ids = {number for text in texts for number in tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]}
+            found = {token for token in typed if specials[token] in ids}
+            num_rows, tokens = num_rows + bool(found), tokens | found
+    return TypedTokens(num_rows, tuple(sorted(tokens)))
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How many rows lost tokens, and on which side of the pair.
+
+    Attributes:
+        num_rows: Rows that lost tokens.
+        num_first: Rows that lost tokens of the first text.
+        num_second: Rows that lost tokens of the second text.
+        num_tokens: Tokens that were lost.
+        num_shortened: Texts so long that only their first million characters were tokenized. They lost more than `num_tokens`.
+        longest: Tokens that the longest of these rows had before.
+    """
+
+    num_rows: int = 0
+    num_first: int = 0
+    num_second: int = 0
+    num_tokens: int = 0
+    num_shortened: int = 0
+    longest: int = 0
+
+    def __add__(self, other: Truncation) -> Truncation:
+        return Truncation(
+            self.num_rows + other.num_rows,
+            self.num_first + other.num_first,
+            self.num_second + other.num_second,
+            self.num_tokens + other.num_tokens,
+            self.num_shortened + other.num_shortened,
+            max(self.longest, other.longest),
+        )
+
+
+NOTHING_CUT = Truncation()
+
+
+@dataclass(frozen=True)
+class LengthLimit:
+    """How long a row may be, and what a user can do about rows that are longer.
+
+    Attributes:
+        max_length: Number of tokens after which a row is cut.
+        most: Number of tokens that the model takes at most.
+        side: Where the texts are cut: "right" or "left".
+        pairs: Whether rows are pairs of texts.
+        trained: Whether the model is trained already, so that only another training can use longer rows.
+    """
+
+    max_length: int
+    most: int
+    side: str = "right"
+    pairs: bool = False
+    trained: bool = False
+
+    def note(self, cut: Truncation, num_rows: int) -> str | None:
+        """Return how many of the rows were cut, where, and what to do; None if none was."""
+        if not cut.num_rows:
+            return None
+        end = "beginning" if self.side == "left" else "end"
+        lost = f"lost the {end} of the text"
+        if self.pairs:
+            texts = {"first": cut.num_first, "second": cut.num_second}
+            lost = f"lost the {end} of " + " and ".join(f"the {text} text ({n:,})" for text, n in texts.items() if n)
+        share = cut.num_rows / max(num_rows, 1)
+        shown = f"{share:.0%}" if share >= 0.01 else "less than 1%"
+        rows = f"{cut.num_rows:,} of {num_rows:,} {'row' if num_rows == 1 else 'rows'} ({shown})"
+        return f"{rows} {lost}: cut to {self.max_length:,} tokens, the longest had {cut.longest:,}; {self.remedy(cut)}"
+
+    def remedy(self, cut: Truncation) -> str:
+        """Return what keeps more tokens of the rows that were cut."""
+        verb = "train with " if self.trained else "use "
+        if self.max_length >= self.most:
+            return "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
+        if cut.longest <= self.most and not cut.num_shortened:
+            return f"{verb}--max_length {cut.longest} to keep everything"
+        return f"{verb}--max_length {self.most}, the model's maximum, to keep more"
+
+
+def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list[tuple[int, int]]]:
+    """Return, for each row, the first and the last character of each text that the model reads.
+
+    Empty for a tokenizer that does not know the places of its tokens.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: One column of texts, or two for pairs.
+        max_length: Number of tokens after which a row is cut.
+    """
+    if not texts[0] or not getattr(tokenizer, "is_fast", False):
+        return []
+    encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_offsets_mapping=True, verbose=False)
+    found = []
+    for row, places in enumerate(encoded["offset_mapping"]):
+        sides = encoded.sequence_ids(row)
+        spans = [[place for place, of in zip(places, sides, strict=True) if of == side] for side in range(len(texts))]
+        found.append([(span[0][0], span[-1][1]) if span else (0, 0) for span in spans])
+    return found
+
+
+def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> Truncation:
+    """Return what some encoded rows lost together."""
+    return sum(cut_rows(encoded, texts, tokenizer, max_length).values(), NOTHING_CUT)
+
+
+def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> dict[int, Truncation]:
+    """Return what each of some encoded rows lost, by its place. Only full rows are tokenized again, without a limit."""
+    found, added = {}, tokenizer.num_special_tokens_to_add(len(texts) > 1)
+    for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
+        whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
+        lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
+        if any(lost):
+            found[row] = Truncation(1, int(lost[0] > 0), int(sum(lost[1:]) > 0), sum(lost), longest=sum(whole) + added)
+    return found
+
+
+def kept_tokens(encoded: BatchEncoding, row: int, whole: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Return how many of the `whole` tokens of each text a truncated row has kept."""
+    if encoded.is_fast:
+        sides = encoded.sequence_ids(row)
+        return [sides.count(side) for side in range(len(whole))]
+    kept = [*whole]  # a tokenizer written in Python does not say; it removes one token after the other from the longer text
+    for _ in range(sum(whole) + tokenizer.num_special_tokens_to_add(len(whole) > 1) - len(encoded["input_ids"][row])):
+        kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
+    return kept
+
+
+MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
+
+
+MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
+
+
+GROUP_CHARACTERS = 2_000_000
+
+
+LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
+
+
+FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
+
+
+def most_characters(max_length: int) -> int:
+    """Return how many characters of a text are tokenized at most."""
+    return max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_length)
+
+
+def shortened(text: str, limit: int, side: str = "right") -> str:
+    """Return `text` cut to `limit` characters, between two words if possible, on the `side` where truncation cuts.
+
+    A tokenizer reads word by word, so the ids of the kept words are those of the whole text. Far more words are kept than a
+    model takes.
+    """
+    if len(text) <= limit:
+        return text
+    if side == "left":
+        kept = text[-limit:]
+        return FIRST_WORD.sub("", kept)
+    kept = text[:limit]
+    return kept if text[limit].isspace() else LAST_WORD.sub("", kept)
+
+
+def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Iterator[tuple[BatchEncoding, Texts]]:
+    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with their texts.
+
+    `columns` has the texts, or the first and the second texts of pairs.
+    """
+    limit = most_characters(max_length)
+    columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
+    for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
+        texts = [column[rows] for column in columns]
+        yield tokenized(tokenizer, texts, max_length), texts
+
+
+def tokenized(tokenizer: Tokenizer, texts: Texts, max_length: int) -> BatchEncoding:
+    """Return some rows as token ids. Raise `ModelError` if the tokenizer fails with an exception of any kind."""
+    try:
+        return tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False, verbose=False)
+    except Exception as error:
+        if isinstance(error, GlassloopError) or resource_error(error):
+            raise
+        raise ModelError(
+            f"the tokenizer failed: {type(error).__name__}: {error}",
+            "download the model again: its tokenizer files are damaged or do not belong together",
+        ) from error
+
+
+def groups_of(sizes: list[int]) -> Iterator[slice]:
+    """Yield slices of adjacent rows whose sizes add up to at most `GROUP_CHARACTERS`, or single rows."""
+    start, total = 0, 0
+    for row, size in enumerate(sizes):
+        if row > start and total + size > GROUP_CHARACTERS:
+            yield slice(start, row)
+            start, total = row, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
+
+
+AHEAD_ROWS = 2_048  # rows that are tokenized while the model runs over those before them
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """The token ids of one text or pair, and what truncation has cut."""
+
+    inputs: Row
+    cut: Truncation = NOTHING_CUT
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens that the model reads."""
+        return len(self.inputs["input_ids"])
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Encoded texts, and how many of them contain a special token."""
+
+    rows: Sequence[EncodedText]
+    typed: TypedTokens = NONE_TYPED
+
+    @property
+    def cut(self) -> Truncation:
+        """What truncation has cut from all texts."""
+        return sum((row.cut for row in self.rows), NOTHING_CUT)
+
+
+def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> EncodedTexts:
+    """Return texts, or pairs in two columns, as token ids.
+
+    Args:
+        tokenizer: The tokenizer of the model.
+        columns: The texts, or the first and the second texts of pairs.
+        max_length: Number of tokens after which a row is cut.
+    """
+    found: list[EncodedText] = []
+    typed = NONE_TYPED
+    for encoded, read in tokenized_groups(tokenizer, columns, max_length):
+        typed += typed_tokens(read, tokenizer)
+        cut = cut_rows(encoded, read, tokenizer, max_length)
+        for row in range(len(read[0])):
+            found.append(EncodedText({key: encoded[key][row] for key in encoded}, cut.get(row, NOTHING_CUT)))
+    return EncodedTexts(found, typed)
+
+
+def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> Iterator[EncodedTexts]:
+    """Yield encoded texts some rows at a time. The next rows are tokenized in a thread while the caller uses the last ones.
+
+    Args:
+        encode: Returns some rows of the columns as token ids.
+        columns: The texts, or the first and the second texts of pairs.
+    """
+    starts = range(0, len(columns[0]), AHEAD_ROWS)
+    if len(starts) < 2:
+        yield encode(columns)
+        return
+    parts = [[column[start : start + AHEAD_ROWS] for column in columns] for start in starts]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(encode, parts[0])
+        for part in parts[1:]:
+            found, waiting = waiting.result(), pool.submit(encode, part)
+            yield found
+        yield waiting.result()
+
 
 FORMAT = 4
+
+
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
+
+
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
+
+
 ENCODED_ROWS = 10_000
+
+
 LEAST_LENGTH = 8
+
+
 LENGTH_BINS = 24  # of the histogram in the record of a run
 
 

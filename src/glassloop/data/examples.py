@@ -1,9 +1,10 @@
-"""From raw tables to checked examples: every fault is reported with its row."""
+"""From raw tables to checked examples: splits, counts and faults, each reported with its row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -11,25 +12,343 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from glassloop.data.bad_rows import BadRows
-from glassloop.data.cells import label_cells
+from glassloop.base.errors import DataError, counted, listed, visible
+from glassloop.base.stages import advance
 from glassloop.data.columns import NOTHING_KNOWN, Known, find_columns, notes_on_columns, stored_columns
-from glassloop.data.facts import facts_of, notes_on
+from glassloop.data.faults import BadRows
 from glassloop.data.interfaces import RawSplit
-from glassloop.data.joining import JoinedSplit
-from glassloop.data.labels import MODEL, LabelSet, label_lookup, no_labels, scores_of, settle_labels, whole
-from glassloop.data.splits import hold_out_fold, hold_out_validation, limited, rows_with_known_labels
-from glassloop.data.survey import Part, survey_split
-from glassloop.errors import DataError, counted
-from glassloop.measures import Measures, default_measures
-from glassloop.run_folder.record import Columns, SplitFacts
-from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.data.joining import JoinedSplit, columns_of_text
+from glassloop.data.labels import (
+    MODEL,
+    LabelCells,
+    LabelSet,
+    label_cells,
+    label_lookup,
+    look_alikes,
+    no_labels,
+    parts_of,
+    refuse_other_kind,
+    refuse_unknown,
+    scores_of,
+    settle_labels,
+    spelled,
+    whole,
+)
+from glassloop.runs.record import SELECTION, Columns, SplitFacts
+from glassloop.scores.measures import Measures, default_measures
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
+
+SHOWN_GROUPS = 6
+
+
+IMBALANCED = 0.9  # the share of rows of one label
+
+
+SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
+
+
+def text_keys(columns: list[list[str | None]]) -> np.ndarray:
+    """Return eight bytes per row, equal for equal texts: they find duplicates without keeping the texts."""
+    first, *rest = columns
+    rows = zip(first, rest[0], strict=True) if rest else zip(first, strict=True)
+    digests = (blake2b("\x1f".join(cell or "" for cell in row).encode(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def facts_of(
+    keys: np.ndarray, found: LabelCells, rows: np.ndarray, labels: LabelSet | None, train_keys: np.ndarray | None
+) -> SplitFacts:
+    """Return the counts of the chosen `rows`. `keys` are those of these rows, `train_keys` those of the training rows."""
+    num_texts, num_conflicts = len(np.unique(keys)), 0
+    label_counts: dict[str, int] = {}
+    if found.labelled:
+        texts_and_labels = np.unique(np.stack([keys, found.codes[rows].astype(np.uint64)]), axis=1)
+        num_conflicts = int((np.unique(texts_and_labels[0], return_counts=True)[1] > 1).sum())
+        if labels:
+            numbers = labels.numbers_of(found.values())
+            label_counts = dict.fromkeys(labels.names, 0)
+            for value, count in found.counts(rows).items():
+                label_counts[labels.names[numbers[value]]] += count
+    return SplitFacts(
+        num_rows=len(keys),
+        label_counts=label_counts,
+        unlabelled=not found.labelled,
+        num_duplicates=len(keys) - num_texts,
+        num_conflicts=num_conflicts,
+        num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
+    )
+
+
+def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
+    """Return one sentence for each thing a person should know before training."""
+    notes = []
+    for name, fact in facts.items():
+        sentences = {
+            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the text of another row": fact.num_duplicates,
+            counted(fact.num_conflicts, "text has", "texts have") + " more than one label": fact.num_conflicts,
+            f"{fact.num_in_train:,} of {fact.num_rows:,} rows are also in train": fact.num_in_train,
+            counted(fact.num_empty, "empty text is", "empty texts are") + " kept": fact.num_empty,
+            "skipped: " + counted(fact.num_skipped, "row", "rows") + " with a missing or unknown label": fact.num_skipped,
+            "there are no labels": fact.unlabelled,
+        }
+        notes += [f"{name}: {sentence}" for sentence, count in sentences.items() if count]
+        if not fact.unlabelled:
+            notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
+        if name == "train":
+            notes += [f"{name}: {sentence}" for sentence in notes_on_imbalance(fact)]
+    return notes + notes_on_look_alikes(facts, labels)
+
+
+def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
+    """Yield a sentence about the labels without rows, and one about those with a single row."""
+    for number, rows in enumerate(("no rows", "1 row")):
+        rare = [label for label, count in counts.items() if count == number]
+        if len(rare) == 1:
+            yield f"label {visible(rare[0])} has {rows}"
+        elif rare:
+            yield f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
+
+
+def notes_on_imbalance(fact: SplitFacts) -> Iterator[str]:
+    """Yield a sentence if nearly all rows have the same one of several labels."""
+    name, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
+    if IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1:
+        yield (
+            f"label {visible(name)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little; "
+            "--class_weights balanced makes all labels count the same"
+        )
+
+
+def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
+    """Return a sentence for each of the first few groups of labels that look alike."""
+    groups = look_alikes(labels.names) if labels else []
+    notes = []
+    for group in groups[:SHOWN_GROUPS]:
+        rows = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
+        shown = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), rows, strict=True)]
+        notes.append(f"these labels look alike but are different classes: {' and '.join(shown)}")
+    rest = len(groups) - SHOWN_GROUPS
+    return notes + ([f"{counted(rest, 'more group', 'more groups')} of labels look alike"] if rest > 0 else [])
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass found: 13 bytes per row, whatever the length of the texts."""
+
+    found: LabelCells
+    keys: np.ndarray  # a hash of the texts of each row
+    empties: np.ndarray  # how many texts of each row are empty
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a raw split that become a split of their own."""
+
+    raw: RawSplit
+    survey: Survey
+    rows: np.ndarray  # one bool per row
+
+    @property
+    def keys(self) -> np.ndarray:
+        """The hashes of the texts of these rows."""
+        return np.asarray(self.survey.keys[self.rows])
+
+    @property
+    def num_empty(self) -> int:
+        """How many texts of these rows are empty."""
+        return int(self.survey.empties[self.rows].sum())
+
+    def where(self, value: str | None) -> str:
+        """Return what a person calls the first row with this label cell (None: a missing one)."""
+        row = self.survey.found.first_row(value)
+        return self.raw.source if row is None else self.raw.row_name(row)
+
+
+def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
+    """Check all texts of a split and collect its label cells. `head` holds its first rows."""
+    names = dict.fromkeys(head.column_names)
+    absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
+    labelled = all(column in names for column in columns.label)
+    if not labelled and not name.startswith("test"):
+        absent += [column for column in columns.label if column not in names]
+    if absent:
+        raise DataError(
+            f"{split.source}: there is no column {listed(absent)}; found {listed(names)}",
+            "give every split the columns of the training rows (only test may have no labels)",
+        )
+    for column in columns.label if labelled else ():
+        kind = head[column].type
+        if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
+            raise DataError(
+                f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label",
+                "name the label column with --label",
+            )
+    found, keys, empties, index = LabelCells(), [], [], 0
+    for table in split.tables():
+        texts = [table[column].combine_chunks() for column in columns.texts]
+        checked = [
+            check_text(text, column, split, index, settings.empty == "keep")
+            for column, text in zip(columns.texts, texts, strict=True)
+        ]
+        empties.append(np.sum(checked, axis=0, dtype=np.uint8))
+        keys.append(text_keys([text.to_pylist() for text in texts]))
+        if labelled:
+            found.add(label_cells(table, columns.label, settings.label_separator))
+        index += table.num_rows
+        advance(table.num_rows)
+    return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether cells of this type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
+    """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        raise DataError(
+            f"{split.source}: column {visible(column)} has the type {text.type}, which is not text",
+            "name the text column with --text",
+        )
+    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
+    if with_nul.any():
+        name = split.row_name(first + int(np.argmax(with_nul)))
+        raise DataError(
+            f"{name}: {visible(column)} contains a NUL byte", "remove the byte: the file may be damaged, or not a text file"
+        )
+    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
+    if empty.any() and not keep_empty:
+        rows = np.flatnonzero(empty)
+        names = [split.row_name(first + int(row)) for row in rows[:6]]  # naming a row may mean reading up to it
+        raise DataError(
+            f"{names[0]}: {visible(column)} is empty" + also(names[1:], len(rows) - len(names)),
+            "fill or remove the rows, or keep them with --empty keep",
+        )
+    return np.asarray(empty)
+
+
+def also(names: list[str], more: int) -> str:
+    """Return `; so are row 5, row 9 and 20 more`, or nothing."""
+    rest = f" and {more:,} more" if more else ""
+    return f"; so are {', '.join(name.rpartition(', ')[2] for name in names)}{rest}" if names else ""
+
+
+LEAST_HELD_OUT = 10  # texts, if there are as many; small data keeps a row of each class
+
+
+def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
+    """Return the part without rows whose label is missing or unknown. Raise `DataError` for them unless `skip` is set."""
+    found = part.survey.found
+    if not found.labelled:
+        return part
+    if found.overflowed:
+        raise DataError(
+            f"{part.raw.source}: the label column has more than {len(found.cells):,} different values",
+            "name the right column with --label, or use --task regression for scores",
+        )
+    if not skip:
+        if None in found.cells:
+            raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")
+        refuse_unknown(found.values(), labels, part.where, holder)
+    refuse_other_kind(found.values(), labels, part.where, holder)
+    numbers = labels.numbers_of(found.values())
+    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    rows = np.array(known)[found.codes]
+    if not rows.any():
+        raise DataError(
+            f"{part.raw.source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or omit the split"
+        )
+    return replace(part, rows=rows)
+
+
+def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
+    """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
+    rows = np.flatnonzero(part.rows)
+    if settings.limit is None or len(rows) <= settings.limit:
+        return part
+    chosen = np.random.default_rng(settings.split_seed).choice(rows, settings.limit, replace=False)
+    kept = np.zeros(len(part.rows), dtype=bool)
+    kept[chosen] = True
+    notes.append(f"{name}: {settings.limit:,} of {len(rows):,} rows, drawn at random (limit, split_seed {settings.split_seed})")
+    return replace(part, rows=kept)
+
+
+def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
+    train = parts["train"]
+    firsts, groups, strata = grouped(train, slice(None), task)
+    random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
+    for members in members_of(strata, firsts):
+        size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
+        chosen[random.permutation(members)[:size]] = True
+    most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
+    if chosen.sum() > most:  # one row of each of thousands of small classes would be half of the data
+        chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
+    cut = chosen[groups]
+    if not cut.any() or cut.all():
+        raise DataError(
+            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
+            "add rows, add a validation split, or use --validation_share 0 for none",
+        )
+    how = "stratified, " if task == CLASSES else ""
+    notes.append(
+        f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how}split_seed {settings.split_seed})"
+    )
+    rest = {name: part for name, part in parts.items() if name != "train"}
+    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}
+
+
+def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out one of several folds of the training rows as the selection split.
+
+    Each row is in exactly one fold. Folds are stratified by class, and equal texts are always in the same fold.
+    """
+    train, (number, folds) = parts["train"], fold_of(settings.selection_fold) or (1, 1)
+    rows = np.flatnonzero(train.rows)
+    firsts, groups, strata = grouped(train, rows, task)
+    random, fold, before = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=np.int64), 0
+    for members in members_of(strata, firsts):
+        fold[random.permutation(members)] = (before + np.arange(len(members))) % folds
+        before += len(members)
+    held_out = np.zeros(len(train.rows), dtype=bool)
+    held_out[rows[fold[groups] == number - 1]] = True
+    if len(firsts) < folds or held_out.sum() == len(rows):
+        raise DataError(
+            f"{train.raw.source}: {len(firsts):,} different training texts are too few for {folds:,} folds",
+            "add rows, or use fewer folds",
+        )
+    notes.append(
+        f"selection: fold {number} of {folds}, {held_out.sum():,} of {len(rows):,} training rows "
+        f"(split_seed {settings.split_seed})"
+    )
+    rest = {name: part for name, part in parts.items() if name != "train"}
+    return {"train": replace(train, rows=train.rows & ~held_out), SELECTION: replace(train, rows=held_out), **rest}
+
+
+def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group the rows of a part by their texts. Return the first row of each group, the group of each row, and its class."""
+    _, firsts, groups = np.unique(part.survey.keys[rows], return_index=True, return_inverse=True)
+    strata = part.survey.found.codes[rows][firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    return firsts, groups, strata
+
+
+def members_of(strata: np.ndarray, firsts: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the groups of each class, in the order of their rows."""
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        yield members[np.argsort(firsts[members])]
+
+
 DESCRIPTION_NAME = "examples.json"
+
+
 BAD_ROWS_NAME = "skipped-rows.csv"
 
 

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glassloop.data.bad_rows import BadRows
-from glassloop.data.cells import UNLABELLED
+from glassloop.base.errors import DataError, counted, did_you_mean, listed, visible
+from glassloop.base.files import user_path
+from glassloop.base.records import Json
 from glassloop.data.columns import Known
-from glassloop.data.delimited import read_delimited
-from glassloop.data.file_source import checksums
+from glassloop.data.faults import BadRows
+from glassloop.data.files import SpooledSplit, checksums
+from glassloop.data.labels import UNLABELLED
 from glassloop.data.opening import opened_text
-from glassloop.data.spool import SpooledSplit
-from glassloop.errors import DataError, counted, did_you_mean, listed, visible
-from glassloop.files import user_path
-from glassloop.metrics import GLUE
-from glassloop.records import Json
-from glassloop.settings import CLASSES, SCORE, DataSettings
+from glassloop.data.readers import read_delimited
+from glassloop.scores.metrics import GLUE
+from glassloop.settings.fields import CLASSES, SCORE, DataSettings
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 BOTH_MNLI = {

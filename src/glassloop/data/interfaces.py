@@ -1,8 +1,4 @@
-"""The types of data sources, rows and collators in signatures.
-
-A user's data set may be a `datasets.Dataset`, a list of dicts or any object with `len()` and `[number]`: `Rows` names what the
-code really needs. Importing this module loads neither torch nor datasets.
-"""
+"""The types of data sources, rows, collators, models and tokenizers in signatures."""
 
 from __future__ import annotations
 
@@ -16,18 +12,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-    from glassloop.data.bad_rows import BadRows
+    from glassloop.base.records import Json
     from glassloop.data.columns import Known
-    from glassloop.records import Json
+    from glassloop.data.faults import BadRows
+
 
 # The cells of one row by column name. A cell is a number, or a list, array or tensor of numbers: these have no common type.
 Row: TypeAlias = Mapping[str, Any]
+
+
 # The cells of several rows by column name.
 CellColumns: TypeAlias = "Mapping[str, Sequence[Any] | np.ndarray]"
+
+
 # The texts to tokenize: one list with a text for each row, or two for pairs.
 Texts: TypeAlias = list[list[str]]
+
+
 # The tensors of a batch by the name under which a model takes them; "labels" among them if rows have labels.
 Inputs: TypeAlias = "Mapping[str, Tensor]"
+
+
 # Makes a batch of rows: pads them and turns them into tensors.
 Collator: TypeAlias = Callable[[Sequence[Row]], Inputs]
 
@@ -78,3 +83,14 @@ class Source(Protocol):
 
     def splits(self, scratch: Path) -> Mapping[str, RawSplit]:
         """Return the splits by name. Files may be written to the folder `scratch`, which is removed later."""
+
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig as Config
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+else:
+    Model = Tokenizer = Config = object
+
+
+__all__ = ["Config", "Model", "Tokenizer"]

@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Iterator
 
 import pyarrow as pa
 
-from glassloop.data.bad_rows import BadRows
+from glassloop.base.errors import DataError, visible
+from glassloop.data.faults import BadRows
 from glassloop.data.interfaces import RawSplit
-from glassloop.errors import DataError, visible
-from glassloop.settings import split_names
+from glassloop.settings.fields import split_names
 
 JOIN = "\n"  # white space to most tokenizers, and a token of its own to those that keep it
 

@@ -1,25 +1,267 @@
-"""Turn label cells into the class numbers a model learns, always by name."""
+"""Turn label cells into the class numbers a model learns, always by name; one label in a cell, or several."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Iterable, Mapping
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from glassloop.data.cells import UNLABELLED, LabelCells, parts_of
-from glassloop.data.lookalikes import shape_of, spelled
-from glassloop.data.several import refuse_several
-from glassloop.errors import DataError, SettingsError, did_you_mean, listed, visible
-from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
+from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
+
+# Cyrillic and Greek letters that most fonts draw like these Latin ones.
+LATIN = str.maketrans(
+    "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ",
+    "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj",
+)
+
+
+# Dashes and quotes that programs put in the place of those on a keyboard.
+PUNCTUATION = str.maketrans("\u2010\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "------'''\"\"")
+
+
+INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the groups of two or more names that look alike."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(shape_of(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def shape_of(name: str) -> str:
+    """Return a name without case, spaces, invisible characters, leading zeros and the choice of alphabet or dash."""
+    text = unicodedata.normalize("NFKC", name)
+    seen = "".join(sign for sign in text if sign not in INVISIBLE and unicodedata.category(sign) not in ("Cf", "Cc"))
+    folded = " ".join(seen.translate(LATIN | PUNCTUATION).casefold().split())
+    return folded.lstrip("0") or "0" if folded.isdigit() else folded
+
+
+def spelled(group: tuple[str, ...]) -> Iterator[str]:
+    """Yield each name in quotes; if more than case differs, with escapes for all but ASCII characters."""
+    hidden = len({name.lower() for name in group}) > 1
+    for name in group:
+        yield visible(name.encode("ascii", "backslashreplace").decode() if hidden else name)
+
+
+SEPARATORS = (";", "|", ",")
+
+
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+
+
+BARE = r"""[^\s'",\[\]]+(?: +[^\s'",\[\]]+)*"""
+
+
+ITEM = re.compile(rf"\s*({QUOTED}|{BARE})\s*(?:,|$)")
+
+
+DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+
+
+SINGLE = "use --task single_label_classification if each cell is one class"
+
+
+def lists_in(cells: Sequence[str | None]) -> list[list[str] | None] | None:
+    """Return cells such as "['a', 'b']" as lists; None unless all of them are lists, and one has a quote or a comma."""
+    texts = [cell.strip() for cell in cells if cell is not None]
+    if not texts or not all(text.startswith("[") and text.endswith("]") for text in texts):
+        return None
+    if not any(sign in text for text in texts for sign in "'\","):
+        return None  # [POS] may be the name of a class
+    known = {text: items_of(text[1:-1]) for text in {*texts}}
+    if any(items is None for items in known.values()):
+        return None
+    return [None if cell is None else known[cell.strip()] for cell in cells]
+
+
+def items_of(text: str) -> list[str] | None:
+    """Return the items between the brackets of a list; None if they are not separated by commas."""
+    items, place = [], 0
+    while text[place:].strip():
+        match = ITEM.match(text, place)
+        if match is None:
+            return None
+        items.append(str(ast.literal_eval(match[1])) if match[1][0] in "'\"" else match[1])
+        place = match.end()
+    return items
+
+
+def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) -> None:
+    """Raise `DataError` if label cells seem to contain several labels each: their parts occur in other cells too."""
+    values = [*values]
+    lists = [value for value in values if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value]
+    if lists:
+        raise DataError(
+            f"{where(lists[0])}: label {visible(lists[0])} looks like a list, but not all label cells can be read as lists",
+            f"write all cells as ['a', 'b'], or {SINGLE}",
+        )
+    for separator in SEPARATORS:
+        parts = {value: {part.strip() for part in value.split(separator)} - {""} for value in values}
+        several = [value for value in values if len(parts[value]) > 1]
+        if not several:
+            continue
+        if separator == "," and all(DECIMAL_COMMA.fullmatch(value) or value.lstrip("-").isdigit() for value in values):
+            raise DataError(
+                f"{where(several[0])}: label {visible(several[0])} is a number with a decimal comma, or two labels",
+                'write scores with a point (0.5); for several labels in one cell, use --label_separator ","',
+            )
+        counts = Counter(part for own in parts.values() for part in own)
+        named = {part for value in several for part in parts[value]}
+        if 2 * sum(counts[part] > 1 for part in named) > len(named):
+            raise DataError(
+                f"{where(several[0])}: label {visible(several[0])} looks like several labels: {len(several):,} different cells "
+                f"combine {listed(sorted(named), 6)}",
+                f'use --label_separator "{separator}" for several labels in one cell, or {SINGLE}',
+            )
+
+
+UNLABELLED = -1  # what public data sets write if the labels are secret
+
+
+MAX_CLASSES = 10_000
+
+
+Cell = str | tuple[str, ...] | None
+
+
+class LabelCells:
+    """The different label cells of a split, and four bytes per row that say which one it has."""
+
+    def __init__(self) -> None:
+        self.codes_of: dict[Cell, int] = {}
+        self.parts: list[np.ndarray] = []
+        self.overflowed = False
+
+    def add(self, cells: pa.Array) -> None:
+        """Add the cells of the next rows. After `MAX_CLASSES` different texts (scores), all new ones count as one."""
+        if pa.types.is_list(cells.type):
+            rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
+            codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
+            self.parts.append(np.fromiter(codes, dtype=np.int32, count=len(rows)))
+        else:
+            encoded = cells.dictionary_encode()
+            known = [self.code(value) for value in encoded.dictionary.to_pylist()]
+            lookup = np.array(known + ([self.code(None)] if encoded.null_count else []))
+            indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+            self.parts.append(lookup.astype(np.int32)[indices])
+
+    def code(self, cell: Cell) -> int:
+        """Return the number of a cell, a new one for a new cell."""
+        if cell not in self.codes_of and len(self.codes_of) >= MAX_CLASSES:
+            self.overflowed = True
+            return MAX_CLASSES - 1
+        return self.codes_of.setdefault(cell, len(self.codes_of))
+
+    @property
+    def codes(self) -> np.ndarray:
+        """For each row, the number of its cell in `cells`."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0] if self.parts else np.zeros(0, dtype=np.int32)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The different cells."""
+        return list(self.codes_of)
+
+    @property
+    def are_lists(self) -> bool:
+        """Whether rows have several labels."""
+        return any(isinstance(cell, tuple) for cell in self.codes_of)
+
+    def values(self) -> list[str]:
+        """Return the different label texts, one by one if rows have several."""
+        return list(dict.fromkeys(value for cell in self.cells if cell is not None for value in parts_of(cell)))
+
+    def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
+        """Return how often each label text occurs in the chosen rows."""
+        found: Counter[str] = Counter()
+        for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
+            for value in parts_of(cell) if cell is not None and number else ():
+                found[value] += int(number)
+        return found
+
+    def first_row(self, value: str | None) -> int | None:
+        """Return the first row whose cell is or contains `value`; None if there is none."""
+        wanted = [code for cell, code in self.codes_of.items() if cell == value or (isinstance(cell, tuple) and value in cell)]
+        rows = np.flatnonzero(np.isin(self.codes, wanted))
+        return int(rows[0]) if len(rows) else None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels: a column, and not only marks that the labels are secret."""
+        return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
+
+
+def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the label texts of a cell."""
+    return cell if isinstance(cell, tuple) else (cell,)
+
+
+def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
+    """Return the label cells of a table as text, or as lists of text if a row may have several labels."""
+    if len(columns) > 1:
+        parts = [as_text(table[name].combine_chunks()) for name in columns]
+        rows = zip(*(part.to_pylist() for part in parts), strict=True)
+        return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
+    cells = as_text(table[columns[0]].combine_chunks())
+    if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
+        return pa.array(lists, pa.list_(pa.string()))
+    if separator is not None and not pa.types.is_list(cells.type):
+        split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
+        parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
+        return pa.array(parted, pa.list_(pa.string()))
+    return cells
+
+
+def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
+    """Return the names of the columns with 1; None if a cell is neither 0 nor 1."""
+    meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+    if any(cell is None or cell.lower() not in meaning for cell in row):
+        return None
+    return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]
+
+
+def as_text(cells: pa.Array) -> pa.Array:
+    """Return label cells of any type as text; lists stay lists."""
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        return as_text(cells.dictionary_decode())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pc.cast(cells, pa.list_(pa.string()))
+    if pa.types.is_floating(kind):
+        return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
+    return pc.cast(cells, pa.string())
+
 
 SCORE_VALUES = 20  # more different fractions than this can only be scores
+
+
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
+
+
 WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
+
+
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+
+
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
+
+
 MODEL = "the model"  # whose labels a trained model keeps
+
+
 OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
 
 

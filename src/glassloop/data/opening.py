@@ -16,13 +16,21 @@ from typing import BinaryIO, TextIO, cast
 
 import pyarrow as pa
 
-from glassloop.data.bad_rows import SKIP
-from glassloop.errors import DataError, listed
+from glassloop.base.errors import DataError, listed
+from glassloop.data.faults import SKIP
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+
 GZIP, BZIP, XZ, ZSTD, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+
+
 BZIP_BLOCK = b"1AY&SY"
+
+
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+
+
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -30,8 +38,13 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+
 SAMPLE_BYTES = 400
+
+
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+
 
 Units = Callable[[TextIO], Iterable[Sequence[str]]]  # the rows of a text, to number them
 

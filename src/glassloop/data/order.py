@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
 

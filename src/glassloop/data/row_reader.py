@@ -14,11 +14,14 @@ from hashlib import blake2b
 import numpy as np
 
 from glassloop.data.interfaces import Row, Rows
-from glassloop.data.row_labels import LABEL_KEYS
-from glassloop.data.stability import Repeats, cells_of, content_of, rows_repeat
+from glassloop.data.rows import LABEL_KEYS, Repeats, cells_of, content_of, rows_repeat
 
 MOST_AHEAD = 64 * 2**20  # bytes of rows that are kept until their batch is due
+
+
 MOST_NOTED = 2_000  # rows whose texts, tokens and labels are kept for the report
+
+
 REPORTED = ("input_ids", "attention_mask", *LABEL_KEYS)
 
 
@@ -140,7 +143,7 @@ class RowReader:
             seed: The seed of a training, with which random rows are read: they have the same lengths, and so the same order,
                 after a resume. None for an evaluation.
         """
-        from glassloop.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
+        from glassloop.data.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
 
         if self._lengths is not None:
             return self._lengths

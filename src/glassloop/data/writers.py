@@ -13,8 +13,8 @@ from typing import TextIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.errors import DataError, SettingsError, alternatives, visible
-from glassloop.formulas import protected
+from glassloop.base.errors import DataError, SettingsError, alternatives, visible
+from glassloop.base.formulas import protected
 
 Row = dict[str, object]
 TARGETS, PARQUET = (".csv", ".tsv", ".jsonl"), ".parquet"

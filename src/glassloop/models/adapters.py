@@ -7,8 +7,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glassloop.errors import ModelError
-from glassloop.transformers_types import Model
+from glassloop.base.errors import ModelError
+from glassloop.data.interfaces import Model
 
 if TYPE_CHECKING:
     import torch

@@ -1,21 +1,227 @@
-"""Run an exported model with onnxruntime or torch.export: inputs and logits are those of the model it was made from."""
+"""Run an exported model with onnxruntime or torch.export, loaded so that nothing in it can run code."""
 
 from __future__ import annotations
 
+import ast
+import io
+import json
+import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import torch
 
-from glassloop.errors import ModelError, SettingsError, listed, resource_error, shortened, visible
+from glassloop.base.errors import ModelError, SettingsError, listed, resource_error, shortened, visible
+from glassloop.base.records import Json
+from glassloop.data.interfaces import Config
 from glassloop.models.light import LightOutput
 from glassloop.models.loading import load_config
-from glassloop.models.pt2_archive import load_pt2
-from glassloop.run_folder.export_json import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord
-from glassloop.transformers_types import Config
+from glassloop.runs.export import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+# The files of an archive, below its one folder. Everything else that torch looks for is a pickle or compiled code.
+JSON_FILES = ("models/model.json", "data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
+
+
+PICKLED_INPUTS = "data/sample_inputs/model.pt"  # empty in an export of Glassloop
+
+
+TENSOR_FILES = re.compile(r"data/(weights/weight|constants/tensor)_\d+")
+
+
+VERSION_FILES = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id")
+
+
+LARGE = 0xFFFFFFFF  # what the end of a ZIP file of more than 4 GB has as the place of its directory
+
+
+# torch writes names into Python code, which it runs.
+PLAIN = re.compile(r"[\w.]*", re.ASCII)
+
+
+VERSION = re.compile(r"[\w.+\n]{0,100}", re.ASCII)
+
+
+TENSOR_NAME = re.compile(r"(weight|tensor)_\d+")
+
+
+# What torch calls when the model runs. It would look up any other name and call that, too.
+ATEN = re.compile(r"torch\.ops\.aten\.(\w+)\.(\w+)", re.ASCII)
+
+
+ARITHMETIC = re.compile(
+    r"torch\.sym_\w+|math\.(ceil|floor|trunc)"
+    r"|_operator\.(add|sub|mul|floordiv|truediv|mod|neg|pow|getitem|eq|ne|lt|le|gt|ge|and_|or_|not_)",
+    re.ASCII,
+)
+
+
+# Texts that an operator may take. Others are names of files: from_file opens one for writing.
+OPERATOR_TEXTS = {
+    *("approximate", "rounding_mode", "reduce", "mode", "norm", "side", "indexing", "equation", "padding", "assert_msg"),
+}
+
+
+OBJECTS = {"as_operator", "as_custom_obj", "as_opaque_obj", "as_graph", "custom_obj"}  # arguments that are no numbers
+
+
+TREES = ("builtins.tuple", "builtins.list", "builtins.dict")  # for any other type, torch imports the module it names
+
+
+# Sizes, and conditions on them, are Python expressions that torch evaluates. These are the names and syntax it writes.
+NAMES = {
+    *("L", "Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Pow", "Max", "Min", "Mod", "Eq", "Ne", "Not", "And", "Or"),
+    *("LessThan", "GreaterThan", "StrictLessThan", "StrictGreaterThan", "Equality", "Unequality", "Piecewise", "Where"),
+    *("FloorDiv", "PythonMod", "CeilDiv", "IntTrueDiv", "FloatTrueDiv", "CeilToInt", "FloorToInt", "ToFloat", "true", "false"),
+    *("min", "max"),
+}
+
+
+SYNTAX = (
+    *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Call, ast.keyword, ast.Attribute, ast.Subscript),
+    *(ast.Compare, ast.cmpop, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop),
+)
+
+
+class UnsafeError(ValueError):
+    """What in an archive could run code when it is loaded or used, or is not known to be harmless."""
+
+
+def load_pt2(path: Path) -> ExportedProgram:
+    """Return the program in a .pt2 file. Raises `ModelError` if it is damaged, or if it contains more than a model."""
+    import torch
+
+    try:
+        return torch.export.load(checked_copy(path))
+    except UnsafeError as error:
+        raise ModelError(
+            f"{path}: {error}, which Glassloop does not load", "export the run again where you trust it"
+        ) from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"{path}: the exported model cannot be loaded: {reason}", RESTORE) from error
+
+
+def checked_copy(path: Path) -> io.BytesIO:
+    """Return a new archive with the checked entries of a .pt2 file. Raises `UnsafeError` for any other content."""
+    copy, names = io.BytesIO(), set[str]()
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive, zipfile.ZipFile(copy, "w") as written:
+        if archive.comment or directory_place(file) not in (archive.start_dir, LARGE):
+            raise UnsafeError("it contains something before or after the archive")
+        for entry in archive.infolist():
+            name = entry.filename.partition("/")[2]
+            if name in names or entry.compress_type != zipfile.ZIP_STORED:  # torch writes neither
+                raise UnsafeError(f"it contains {visible(entry.filename)} {'twice' if name in names else 'compressed'}")
+            names.add(name)
+            written.writestr(f"model/{name}", checked_content(name, archive.read(entry)))
+    copy.seek(0)
+    return copy
+
+
+def directory_place(file: BinaryIO) -> int:
+    """Return where the end of a ZIP file says that its list of entries begins. zipfile looks for it just before the end."""
+    file.seek(-22, io.SEEK_END)
+    return int.from_bytes(file.read()[16:20], "little")
+
+
+def checked_content(name: str, content: bytes) -> bytes:
+    """Return what a file of the archive contains: tensors as they are, JSON written again."""
+    if name in JSON_FILES:
+        return json.dumps(checked(json.loads(content, object_pairs_hook=without_repetition))).encode()
+    harmless = TENSOR_FILES.fullmatch(name) or (name == PICKLED_INPUTS and not content)
+    if not harmless and not (name in VERSION_FILES and VERSION.fullmatch(content.decode("latin-1"))):
+        raise UnsafeError(f"it contains {visible(name.rpartition('/')[2])}, a file that can run code")
+    return content
+
+
+def without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return a JSON object. Raises `UnsafeError` if a key is repeated: readers differ in which value they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise UnsafeError("it contains a key twice")
+    return found
+
+
+def checked(value: Json, key: str = "") -> Json:
+    """Return a JSON value without metadata, which only describes. Raises `UnsafeError` for what could run code."""
+    if isinstance(value, list):
+        return [checked(entry, key) for entry in value]
+    if isinstance(value, dict):
+        if value.get("use_pickle") or value.get("treespec_namedtuple_fields") or OBJECTS & {*value}:
+            raise UnsafeError("it contains a pickled object")
+        return {str(checked(name)): {} if name == "metadata" else checked(entry, name) for name, entry in value.items()}
+    if isinstance(value, str):
+        refuse_text(value, key)
+    return value
+
+
+def refuse_text(text: str, key: str) -> None:
+    """Raise `UnsafeError` if a text under some key of a JSON file could run code."""
+    if key == "target" and not is_function(text):
+        raise UnsafeError(f"it calls {visible(text)}")
+    if key in ("expr_str", "guards_code") and not is_size(text):
+        raise UnsafeError(f"it evaluates {visible(text)}")
+    if key in ("in_spec", "out_spec") and not is_tree(json.loads(text)[1]):
+        raise UnsafeError(f"it makes objects of {visible(text)}")
+    if key == "path_name" and not TENSOR_NAME.fullmatch(text):
+        raise UnsafeError("it contains a pickled object")
+    known = ("target", "expr_str", "guards_code", "in_spec", "out_spec", "path_name", "as_string", "torch_version")
+    if key not in known and not PLAIN.fullmatch(text):
+        raise UnsafeError(f"it contains the name {visible(text)}")
+
+
+def is_function(name: str) -> bool:
+    """Return whether a name is that of arithmetic on sizes, or of an operator on tensors that opens no file."""
+    import torch
+    from torch._ops import OpOverload
+
+    parts = ATEN.fullmatch(name)
+    if parts is None:
+        return ARITHMETIC.fullmatch(name) is not None
+    operator = getattr(getattr(torch.ops.aten, parts[1], None), parts[2], None)
+    if not isinstance(operator, OpOverload):
+        return False
+    return {entry.name for entry in operator._schema.arguments if "str" in str(entry.type)} <= OPERATOR_TEXTS
+
+
+def is_tree(tree: Json) -> bool:
+    """Return whether the structure of inputs or outputs consists of tuples, lists and dicts."""
+    if not isinstance(tree, dict) or not isinstance(children := tree.get("children_spec"), list):
+        return False
+    kind, context = tree.get("type"), tree.get("context")
+    known = context is None if kind is None else kind in TREES and isinstance(context, str)
+    keys = json.loads(context) if isinstance(context, str) else None
+    plain = keys is None or (isinstance(keys, list) and all(isinstance(name, str) for name in keys))
+    return known and plain and all(map(is_tree, children))
+
+
+def is_size(text: Json) -> bool:
+    """Return whether a text is an expression of sizes, which has no effect when it is evaluated."""
+    try:
+        nodes = [*ast.walk(ast.parse(str(text), mode="eval"))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in nodes:
+        known = isinstance(node, SYNTAX)
+        if isinstance(node, ast.Name):
+            known = node.id in NAMES
+        elif isinstance(node, ast.Attribute):
+            known = node.attr == "size"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            known = re.fullmatch(r"\w+", node.value) is not None
+        if not known:
+            return False
+    return True
+
 
 INSTALL = 'pip install "glassloop[onnx]"'
+
+
 RunInputs: TypeAlias = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
 

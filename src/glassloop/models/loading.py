@@ -10,8 +10,18 @@ from logging import LogRecord
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
+from glassloop.base.errors import (
+    ModelError,
+    ResourceError,
+    SettingsError,
+    listed,
+    no_memory,
+    printable,
+    resource_error,
+    visible,
+)
+from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.labels import LabelSet
-from glassloop.errors import ModelError, ResourceError, SettingsError, listed, no_memory, printable, resource_error, visible
 from glassloop.models.files import (
     INDEX_SUFFIX,
     KNOWN_MODEL,
@@ -19,12 +29,11 @@ from glassloop.models.files import (
     Place,
     find_model,
     indexed_files,
+    is_layer_count,
     refuse_settings,
     weights_file,
 )
-from glassloop.models.limits import is_layer_count
-from glassloop.models.outputs import carried_labels, refuse_other_labels
-from glassloop.transformers_types import Config, Model, Tokenizer
+from glassloop.models.interface import carried_labels, refuse_other_labels
 
 Loaded = TypeVar("Loaded")
 RETURNED = {"return_dict": True, "output_attentions": False}  # outputs by name; attentions are not used and prevent saving

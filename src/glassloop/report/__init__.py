@@ -1,9 +1,7 @@
-"""The report of a run as one HTML file, made from the run folder alone, without torch.
+"""The report of a run and the comparison of runs as HTML pages, made from run folders alone, without torch.
 
-from glassloop.report.build import report_of
-
-report = report_of(Path("runs/mrpc"))   # a run, several seeds, or the output folder of a Trainer
-report.html                             # the page
-report.charts                           # its charts by name, for files
-report.results                          # the table of results: see `report.results`
+`page` adds a strict Content-Security-Policy: only its own style and script run, and no request leaves a page
+(`connect=True` allows requests to its own server). Style attributes are therefore not possible: use classes of page.css.
+Every text is escaped, through `glassloop.base.markup.escaped`. page.js needs no setup and listens on the document, so that
+HTML which is replaced later works too.
 """

@@ -1,19 +1,215 @@
-"""The section about the run itself: how to repeat it, settings, model, machine, speed, checkpoints and files."""
+"""The sections about the data, the learning curves and the run itself."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from glassloop.arguments import TrainingArguments
-from glassloop.files import home_name
-from glassloop.pages.parts import Cell, code_block, details, fact_list, heading, paragraph, table
+from glassloop.base.files import home_name
+from glassloop.report.charts.bars import BarChart, Bars, Histogram, even_edges
+from glassloop.report.charts.figure import COUNT, LINEAR, LOG, PERCENT, Axis, Chart, figure
+from glassloop.report.charts.line import Event, LineChart, Series, smoothed
+from glassloop.report.page import Cell, code_block, details, fact_list, grid, heading, paragraph, table
 from glassloop.report.source import RunSource
-from glassloop.run_folder.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
-from glassloop.run_folder.record import RunRecord
-from glassloop.settings import DataSettings
+from glassloop.runs.history import numbers_by_step
+from glassloop.runs.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
+from glassloop.runs.markup import escaped
+from glassloop.runs.record import DataRecord, LengthFacts, RunRecord, SplitFacts, is_timing
+from glassloop.scores.measures import LOWER_IS_BETTER
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
+
+
+class Drawn:
+    """The charts of a report by name."""
+
+    def __init__(self) -> None:
+        self.charts: dict[str, Chart] = {}
+
+    def figure(self, name: str, chart: Chart, note: str = "", *, wide: bool = False, most_rows: int = 60) -> str:
+        """Return a chart as HTML and keep it. `name` is that of its file; a second one of this name gets a number."""
+        free = name if name not in self.charts else f"{name}-{sum(known.startswith(name) for known in self.charts) + 1}"
+        self.charts[free] = chart
+        return figure(chart, note=note, wide=wide, most_rows=most_rows)
+
+
+STEPS = Axis("step", COUNT, low=0)
+
+
+MOST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
+
+
+def curves(source: RunSource, drawn: Drawn) -> str:
+    """Return the learning curves of a run; empty if nothing was logged."""
+    history, events = source.history, events_of(source)
+    losses, evaluated = numbers_by_step(history, "loss"), numbers_by_step(history, "eval_loss")
+    lines = [Series("training", smoothed(losses, 0.06), raw=losses if len(losses) > 40 else ())] if losses else []
+    lines += [Series("evaluation", evaluated, dots=True)] if evaluated else []
+    parts = []
+    if lines:
+        name = "Loss"
+        told = f"The training loss goes from {losses[0][1]:.3g} to {losses[-1][1]:.3g}." if losses else "The evaluation loss."
+        note = "Thin line: logged values. Thick line: their moving average." if len(losses) > 40 else ""
+        parts.append(drawn.figure("loss", LineChart(name, told, STEPS, Axis("loss"), lines, events), note))
+    parts += [evaluation_chart(source, drawn, events)]
+    rates, norms = numbers_by_step(history, "learning_rate"), numbers_by_step(history, "grad_norm")
+    if len(rates) > 1:
+        told = f"The learning rate reaches {max(rate for _, rate in rates):g}."
+        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), [Series("learning rate", rates)])
+        parts.append(drawn.figure("learning-rate", chart))
+    if len(norms) > 1:
+        parts.append(drawn.figure("gradient-norm", norm_chart(norms, source)))
+    if not any(parts):
+        return paragraph("Nothing was logged yet.", "soft")
+    return grid(*parts)
+
+
+def events_of(source: RunSource) -> list[Event]:
+    """Return the vertical lines of a chart by step: resumes and the best evaluation."""
+    best = source.record.best_step if source.record else None
+    events = [Event(step, "resumed") for step in dict.fromkeys(source.resumes)]
+    return events + ([Event(best, "best")] if best is not None else [])
+
+
+def evaluation_chart(source: RunSource, drawn: Drawn, events: Sequence[Event]) -> str:
+    """Return the metrics of all evaluations by step; empty if there was none."""
+    lines = []
+    for key, title in metric_names(source).items():
+        if key in LOWER_IS_BETTER:
+            continue  # an error has another range than scores, and the loss of the evaluations shows it
+        points = numbers_by_step(source.history, f"eval_{key}")
+        if points:
+            lines.append(Series(title, points, dots=True))
+    if not lines:
+        return ""
+    baseline = source.record.baseline or {} if source.record else {}
+    first = next(iter(metric_names(source)))
+    references = [(f"baseline: {first}", baseline[first])] if first in baseline else []
+    last = ", ".join(f"{line.name} {line.points[-1][1]:.4f}" for line in lines)
+    chart = LineChart("Evaluations", f"The last evaluation: {last}.", STEPS, Axis("score"), lines[:8], events, references)
+    return drawn.figure("evaluations", chart)
+
+
+def metric_names(source: RunSource) -> Mapping[str, str]:
+    """Return the metrics of the evaluations during training and their names for a person."""
+    measures = source.measures
+    if measures.keys:
+        return {key: measures.title(key) for key in measures.keys}
+    names = dict.fromkeys(name for entry in source.history for name in entry if name.startswith("eval_"))
+    keys = [name.removeprefix("eval_") for name in names if not is_timing(name)]
+    return {key: key for key in keys if key != "loss"}
+
+
+def norm_chart(norms: Sequence[tuple[float, float]], source: RunSource) -> LineChart:
+    """Return the gradient norm by step, with the value that gradients are clipped to."""
+    values = [value for _, value in norms if value > 0]
+    wide = bool(values) and max(values) / min(values) > MOST_RANGE
+    limit = source.record.settings.max_grad_norm if source.record else 0
+    told = f"The gradient norm is between {min(values, default=0):.3g} and {max(values, default=0):.3g}."
+    raw = norms if len(norms) > 40 else ()
+    lines = [Series("gradient norm", smoothed(norms, 0.06), raw=raw)]
+    axis = Axis("norm before clipping", LOG if wide else LINEAR, low=None if wide else 0)
+    return LineChart("Gradient norm", told, STEPS, axis, lines, (), [("clipped above", limit)] if limit else ())
+
+
+SHOWN_LABELS = 20
+
+
+TRAIN, HELD_OUT = "train", "validation"
+
+
+def data_section(source: RunSource, drawn: Drawn) -> str:
+    """Return what is known about the data of a run; empty without a record."""
+    record = source.record
+    if record is None:
+        return ""
+    data = record.data
+    facts: dict[str, Cell] = {
+        "source": home_name(data.source),
+        "task": data.task.replace("_", " "),
+        "texts": ", ".join(data.columns.texts),
+        "label": ", ".join(data.columns.label),
+        "labels": f"{len(data.labels):,}" if data.labels else "a score",
+        "padding": f"{record.padding:.1%} of the tokens of a padded batch" if record.padding else None,
+        "maximum length": f"{record.max_length:,} tokens" if record.max_length and not source.by_trainer else None,
+    }
+    charts = [balance_chart(data, drawn), *length_charts(record, drawn)]
+    notes = "".join(f"<li>{escaped(note)}</li>" for note in data.notes)
+    found = heading("Found in the data") + f"<ul>{notes}</ul>" if notes else ""
+    return fact_list(facts) + splits_table(record) + found + grid(*charts)
+
+
+def splits_table(record: RunRecord) -> str:
+    """Return the counts of each split."""
+    head = [
+        "split",
+        "rows",
+        "duplicates",
+        "conflicts",
+        "also in train",
+        "empty",
+        "skipped",
+        "mean tokens",
+        "truncated",
+        "fingerprint",
+    ]
+    rows = [split_cells(name, facts, record.lengths.get(name)) for name, facts in record.data.splits.items()]
+    return heading("Splits") + table(head, rows)
+
+
+def split_cells(name: str, facts: SplitFacts, lengths: LengthFacts | None) -> list[Cell]:
+    """Return the line of a split."""
+    counts: tuple[int | None, ...] = (
+        facts.num_rows,
+        facts.num_duplicates,
+        facts.num_conflicts,
+        facts.num_in_train,
+        facts.num_empty,
+        facts.num_skipped,
+    )
+    if not facts.fingerprint:  # the rows were not read
+        counts = (facts.num_rows, *[None] * 5)
+    mean, cut = (lengths.mean, lengths.num_truncated) if lengths else (None, None)
+    return [name, *counts, mean, cut, facts.fingerprint[:12]]
+
+
+def balance_chart(data: DataRecord, drawn: Drawn) -> str:
+    """Return the share of each label in the splits with labels; of many labels, of the most frequent ones."""
+    splits = {name: facts for name, facts in data.splits.items() if facts.label_counts and not facts.unlabelled}
+    shown = {name: splits[name] for name in (TRAIN, HELD_OUT) if name in splits}
+    if not shown or not data.labels:
+        return ""
+    first = next(iter(shown.values())).label_counts
+    ordered = sorted(data.labels, key=lambda label: -first.get(label, 0))
+    names = ordered[:SHOWN_LABELS]
+    bars = [
+        Bars(name, [round(facts.label_counts.get(label, 0) / max(facts.num_rows, 1), 5) for label in names])
+        for name, facts in shown.items()
+    ]
+    rest = len(ordered) - len(names)
+    note = f"{rest:,} less frequent labels are not shown." if rest > 0 else ""
+    most, least = first.get(ordered[0], 0), first.get(ordered[-1], 0)
+    told = f"The most frequent label, {ordered[0]}, has {most:,} rows; the least frequent, {ordered[-1]}, {least:,}."
+    return drawn.figure(
+        "labels-of-the-data", BarChart("Share of each label", told, names, bars, Axis("share of rows", PERCENT)), note
+    )
+
+
+def length_charts(record: RunRecord, drawn: Drawn) -> list[str]:
+    """Return how long the training rows are, in tokens; empty for runs that did not record it."""
+    facts = record.lengths.get(TRAIN)
+    if facts is None or not facts.counts:
+        return []
+    edges = even_edges(0, facts.longest, len(facts.counts))
+    told = f"Half of the rows have at most {facts.median:g} tokens; the longest has {facts.longest:,}."
+    told += f" {facts.num_truncated:,} rows were cut; the longest had {facts.longest_before:,}." if facts.num_truncated else ""
+    series = [Bars("rows", facts.counts)]
+    chart = Histogram("Length of the training rows", told, edges, series, Axis("tokens"), Axis("rows", COUNT))
+    return [drawn.figure("lengths", chart, told)]
+
 
 MOST_FILES = 60
 

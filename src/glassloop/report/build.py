@@ -8,25 +8,54 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from glassloop.charts.figure import Chart
-from glassloop.collection import collection_paused
-from glassloop.errors import say
-from glassloop.files import home_name, near_name, user_path, write_text
-from glassloop.markup import escaped
-from glassloop.pages.page import Section, page
-from glassloop.pages.parts import paragraph, tag
-from glassloop.report.about import about
+from glassloop.base.collection import collection_paused
+from glassloop.base.errors import SettingsError, say
+from glassloop.base.files import home_name, near_name, replacing, user_path, write_text
+from glassloop.report.about import Drawn, about, curves, data_section
+from glassloop.report.charts.figure import Chart, csv_of, standalone
 from glassloop.report.confidence import confidence
-from glassloop.report.curves import curves
-from glassloop.report.data_section import data_section
-from glassloop.report.drawn import Drawn
 from glassloop.report.errors import errors
-from glassloop.report.headline import headline
-from glassloop.report.results import Result, results_of
+from glassloop.report.page import Section, page, paragraph, tag
+from glassloop.report.results import Result, headline, results_of
 from glassloop.report.seeds import seeds_sections
 from glassloop.report.source import RunSource, read_source
-from glassloop.run_folder.layout import REPORT_NAME, is_run, is_seeds_folder
-from glassloop.run_folder.record import FINISHED
+from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
+from glassloop.runs.markup import escaped
+from glassloop.runs.record import FINISHED
+
+CHART_FORMATS = ("svg", "png", "csv")
+
+
+PNG_ZOOM = 3.0  # 1,320 pixels wide, enough for print at the width of a column
+
+
+def write_charts(charts: Mapping[str, Chart], folder: Path, form: str) -> list[Path]:
+    """Write each chart to a file of its name, and return the paths.
+
+    Raises `SettingsError` for PNG if the library that draws it is not installed.
+    """
+    written = []
+    for name, chart in charts.items():
+        path = folder / f"{name}.{form}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "png":
+            content = png_of(chart)
+            with replacing(path) as writing:
+                writing.write_bytes(content)
+        else:
+            write_text(path, csv_of(chart) if form == "csv" else standalone(chart))
+        written.append(path)
+    return written
+
+
+def png_of(chart: Chart) -> bytes:
+    """Return a chart as a PNG image. Raises `SettingsError` if resvg-py is not installed."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise SettingsError("PNG needs the package resvg-py", "pip install 'glassloop[png]', or use --format svg") from error
+    return bytes(svg_to_bytes(svg_string=standalone(chart, dark=False), zoom=PNG_ZOOM))
+
 
 NO_REPORT = "GLASSLOOP_NO_REPORT"  # environment variable: if it is set, training writes no report
 

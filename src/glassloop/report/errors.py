@@ -1,28 +1,296 @@
-"""The section about errors: the confusion matrix or the scores of each label, the classes, and slices of the rows."""
+"""The sections about errors: the confusion matrix, classes, slices, and single rows with their texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from glassloop.charts.bars import BarChart, Bars
-from glassloop.charts.figure import Chart
-from glassloop.charts.heat_map import HeatMap
-from glassloop.charts.scales import PERCENT, Axis
-from glassloop.pages.parts import Cell, Number, details, grid, heading, number, paragraph, score, table
-from glassloop.report.drawn import Drawn
-from glassloop.report.rows import row_lists
-from glassloop.report.slices import slices
-from glassloop.report.source import RunSource
-from glassloop.settings import CLASSES, SCORE
-from glassloop.statistics.intervals import wilson
-from glassloop.statistics.scored import ScoredRows
+from glassloop.base.records import Json
+from glassloop.report.about import Drawn
+from glassloop.report.charts.bars import BarChart, Bars
+from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
+from glassloop.report.charts.points import DotChart, Dots, HeatMap
+from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
+from glassloop.report.source import RunSource, SplitResult
+from glassloop.runs.markup import escaped
+from glassloop.scores.intervals import ScoredRows, mean_interval, wilson
+from glassloop.scores.metrics import Array, probabilities
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+MOST_ERRORS, MOST_UNCERTAIN = 100, 40
+
+
+MOST_CHARACTERS = 3_000  # of a text; the report says what it omits
+
+
+MOST_IN_ALL = 220_000  # characters of all texts of a list
+
+
+def row_lists(source: RunSource, result: SplitResult) -> str:
+    """Return the lists of rows that deserve a look."""
+    rows = result.rows
+    certain = certainty(rows)
+    if rows.task == SCORE:
+        order = largest_residuals(rows)
+        return heading("Largest residuals") + row_list("largest", source, result, order, certain, {})
+    wrong = int((~rows.right).sum())
+    confident, uncertain = most_confident_errors(rows, certain), least_certain(certain)
+    choices = class_choices(rows, confident)
+    parts = []
+    if len(confident):
+        parts.append(heading(f"Most confident errors ({len(confident):,} of {wrong:,})"))
+        parts.append(row_list("wrong", source, result, confident, certain, choices))
+    parts.append(heading(f"Least certain rows ({len(uncertain):,} of {len(rows):,})"))
+    return "".join(parts) + row_list("uncertain", source, result, uncertain, certain, class_choices(rows, uncertain))
+
+
+def listed_rows(rows: ScoredRows) -> Array:
+    """Return the numbers of all rows that a report lists with their texts."""
+    if rows.task == SCORE:
+        return largest_residuals(rows)
+    certain = certainty(rows)
+    return np.union1d(most_confident_errors(rows, certain), least_certain(certain))
+
+
+def largest_residuals(rows: ScoredRows) -> Array:
+    """Return the rows whose score is predicted worst, the worst first."""
+    return np.argsort(-np.abs(rows.predictions - rows.references), kind="stable")[:MOST_ERRORS]
+
+
+def most_confident_errors(rows: ScoredRows, certain: Array) -> Array:
+    """Return the rows with a wrong answer, the most certain first."""
+    wrong = np.flatnonzero(~rows.right)
+    return np.asarray(wrong[np.argsort(-certain[wrong], kind="stable")][:MOST_ERRORS])
+
+
+def least_certain(certain: Array) -> Array:
+    """Return the rows with the least certain answers."""
+    return np.argsort(certain, kind="stable")[:MOST_UNCERTAIN]
+
+
+def certainty(rows: ScoredRows) -> Array:
+    """Return the probability of each answer; of several labels, of the wrong or least certain one; none for scores."""
+    if rows.task == SCORE:
+        return np.zeros(len(rows))
+    likely = probabilities(rows.logits, rows.task)
+    if rows.task == CLASSES:
+        return np.asarray(likely[np.arange(len(rows)), rows.predictions])
+    chosen = np.where(rows.predictions == 1, likely, 1 - likely)
+    wrong = np.where(rows.predictions == rows.references, 0.0, chosen).max(axis=1)
+    return np.asarray(np.where(rows.right, chosen.min(axis=1), wrong))
+
+
+def class_choices(rows: ScoredRows, order: Array) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return the filters by true and by predicted class, with the classes that occur."""
+    if rows.task == SEVERAL:
+        return {}
+    return {
+        key: (title, sorted({rows.labels[place] for place in numbers[order]}))
+        for key, title, numbers in (("label", "True", rows.references), ("predicted", "Predicted", rows.predictions))
+    }
+
+
+def row_list(
+    name: str,
+    source: RunSource,
+    result: SplitResult,
+    order: Array,
+    certain: Array,
+    choices: Mapping[str, tuple[str, Sequence[str]]],
+    seeds: Array | None = None,
+) -> str:
+    """Return rows with their texts, and a search field above. Stops before the page becomes too large.
+
+    Args:
+        name: Part of the anchor of the list.
+        source: The run.
+        result: The split.
+        order: The numbers of the rows.
+        certain: The probability of each answer.
+        choices: Filters by class.
+        seeds: The share of seeds that get each row wrong, instead of a probability.
+    """
+    items: list[str] = []
+    rows = result.rows
+    left = MOST_IN_ALL
+    for place in order.tolist():
+        item = row_item(source, result, place, sureness(rows, place, certain, seeds))
+        left -= len(item)
+        if left < 0 and items:
+            break
+        items.append(item)
+    omitted = len(order) - len(items)
+    note = paragraph(f"{omitted:,} more rows are not shown, because their texts are long.", "note") if omitted else ""
+    anchor = f"rows-{name}"
+    return (
+        f'{filters(anchor, choices, search="Search in the texts")}<ul class="items" id="{anchor}">{"".join(items)}</ul>{note}'
+    )
+
+
+def sureness(rows: ScoredRows, place: int, certain: Array, seeds: Array | None) -> str:
+    """Return how sure an answer is, or how many seeds get the row wrong."""
+    if seeds is not None:
+        return f"wrong with {seeds[place]:.0%} of the seeds"
+    if rows.task == SCORE:
+        return f"off by {float(rows.predictions[place] - rows.references[place]):+.3f}"
+    return f"probability {certain[place]:.3f}"
+
+
+def row_item(source: RunSource, result: SplitResult, place: int, sure: str) -> str:
+    """Return a row: texts with the part that the model did not read, label, prediction and probability."""
+    entry, rows = result.entries[place], result.rows
+    right = bool(rows.right[place]) if rows.task != SCORE else None
+    kind = "" if right is None else " right" if right else " wrong"
+    kept = entry.get("kept")
+    texts = "".join(
+        f'<div class="words">{words(str(entry.get(name, "")), kept.get(name) if isinstance(kept, dict) else None)}</div>'
+        for name in source.text_columns
+    )
+    attributes = ""
+    if rows.task == CLASSES:
+        label, predicted = (rows.labels[numbers[place]] for numbers in (rows.references, rows.predictions))
+        attributes = f' data-label="{escaped(label)}" data-predicted="{escaped(predicted)}"'
+    return f'<li class="item{kind}"{attributes}>{texts}<div class="about">{about(entry, place, sure)}</div></li>'
+
+
+def about(entry: Mapping[str, Json], place: int, sure: str) -> str:
+    """Return the line below the texts of a row."""
+    label, prediction = shown(entry.get("label")), shown(entry.get("prediction"))
+    parts = [f"<span>true <b>{label}</b></span>", f"<span>predicted <b>{prediction}</b></span>"]
+    parts += [f"<span>{escaped(sure)}</span>", f"<span>row {place:,}</span>"]
+    tokens = entry.get("tokens")
+    parts += [f"<span>{tokens} tokens{', truncated' if entry.get('kept') else ''}</span>"] if isinstance(tokens, int) else []
+    return "".join(parts)
+
+
+def shown(value: Json) -> str:
+    """Return a label, several labels or a score as HTML."""
+    if isinstance(value, list):
+        return escaped(", ".join(map(str, value)) or "no label")
+    return escaped(f"{value:.4g}" if isinstance(value, float) else value)
+
+
+def words(text: str, span: Json) -> str:
+    """Return a text as HTML; the part that the model did not read is marked, and a very long text is cut."""
+    start, end = 0, len(text)
+    if isinstance(span, list) and len(span) == 2 and all(isinstance(place, int) for place in span):
+        start, end = (place for place in span if isinstance(place, int))
+    shortened = text[:MOST_CHARACTERS]
+    parts = [(shortened[:start], "lost"), (shortened[start:end], ""), (shortened[max(end, start) :], "lost")]
+    html = "".join(f'<span class="{kind}">{escaped(part)}</span>' if kind else escaped(part) for part, kind in parts if part)
+    rest = len(text) - MOST_CHARACTERS
+    return html + (f' <span class="soft">… {rest:,} more characters</span>' if rest > 0 else "")
+
+
+PARTS = 4  # of the rows by length
+
+
+MOST_SLICED_CLASSES = 12
+
+
+def slices(source: RunSource, result: SplitResult, drawn: Drawn) -> str:
+    """Return the scores of parts of the rows; empty if there is only one part."""
+    rows = result.rows
+    lengths, unit = lengths_of(source, result)
+    groups = {"length": by_length(lengths, unit), "truncation": by_truncation(source, result)}
+    groups["true score" if rows.task == SCORE else "class"] = by_class(rows)
+    charts = []
+    for name, parts in groups.items():
+        shown = [(part, mask) for part, mask in parts if mask.any()]
+        if len(shown) > 1:
+            charts.append(drawn.figure(f"slices-{name.replace(' ', '-')}", slice_chart(name, rows, shown)))
+    return heading("Parts of the rows") + grid(*charts) if charts else ""
+
+
+def slice_chart(name: str, rows: ScoredRows, parts: Sequence[tuple[str, Array]]) -> DotChart:
+    """Return the score of each part with its interval, and that of all rows as a line."""
+    found = []
+    for part, mask in parts:
+        value, low, high = part_score(rows, mask)
+        found.append(Dots(part, value, low, high, note=f"{int(mask.sum()):,} rows"))
+    every, *_ = part_score(rows, np.ones(len(rows), dtype=bool))
+    what = {SCORE: "mean absolute error", CLASSES: "accuracy"}.get(rows.task, "rows with all labels right")
+    axis = Axis(what, LINEAR if rows.task == SCORE else PERCENT)
+    told = f"The {what} by {name}; all rows: {every:.3f}."
+    return DotChart(f"By {name}", told, found, axis, every)
+
+
+def part_score(rows: ScoredRows, mask: Array) -> tuple[float, float | None, float | None]:
+    """Return the share of rows that are right, or the mean absolute error, with its interval."""
+    if rows.task == SCORE:
+        found = mean_interval(np.abs(rows.predictions - rows.references)[mask].tolist())
+        return found.value, found.interval.low if found.interval else None, found.interval.high if found.interval else None
+    right, number = int(rows.right[mask].sum()), int(mask.sum())
+    span = wilson(right, number)
+    return right / number, span.low, span.high
+
+
+def lengths_of(source: RunSource, result: SplitResult) -> tuple[Array, str]:
+    """Return the length of each row in tokens, or in words for runs that did not record tokens."""
+    tokens = [entry.get("tokens") for entry in result.entries]
+    if all(type(number) is int and 0 <= number < 1 << 31 for number in tokens):
+        return np.array(tokens), "tokens"
+    texts = [" ".join(str(entry.get(name, "")) for name in source.text_columns) for entry in result.entries]
+    return np.array([len(text.split()) for text in texts]), "words"
+
+
+def by_length(lengths: Array, unit: str) -> list[tuple[str, Array]]:
+    """Return about equally large parts of the rows, ordered by length."""
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, PARTS + 1)).round().astype(int))
+    if len(edges) < 3:
+        return []
+    parts = []
+    for place in range(len(edges) - 1):
+        low, high = int(edges[place]) + (place > 0), int(edges[place + 1])
+        name = f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+        parts.append((name, (lengths >= low) & (lengths <= high)))
+    return parts
+
+
+def by_truncation(source: RunSource, result: SplitResult) -> list[tuple[str, Array]]:
+    """Return the rows that lost tokens, and the others. Empty if no row did."""
+    cut = np.array([bool(entry.get("kept")) for entry in result.entries])
+    return [("complete", ~cut), ("truncated", cut)] if cut.any() else []
+
+
+def by_class(rows: ScoredRows) -> list[tuple[str, Array]]:
+    """Return the rows of each class; of many classes, of those with the most rows."""
+    if rows.task == SCORE:
+        return by_score(rows)
+    size, one_class = len(rows.labels), rows.task == CLASSES
+    counts = np.bincount(rows.references, minlength=size) if one_class else rows.references.sum(axis=0)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_SLICED_CLASSES]).tolist()
+    masks = [rows.references == place if one_class else rows.references[:, place] == 1 for place in kept]
+    return [(rows.labels[place], np.asarray(mask)) for place, mask in zip(kept, masks, strict=True)]
+
+
+def by_score(rows: ScoredRows) -> list[tuple[str, Array]]:
+    """Return parts of the rows by their true score."""
+    edges = np.unique(np.quantile(rows.references, np.linspace(0, 1, PARTS + 1)))
+    last = len(edges) - 2
+    return [
+        (
+            f"{edges[place]:.3g} to {edges[place + 1]:.3g}",
+            (rows.references >= edges[place])
+            & ((rows.references < edges[place + 1]) if place < last else (rows.references <= edges[-1])),
+        )
+        for place in range(len(edges) - 1)
+    ]
+
 
 MOST_CELLS = 20  # classes of a confusion matrix; of more, the most confused
+
+
 FEW_CELLS = 8  # classes whose confusion matrix is readable in half of the width
+
+
 MOST_PAIRS = 15
+
+
 MOST_CLASSES = 1_000  # rows of the table of classes
+
+
 SHOWN_BARS = 15
 
 

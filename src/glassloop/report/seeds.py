@@ -7,31 +7,28 @@ from pathlib import Path
 
 import numpy as np
 
-from glassloop.charts.line import LineChart, Series
-from glassloop.charts.scales import Axis
-from glassloop.errors import GlassloopError, counted
-from glassloop.files import home_name
-from glassloop.markup import escaped
-from glassloop.measures import COMPUTED, LOSS
-from glassloop.pages.page import Section
-from glassloop.pages.parts import Cell, card, cards, fact_list, grid, heading, paragraph, score, table, tag
-from glassloop.report.about import command
-from glassloop.report.curves import metric_names
-from glassloop.report.data_section import data_section
-from glassloop.report.drawn import Drawn
-from glassloop.report.headline import results_charts, results_table, small_print
-from glassloop.report.results import SAME, Result, baseline_name
-from glassloop.report.rows import row_list
+from glassloop.base.errors import GlassloopError, counted
+from glassloop.base.files import home_name
+from glassloop.report.about import Drawn, command, data_section, metric_names
+from glassloop.report.charts.figure import Axis
+from glassloop.report.charts.line import LineChart, Series
+from glassloop.report.errors import row_list
+from glassloop.report.page import Cell, Section, card, cards, fact_list, grid, heading, paragraph, score, table, tag
+from glassloop.report.results import SAME, Result, baseline_name, results_charts, results_table, small_print
 from glassloop.report.source import RunSource, read_source
-from glassloop.run_folder.history import numbers_by_step
-from glassloop.run_folder.layout import REPORT_NAME, seed_name
-from glassloop.run_folder.record import FINISHED
-from glassloop.run_folder.seeds_json import SeedsRecord, read_seeds
-from glassloop.settings import SCORE
-from glassloop.statistics.intervals import NO_INTERVAL, mean_interval
-from glassloop.statistics.several_seeds import seeds_estimate
+from glassloop.runs.history import numbers_by_step
+from glassloop.runs.layout import REPORT_NAME, seed_name
+from glassloop.runs.markup import escaped
+from glassloop.runs.record import FINISHED
+from glassloop.runs.seeds import SeedsRecord, read_seeds
+from glassloop.scores.comparisons import seeds_estimate
+from glassloop.scores.intervals import NO_INTERVAL, mean_interval
+from glassloop.scores.measures import COMPUTED, LOSS
+from glassloop.settings.fields import SCORE
 
 MOST_LINES = 8
+
+
 MOST_ROWS = 60
 
 

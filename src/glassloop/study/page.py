@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from glassloop.charts.dots import DotChart, Dots
-from glassloop.charts.figure import figure
-from glassloop.charts.line import LineChart, Series
-from glassloop.charts.parallel import ParallelChart, Thread
-from glassloop.charts.scales import COUNT, Axis
-from glassloop.errors import counted
-from glassloop.files import home_name, write_text
-from glassloop.pages.page import Section, page
-from glassloop.pages.parts import Cell, card, cards, code_block, details, fact_list, paragraph, table
-from glassloop.run_folder.study_json import StudyRecord
-from glassloop.show.study import (
+from glassloop.base.errors import counted
+from glassloop.base.files import home_name, write_text
+from glassloop.report.charts.figure import COUNT, Axis, figure
+from glassloop.report.charts.line import LineChart, Series
+from glassloop.report.charts.points import DotChart, Dots, ParallelChart, Thread
+from glassloop.report.page import Cell, Section, card, cards, code_block, details, fact_list, page, paragraph, table
+from glassloop.runs.study import StudyRecord
+from glassloop.settings.study import shown
+from glassloop.study.tables import (
     HOW_CHOSEN,
     Row,
     between,
@@ -29,8 +27,7 @@ from glassloop.show.study import (
     setting_name,
     table_of,
 )
-from glassloop.show.study import figure as score_text
-from glassloop.study_space import shown
+from glassloop.study.tables import figure as score_text
 
 STYLE = "table.sortable td.long{word-break:normal;overflow-wrap:normal;min-width:4.5em}"  # settings and verdicts stay readable
 PAGE_NAME, MARKDOWN_NAME, LATEX_NAME = "study.html", "study.md", "study.tex"

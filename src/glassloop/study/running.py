@@ -11,23 +11,29 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from glassloop.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
-from glassloop.measures import LOSS
-from glassloop.run_folder.record import FINISHED, RUNNING, SELECTION
-from glassloop.run_folder.seeds_json import FAILED, STOPPED, WAITING
-from glassloop.run_folder.study_json import PAUSED, StudyRecord, TrialRecord, write_study
-from glassloop.settings_file import GivenSettings, write_settings
-from glassloop.show.study import setting_name
-from glassloop.study.optuna_search import next_optuna_round
-from glassloop.study.reached import found_done
-from glassloop.study.strategies import Played, next_round
-from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, planned_runs, task_of
-from glassloop.study_settings import OPTUNA
+from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
+from glassloop.runs.record import FINISHED, RUNNING, SELECTION
+from glassloop.runs.seeds import FAILED, STOPPED, WAITING
+from glassloop.runs.study import PAUSED, StudyRecord, TrialRecord, write_study
+from glassloop.scores.measures import LOSS
+from glassloop.settings.file import GivenSettings, write_settings
+from glassloop.settings.study import OPTUNA
+from glassloop.study.strategies import Played, next_optuna_round, next_round
+from glassloop.study.tables import setting_name
+from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, found_done, planned_runs, task_of
 
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
+
+
 WORST_LOSS = 1e9  # of a failed run, where less is better
+
+
 KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system ended, as it does if memory runs out
+
+
 KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
+
+
 Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
 
 

@@ -1,26 +1,35 @@
-"""The runs of a study: the settings of each, its name from a hash of settings and data, and what a worker is asked to do."""
+"""The runs of a study: the settings of each, its name from a hash of settings and data, and how far it has come."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from glassloop.arguments import training_arguments
-from glassloop.assembly import chosen_settings, examples_for
-from glassloop.errors import ResourceError
-from glassloop.files import absolute_name, find_path, sha256_of
-from glassloop.run_folder.seeds_json import FAILED, STOPPED
-from glassloop.run_folder.study_json import StudyRecord, TrialRecord
-from glassloop.settings import data_settings
-from glassloop.settings_file import GivenSettings
-from glassloop.shared_parts import SharedParts
-from glassloop.study_space import MODEL, Values
+from glassloop.base.errors import GlassloopError, ModelError, ResourceError
+from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
+from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
+from glassloop.runs.record import FINISHED, RunRecord, read_run
+from glassloop.runs.seeds import FAILED, STOPPED
+from glassloop.runs.study import PAUSED, StudyRecord, TrialRecord, read_rungs
+from glassloop.scores.measures import short_metrics
+from glassloop.settings.fields import data_settings
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import MODEL, Values
+from glassloop.settings.training import training_arguments
+from glassloop.study.assembly import SharedParts, chosen_settings, examples_for
+from glassloop.training.checkpoints import open_checkpoint
 
 RUNS_NAME = "runs"
+
+
 LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
+
+
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 
 
@@ -181,3 +190,67 @@ def task_of(folder: Path, name: str, given: GivenSettings, fraction: float) -> T
     run = str((folder / RUNS_NAME / name).absolute())
     training = {**given.training, "output_dir": run}
     return Task(name, run, given.source, given.model, training, dict(given.data), given.new_head, fraction)
+
+
+def found_done(folder: Path, name: str, fraction: float) -> Done | None:
+    """Return what a run has reached if that is enough, or None if it has to be trained.
+
+    Args:
+        folder: The run folder.
+        name: Name of the run.
+        fraction: How much of its training is wanted.
+    """
+    rungs = dict(read_rungs(folder, RUNGS_NAME))
+    record = record_of(folder)
+    if record and record.finished:
+        return finished_done(name, record, rungs)
+    if f"{fraction:g}" in rungs:
+        return Done(name, PAUSED, rungs)
+    return None
+
+
+def finished_done(name: str, record: RunRecord, rungs: dict[str, dict[str, float]]) -> Done:
+    """Return the result of a run that is finished."""
+    evaluation, baseline = short_metrics(record.evaluation or {}), dict(record.baseline or {})
+    return Done(name, FINISHED, rungs, evaluation, baseline, record.seconds or 0.0)
+
+
+def record_of(folder: Path) -> RunRecord | None:
+    """Return the record of a run, or None if there is none that can be read."""
+    try:
+        return read_run(folder) if is_run(folder) else None
+    except GlassloopError:
+        return None
+
+
+def add_rung(folder: Path, fraction: float, scores: dict[str, float]) -> None:
+    """Store the scores of a run that was paused."""
+    found = {**read_rungs(folder, RUNGS_NAME), f"{fraction:g}": scores}
+    write_text(folder / RUNGS_NAME, json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def drop_later_checkpoints(folder: Path, step: int) -> None:
+    """Remove checkpoints at or after a step whose scores are missing: the run was killed before they were stored."""
+    for path in checkpoints_in(folder):
+        if step_of(path) >= step:
+            shutil.rmtree(path)
+
+
+def drop_damaged_checkpoints(folder: Path) -> bool:
+    """Remove the checkpoints of a run if none is intact, so that it starts again. Return whether there were any.
+
+    Those of a paused run are not synced: after a loss of power they may be incomplete.
+    """
+    for path in checkpoints_in(folder):
+        with suppress(ModelError):
+            open_checkpoint(path)
+            return False
+    found = bool(checkpoints_in(folder))
+    drop_checkpoints(folder)
+    return found
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished run, which cannot be resumed any more."""
+    for path in checkpoints_in(folder):
+        shutil.rmtree(path, ignore_errors=True)

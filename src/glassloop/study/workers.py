@@ -5,23 +5,31 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-from glassloop.children import GRACE_SECONDS
-from glassloop.records import decoded
-from glassloop.run_folder.seeds_json import FAILED, STOPPED
-from glassloop.seeds import error_lines
+from glassloop.base.children import GRACE_SECONDS
+from glassloop.base.errors import ResourceError, SettingsError, visible
+from glassloop.base.records import decoded
+from glassloop.runs.seeds import FAILED, STOPPED
+from glassloop.study.seeds import error_lines
 from glassloop.study.trials import Done, Task
 
-COMMAND = (sys.executable, "-m", "glassloop.commands.study_worker")
+COMMAND = (sys.executable, "-m", "glassloop.study.worker")
+
+
 WAIT_SECONDS = 0.5
+
+
 CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
 
 
@@ -194,3 +202,36 @@ def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
     """
     named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[:count] if named else [str(number) for number in range(count)]
+
+
+LOCAL = "ray"  # the running cluster, or this machine
+
+
+ADDRESS = re.compile(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})")
+
+
+MOST_SECONDS = 10.0
+
+
+def refuse_unreachable(address: str) -> None:
+    """Raise if Ray is not installed, if this is not the address of a cluster, or if nothing answers there.
+
+    Args:
+        address: "ray", ray://host:port or host:port.
+
+    Raises:
+        SettingsError: If Ray is not installed or the address has another form.
+        ResourceError: If there is no connection.
+    """
+    if find_spec("ray") is None:
+        raise SettingsError("--on ray needs the package ray", "pip install 'glassloop[ray]'")
+    if address == LOCAL:
+        return
+    match = ADDRESS.fullmatch(address)
+    if match is None:
+        raise SettingsError(f"--on {visible(address)} is not the address of a Ray cluster", "use ray, or ray://host:10001")
+    try:
+        socket.create_connection((match[1].strip("[]"), int(match[2])), MOST_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        problem = f"the Ray cluster {address} cannot be reached: {error}"
+        raise ResourceError(problem, "start it with ray start --head, or check the address") from error

@@ -14,17 +14,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from glassloop.pages.page import Section, page
-from glassloop.pages.parts import paragraph
-from glassloop.run_folder.record import FINISHED
-from glassloop.run_folder.summary import RunSummary
-from glassloop.web.groups import GroupSummary
+from glassloop.report.page import Section, page, paragraph
+from glassloop.runs.record import FINISHED
+from glassloop.runs.status import RunSummary
 from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer, secured
-from glassloop.web.reports import Reports
-from glassloop.web.side_by_side import compare_view
-from glassloop.web.view import View
-from glassloop.web.views import group_links, list_view, run_view, way_back
-from glassloop.web.watch import Watcher
+from glassloop.web.views import View, compare_view, group_links, list_view, run_view, way_back
+from glassloop.web.watch import GroupSummary, Reports, Watcher
 
 MOST_COMPARED = 8  # there are eight colors
 MOST_REMEMBERED = 32  # answers

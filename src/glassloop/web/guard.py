@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from glassloop.errors import say, shortened
-from glassloop.hosts import AllowedHosts
+from glassloop.base.errors import say, shortened
+from glassloop.base.hosts import AllowedHosts
 
 HOSTS = AllowedHosts(frozenset({"127.0.0.1", "localhost"}))
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')

@@ -1,27 +1,158 @@
-"""Follow the runs of a folder: what each one is doing, read again only when its files have changed."""
+"""Follow the runs of a folder: what each one is doing, read again only when its files have changed, and their reports."""
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
 
-from glassloop.lock import holder
-from glassloop.run_folder.layout import HISTORY_NAME, RUN_NAME, TRAINER_NAME
-from glassloop.run_folder.scan import Found, find_runs
-from glassloop.run_folder.summary import RunSummary, changed, file_states, summary_of
-from glassloop.run_folder.tail import Curves, HistoryTail
-from glassloop.web.groups import GroupSummary, group_of
+from glassloop.base.errors import GlassloopError, counted
+from glassloop.base.lock import Holder, holder
+from glassloop.report.build import report_of
+from glassloop.report.comparison import compare_runs
+from glassloop.report.comparison_page import comparison_page
+from glassloop.runs.history import Curves, HistoryTail
+from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINER_NAME, is_study
+from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds
+from glassloop.runs.record import FINISHED, RUNNING
+from glassloop.runs.seeds import STOPPED
+from glassloop.runs.status import DAMAGED, KILLED, RunSummary, changed, file_states, state_of, summary_of
+from glassloop.runs.study import read_study
+from glassloop.scores.measures import Measures
+from glassloop.study.page import study_page
+
+SEEDS, STUDY = "seeds", "study"
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """What the files of several seeds or of a study say.
+
+    Attributes:
+        name: Its path below the folder that is watched.
+        folder: The folder.
+        kind: "seeds" or "study".
+        status: As that of a run; of several seeds, the most urgent of theirs.
+        done: Number of finished runs.
+        number: Number of all runs that are known so far.
+        value: The main result, to sort by; None if there is none yet.
+        result: The main result in words.
+        source: The data.
+        model: The model.
+        started: When its first run was started.
+        seconds: How long its runs took.
+        problem: Why it is damaged.
+        runs: The names of its runs.
+        version: Another value for every other content.
+    """
+
+    name: str
+    folder: Path
+    kind: str
+    status: str
+    done: int = 0
+    number: int = 0
+    value: float | None = None
+    result: str = ""
+    source: str = ""
+    model: str = ""
+    started: str = ""
+    seconds: float | None = None
+    problem: str = ""
+    runs: tuple[str, ...] = ()
+    version: object = None
+
+    @property
+    def progress(self) -> str:
+        """Return `2 of 3 runs`."""
+        return f"{self.done:,} of {counted(self.number, 'run', 'runs')}" if self.number else ""
+
+
+def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummary:
+    """Return the summary of a folder, given the runs in it. A damaged file is part of the result."""
+    kind = STUDY if is_study(folder) else SEEDS
+    version = (str(folder), state_of(folder / (STUDY_NAME if kind == STUDY else SEEDS_NAME)), *(run.version for run in runs))
+    try:
+        return (study_of if kind == STUDY else seeds_of)(name, folder, runs, version)
+    except GlassloopError as error:
+        return GroupSummary(name, folder, kind, DAMAGED, problem=error.problem, runs=names_of(runs), version=version)
+
+
+def names_of(runs: Sequence[RunSummary]) -> tuple[str, ...]:
+    """Return the names of runs in their order, seed-2 before seed-10."""
+    return tuple(sorted((run.name for run in runs), key=lambda name: (len(name), name)))
+
+
+def seeds_of(name: str, folder: Path, runs: Sequence[RunSummary], version: object) -> GroupSummary:
+    """Return the summary of several seeds: the mean of their first metric and its standard deviation."""
+    found = listed_seeds(name, folder, map(listed_run, runs))
+    key = next(iter(found.metrics), None)
+    result = ""
+    if key is not None:
+        spread = f" ± {found.deviation[key]:.4f}" if key in found.deviation else ""
+        result = f"{Measures((key,), found.positive_label).title(key)} {found.metrics[key]:.4f}{spread}"
+    record = next((run.record for run in runs if run.record), None)
+    return GroupSummary(
+        name,
+        folder,
+        SEEDS,
+        found.status,
+        done=sum(seed.status == FINISHED for seed in found.seeds),
+        number=len(found.seeds),
+        value=found.metrics[key] if key is not None else None,
+        result=result,
+        source=record.data.source if record else "",
+        model=record.model.name if record else "",
+        started=found.started,
+        seconds=found.seconds,
+        problem=found.problem,
+        runs=names_of(runs),
+        version=version,
+    )
+
+
+def study_of(name: str, folder: Path, runs: Sequence[RunSummary], version: object) -> GroupSummary:
+    """Return the summary of a study: the score of its chosen setting. Raises `ModelError` if study.json is damaged."""
+    record = read_study(folder)
+    status, held = record.status, holder(folder)
+    if status == RUNNING and held in (Holder.DEAD, Holder.NOBODY):
+        status = KILLED if held is Holder.DEAD else STOPPED
+    final = record.results.get("final")
+    scores = [one.get("mean") for one in final.values() if isinstance(one, Mapping)] if isinstance(final, Mapping) else []
+    value = next((score for score in scores if isinstance(score, float)), None)
+    return GroupSummary(
+        name,
+        folder,
+        STUDY,
+        status,
+        done=sum(run.finished for run in record.runs.values()),
+        number=len(record.runs),
+        value=value,
+        result=f"{record.results.get('metric', record.metric)} {value:.4f}" if value is not None else "",
+        source=record.base.source or "quickstart",
+        model=record.base.model or "quickstart",
+        started=min((run.started for run in runs if run.started), default=""),
+        seconds=record.seconds or None,
+        runs=names_of(runs),
+        version=version,
+    )
+
 
 Signature: TypeAlias = tuple[object, ...]
 
+
 SCAN_SECONDS, REFRESH_SECONDS = 2.0, 0.4  # between two looks at the same files
+
+
 MOST_FOLLOWED = 24  # runs whose curves are kept
+
+
 SILENT_SECONDS, SILENT_TIMES = 120.0, 20  # without an entry, after which a run of another machine is called silent
 
 
@@ -133,3 +264,61 @@ def silence(run: RunSummary, seconds: float) -> float:
     every = run.record.plan.log_every if run.record else 0
     usual = SILENT_TIMES * (run.step_seconds or 0.0) * max(every, 1)
     return seconds // 60 * 60 if run.running and run.elsewhere and seconds > max(SILENT_SECONDS, usual) else 0.0
+
+
+MOST_KEPT = 8  # a report has up to two megabytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a run, or why there is none."""
+
+    html: str = ""
+    problem: str = ""
+
+
+class Reports:
+    """Makes reports and comparisons. The report.html of a run folder is not read: anyone may have written it."""
+
+    def __init__(self) -> None:
+        self.lock, self.kept = Lock(), OrderedDict[tuple[object, ...], Report]()
+
+    def of(self, *runs: RunSummary | GroupSummary) -> Report:
+        """Return the report of a run, of several seeds or of a study, or the comparison of several runs.
+
+        It is made once for each version of their files.
+        """
+        versions = tuple(run.version for run in runs)
+        with self.lock:
+            if versions not in self.kept:
+                self.kept[versions] = made(*(run.folder for run in runs))
+            self.kept.move_to_end(versions)
+            while len(self.kept) > MOST_KEPT:
+                self.kept.popitem(last=False)
+            return self.kept[versions]
+
+
+def made(*folders: Path) -> Report:
+    """Make a report or a comparison. Whatever the files of the folders contain, the answer is one or a sentence."""
+    try:
+        if strange := [path.name for folder in folders for path in folder.iterdir() if not is_usual(path)]:
+            return Report(problem=f"There is no report: {strange[0]} is a link, a pipe or a device.")
+        if len(folders) > 1:
+            return Report(comparison_page(compare_runs([str(folder) for folder in folders])))
+        (folder,) = folders
+        return Report(study_html(folder) if is_study(folder) else report_of(folder).html)
+    except GlassloopError as error:
+        return Report(problem=f"{error.problem}. {error.remedy}.")
+    except Exception as error:
+        return Report(problem=f"The report cannot be made: {type(error).__name__}: {error}")
+
+
+def study_html(folder: Path) -> str:
+    """Return the page of a study. Raises `ModelError` if study.json is damaged."""
+    return study_page(folder.name, read_study(folder))
+
+
+def is_usual(path: Path) -> bool:
+    """Return whether a path is a regular file or a folder. Opening a pipe would wait forever."""
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -13,11 +13,11 @@ from glassloop.backends import admission
 from glassloop.backends.admission import known_difference, supported_backend, verified_backend
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
+from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.engine.interfaces import TrainingUse
-from glassloop.errors import ModelError
-from glassloop.run_folder.record import Difference
+from glassloop.runs.record import Difference
+from glassloop.training.interfaces import TrainingUse
 
 
 def test_a_backend_that_understands_the_model_is_kept() -> None:

@@ -14,14 +14,14 @@ from accelerate import Accelerator
 from families import tiny_model
 
 import glassloop
-from glassloop.arguments import TrainingArguments
 from glassloop.backends import choose as devices
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision, launched_processes
+from glassloop.backends.machine import FAIR, GOOD, Finding
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.errors import SettingsError
-from glassloop.machine import FAIR, GOOD, Finding
+from glassloop.base.errors import SettingsError
+from glassloop.settings.training import TrainingArguments
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_processes_without_the_address_of_the_first(monkeypatch: pytest.MonkeyPa
     for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     code = "from glassloop import TrainingArguments\nfrom glassloop.backends.choose import choose_backend\n"
-    code += "from glassloop.errors import SettingsError\ntry:\n    choose_backend(TrainingArguments(device='cpu'))\n"
+    code += "from glassloop.base.errors import SettingsError\ntry:\n    choose_backend(TrainingArguments(device='cpu'))\n"
     code += "except SettingsError as error:\n    print(error.remedy)"
     environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
 
-from glassloop.backends.comparison import COMPARED_ROWS, Figures, compare, distance, plain_figures, sample_batches
+from glassloop.backends.admission import COMPARED_ROWS, Figures, compare, distance, plain_figures, sample_batches
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.run_folder.record import Difference
+from glassloop.runs.record import Difference
 
 
 def batches_of(lengths: list[int]) -> Batches:

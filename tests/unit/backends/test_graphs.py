@@ -9,10 +9,10 @@ import torch
 from families import tiny_model
 
 from glassloop.backends import graphs
+from glassloop.backends.fast.graph_step import GraphStep
 from glassloop.backends.graphs import GraphsBackend
 from glassloop.backends.packed import PackedBackend
-from glassloop.engine.interfaces import TrainingUse
-from glassloop.speed.capture.graph_step import GraphStep
+from glassloop.training.interfaces import TrainingUse
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -8,8 +8,8 @@ from families import BY_MODULES, tiny_model
 from packs import lively, padded_inputs, token_rows
 from quantized import needs_kernels, packed_logits, quantized
 
-from glassloop.backends import int8
-from glassloop.backends.int8 import Int8Backend, why_not_int8
+from glassloop.backends import packed as int8
+from glassloop.backends.packed import Int8Backend, why_not_int8
 
 ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))
 

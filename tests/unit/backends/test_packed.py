@@ -10,14 +10,14 @@ from datasets import Dataset
 from families import VOCABULARY, tiny_model, weights_hash
 from packs import token_rows
 
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.packing import PackedBatches
 from glassloop.backends.packed import PackedBackend, with_few_shapes
 from glassloop.backends.plain import PlainBackend
+from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.engine.interfaces import TrainingUse
-from glassloop.errors import ModelError
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.packing.packed_batches import PackedBatches
+from glassloop.training.interfaces import TrainingUse
 
 OPTIONS: dict[str, Any] = {"weight_decay": 0.0, "betas": (0.9, 0.999), "epsilon": 1e-8, "fused": True}
 

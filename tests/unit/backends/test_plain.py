@@ -9,8 +9,7 @@ import torch
 from accelerate import Accelerator
 
 from glassloop.backends.accelerate import AccelerateBackend
-from glassloop.backends.plain import PlainBackend
-from glassloop.backends.process_group import SingleProcess
+from glassloop.backends.plain import PlainBackend, SingleProcess
 
 
 @pytest.fixture(params=["plain", "accelerate"])

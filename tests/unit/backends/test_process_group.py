@@ -6,8 +6,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from glassloop.backends.process_group import AccelerateProcesses, SingleProcess, process_group
-from glassloop.engine.interfaces import ProcessGroup
+from glassloop.backends.plain import AccelerateProcesses, SingleProcess, process_group
+from glassloop.training.interfaces import ProcessGroup
 
 
 @pytest.fixture(params=["plain", "accelerate"])

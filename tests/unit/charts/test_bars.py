@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.charts.bars import BarChart, Bars
-from glassloop.charts.scales import Axis
+from glassloop.report.charts.bars import BarChart, Bars
+from glassloop.report.charts.figure import Axis
 
 
 def test_bars_start_at_zero_and_are_proportional() -> None:

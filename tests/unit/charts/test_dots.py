@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from drawn import marks, places, tree
 
-from glassloop.charts.dots import DotChart, Dots, interval_text
-from glassloop.charts.scales import LINEAR, PERCENT, Axis
+from glassloop.report.charts.figure import LINEAR, PERCENT, Axis
+from glassloop.report.charts.points import DotChart, Dots, interval_text
 
 
 def test_a_value_lies_within_its_interval() -> None:

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from drawn import HOSTILE, every_chart, marks, places, tree
 
-from glassloop.charts.figure import CHART_CSS, LIGHT, NIGHT, Chart, csv_of, figure, legend, legend_rows, standalone
-from glassloop.charts.figure import Key as LegendKey
+from glassloop.report.charts.figure import CHART_CSS, LIGHT, NIGHT, Chart, csv_of, figure, legend, legend_rows, standalone
+from glassloop.report.charts.figure import Key as LegendKey
 
 CHARTS = every_chart()
 KINDS = [type(chart).__name__ for chart in CHARTS]

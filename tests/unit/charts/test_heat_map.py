@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drawn import marks, tree
 
-from glassloop.charts.heat_map import HeatMap, number_or_text
+from glassloop.report.charts.points import HeatMap, number_or_text
 
 
 def confusion(size: int) -> HeatMap:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.charts.bars import Bars
-from glassloop.charts.histogram import Histogram, counts_in, even_edges
-from glassloop.charts.scales import Axis
+from glassloop.report.charts.bars import Bars, Histogram, counts_in, even_edges
+from glassloop.report.charts.figure import Axis
 
 
 def test_values_are_counted() -> None:

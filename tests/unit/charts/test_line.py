@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.charts.line import MOST_HITS, MOST_POINTS, Event, LineChart, Series, smoothed, thinned
-from glassloop.charts.scales import Axis
+from glassloop.report.charts.figure import Axis
+from glassloop.report.charts.line import MOST_HITS, MOST_POINTS, Event, LineChart, Series, smoothed, thinned
 
 LONG = [(float(step), float(step % 7)) for step in range(10_000)]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glassloop.charts.figure import figure
-from glassloop.charts.parallel import ParallelChart, Thread, axis_places
+from glassloop.report.charts.figure import figure
+from glassloop.report.charts.points import ParallelChart, Thread, axis_places
 
 THREADS = [
     Thread("a", [1e-5, "linear", True, 0.8]),

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.charts.scales import COUNT, LINEAR, LOG, PERCENT, Axis, multiples, number_text, round_step, scale_of, value_text
+from glassloop.report.charts.figure import (
+    COUNT,
+    LINEAR,
+    LOG,
+    PERCENT,
+    Axis,
+    multiples,
+    number_text,
+    round_step,
+    scale_of,
+    value_text,
+)
 
 
 @pytest.mark.parametrize(

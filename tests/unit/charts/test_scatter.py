@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.charts.scales import Axis
-from glassloop.charts.scatter import Cloud, ScatterChart
+from glassloop.report.charts.figure import Axis
+from glassloop.report.charts.points import Cloud, ScatterChart
 
 
 def chart(**more: object) -> ScatterChart:

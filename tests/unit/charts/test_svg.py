@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 from drawn import HOSTILE
 
-from glassloop.charts.svg import area, cut, element, label, path, short, title, width_of
+from glassloop.report.charts.figure import area, cut, element, label, path, short, title, width_of
 
 
 def test_attributes_and_texts_are_escaped() -> None:

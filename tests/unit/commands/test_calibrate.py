@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 from calibrated_runs import write_run_with_model
 
-from glassloop.commands.calibrate import calibrate, remove_calibration
-from glassloop.commands.calibrate_target import Request
-from glassloop.errors import DataError, ModelError, SettingsError
-from glassloop.files import sha256_of
-from glassloop.run_folder.calibration_json import Target, read_calibration
-from glassloop.run_folder.record import RUNNING
-from glassloop.run_folder.run_json import model_of_run
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.base.errors import DataError, ModelError, SettingsError
+from glassloop.base.files import sha256_of
+from glassloop.predict.calibration import Request, calibrate, remove_calibration
+from glassloop.runs.calibration import Target, read_calibration
+from glassloop.runs.record import RUNNING, model_of_run
+from glassloop.settings.fields import SCORE, SEVERAL
 
 
 def test_a_calibration_is_stored_beside_the_model(
@@ -130,8 +128,8 @@ def flipped(run: Path, *, best: bool) -> None:
 def test_it_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run")
     code = (
-        "import sys; from glassloop.commands.calibrate import calibrate;"
-        "from glassloop.commands.calibrate_target import Request;"
+        "import sys; from glassloop.predict.calibration import calibrate;"
+        "from glassloop.predict.calibration import Request;"
         "calibrate(sys.argv[1], Request(force=True)); print({'torch', 'transformers'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from drawn_runs import drawn_rows
 
-from glassloop.commands.calibrate_target import Request, costs_of, named_target, target_for
-from glassloop.errors import SettingsError
-from glassloop.run_folder.calibration_json import Target
+from glassloop.base.errors import SettingsError
+from glassloop.predict.calibration import Request, costs_of, named_target, target_for
+from glassloop.runs.calibration import Target
 
 COST = "false_positive=1, false_negative=5"
 

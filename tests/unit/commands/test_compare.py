@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run
 
-from glassloop.commands.compare import compare
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.cli.compare import compare
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_only_html_is_written(folders: list[str], tmp_path: Path) -> None:
 
 def test_no_heavy_package_is_loaded(folders: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom glassloop.commands.compare import compare\n"
+        "import sys\nfrom glassloop.cli.compare import compare\n"
         f"compare({folders!r}, None, None, {str(tmp_path / 'out.html')!r})\n"
         "sys.exit(str([name for name in ('torch', 'transformers', 'datasets', 'sklearn', 'pandas') if name in sys.modules]))"
     )

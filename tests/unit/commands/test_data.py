@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.commands.data import describe_data
+from glassloop.cli.data import describe_data
 
 ROWS = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
 

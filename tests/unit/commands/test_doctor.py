@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.commands import doctor
-from glassloop.machine import BAD, FAIR, GOOD, Finding
+from glassloop.backends import machine
+from glassloop.backends.machine import BAD, FAIR, GOOD, Finding
+from glassloop.cli import doctor
 
 
 @pytest.mark.parametrize(("state", "can_run"), [(GOOD, True), (FAIR, True), (BAD, False)])
@@ -13,7 +14,7 @@ def test_only_a_bad_finding_counts(
     state: str, can_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        doctor, "examine", lambda: [Finding("Python", GOOD, "3.12"), Finding("disk", state, "full", "empty it")]
+        machine, "examine", lambda: [Finding("Python", GOOD, "3.12"), Finding("disk", state, "full", "empty it")]
     )
     report = doctor.check_machine()
     assert (report.exit_status, report.content["ok"]) == (0 if can_run else 1, can_run)

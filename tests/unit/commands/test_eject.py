@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from glassloop.commands.eject import LOSSES, eject, eject_run, script_of
-from glassloop.errors import DataError, ModelError, ResourceError
-from glassloop.records import NotARecordError, decoded, sealed
-from glassloop.run_folder.record import RunRecord
+from glassloop.base.errors import DataError, ModelError, ResourceError
+from glassloop.base.records import NotARecordError, decoded, sealed
+from glassloop.runs.record import RunRecord
+from glassloop.share.eject import LOSSES, eject, eject_run, script_of
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate
-from glassloop.errors import DataError
-from glassloop.evaluation import Wanted, evaluate_run
-from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.base.errors import DataError
+from glassloop.cli.evaluate import evaluate
+from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.runs.record import read_run, write_run
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -99,8 +99,8 @@ def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.C
 @pytest.fixture
 def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run on one file, from which its validation rows were cut."""
-    from glassloop.commands.train import train_run
-    from glassloop.settings_file import GivenSettings
+    from glassloop.settings.file import GivenSettings
+    from glassloop.study.run import train_run
 
     monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
     write_rows(

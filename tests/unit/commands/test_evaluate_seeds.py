@@ -8,9 +8,8 @@ from statistics import mean, stdev
 
 import pytest
 
-from glassloop.commands.evaluate import evaluate
-from glassloop.ensemble import SeedsPredictor
-from glassloop.evaluation import Wanted, evaluate_run
+from glassloop.cli.evaluate import evaluate
+from glassloop.predict.evaluation import SeedsPredictor, Wanted, evaluate_run
 
 
 def test_each_seed_the_mean_and_all_seeds_as_one(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from glassloop.commands.export import export
-from glassloop.errors import ModelError
-from glassloop.exporting import conversion
+from glassloop.base.errors import ModelError
+from glassloop.cli.export import export
+from glassloop.share import conversion
 
 pytestmark = pytest.mark.slow  # builds a model
 

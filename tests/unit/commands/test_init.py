@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import TrainingArguments
-from glassloop.commands.init import write_template
-from glassloop.settings import DataSettings
-from glassloop.settings_file import GivenSettings
+from glassloop.cli.init import write_template
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.training import TrainingArguments
 
 PAIRS = "premise,hypothesis,label\n" + "".join(f"good {number},bad {number},{'ab'[number % 2]}\n" for number in range(20))
 
@@ -60,9 +60,9 @@ def test_every_default_in_it_is_one(write, tmp_path: Path) -> None:
 
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
-    from glassloop.commands.train import train_run
-    from glassloop.run_folder.run_json import read_run
-    from glassloop.settings_file import read_settings
+    from glassloop.runs.record import read_run
+    from glassloop.settings.file import read_settings
+    from glassloop.study.run import train_run
 
     write_template(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), {"validation_share": 0.2})
     found = read_settings(str(tmp_path / "run.toml"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run
 
-from glassloop.command_result import CommandResult
-from glassloop.commands.list import list_runs
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.base.result import CommandResult
+from glassloop.cli.list import list_runs
 
 
 def test_it_prints_and_returns_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_a_folder_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytes
 def test_no_heavy_package_is_loaded(tmp_path: Path) -> None:
     write_drawn_run(tmp_path / "one", drawn_rows(10))
     code = (
-        f"import sys\nfrom glassloop.commands.list import list_runs\nlist_runs({str(tmp_path)!r})\n"
+        f"import sys\nfrom glassloop.cli.list import list_runs\nlist_runs({str(tmp_path)!r})\n"
         "sys.exit(str([name for name in ('torch', 'transformers', 'datasets', 'scipy', 'pandas') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

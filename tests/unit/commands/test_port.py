@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.commands.port import port
-from glassloop.errors import DataError, SettingsError
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.cli.port import port
 
 SCRIPT = "\tfrom transformers import Trainer\n\tTrainer().model.generate()\n"
 

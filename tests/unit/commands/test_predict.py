@@ -13,11 +13,10 @@ import pytest
 from commands import environment
 
 from glassloop import Predictor
-from glassloop.commands.evaluate import evaluate
-from glassloop.commands.predict import predict, predict_file, predict_text
-from glassloop.ensemble import SeedsPredictor
-from glassloop.errors import DataError, ModelError, ResourceError, SettingsError
-from glassloop.evaluation import Wanted
+from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
+from glassloop.cli.evaluate import evaluate
+from glassloop.cli.predict import predict, predict_file, predict_text
+from glassloop.predict.evaluation import SeedsPredictor, Wanted
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -140,7 +139,7 @@ def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path
 
 
 def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_run: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("glassloop.commands.predict.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("glassloop.predictor.Predictor", lambda *_, **__: pytest.fail("the model was loaded"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
     with says(f"{tmp_path / 'out.csv'} is a folder", f"choose a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from calibrated_runs import write_run_with_model
 
-from glassloop.commands.push import push
-from glassloop.errors import ModelError, ResourceError
-from glassloop.run_folder.record import RUNNING
+from glassloop.base.errors import ModelError, ResourceError
+from glassloop.cli.push import push
+from glassloop.runs.record import RUNNING
 
 
 def test_a_dry_run_lists_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

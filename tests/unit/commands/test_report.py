@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from reported_runs import write_fake_run
 
-from glassloop.commands.report import report
-from glassloop.errors import SettingsError
-from glassloop.run_folder.record import RUNNING
+from glassloop.base.errors import SettingsError
+from glassloop.cli.report import report
+from glassloop.runs.record import RUNNING
 
 
 def test_the_report_is_written_into_the_run_folder_or_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from glassloop.commands.serve import KEY_VARIABLE, api_key, prepared, serve
-from glassloop.errors import ModelError
-from glassloop.serving.limits import Limits
+from glassloop.base.errors import ModelError
+from glassloop.cli.serve import KEY_VARIABLE, api_key, prepared, serve
+from glassloop.serve.limits import Limits
 
 
 def test_the_key_comes_from_a_file_or_a_variable(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_the_key_comes_from_a_file_or_a_variable(says, tmp_path: Path, monkeypat
 
 def test_a_package_that_is_missing_is_named(says, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    for name in [name for name in sys.modules if name in ("glassloop.serving.server", "glassloop.serving.app")]:
+    for name in [name for name in sys.modules if name in ("glassloop.serve.server", "glassloop.serve.app")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(Exception, match="serve needs the package uvicorn") as caught:
         serve(["x"], "127.0.0.1", 0, "cpu", Limits())

@@ -10,12 +10,12 @@ import pytest
 from trials import write_data
 
 from glassloop import Study
-from glassloop.commands.study import checked, new_record, refuse_changed_inputs, search_examples, study
-from glassloop.errors import LockedError, ResumeError, SettingsError
-from glassloop.lock import locked
-from glassloop.run_folder.study_json import TrialRecord, read_study, write_study
-from glassloop.settings_file import GivenSettings
-from glassloop.study_settings import StudySettings
+from glassloop.base.errors import LockedError, ResumeError, SettingsError
+from glassloop.base.lock import locked
+from glassloop.runs.study import TrialRecord, read_study, write_study
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
+from glassloop.study.study import checked, new_record, refuse_changed_inputs, search_examples, study
 
 VARY = StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2)
 

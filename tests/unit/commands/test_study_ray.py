@@ -10,12 +10,12 @@ import pytest
 from fake_study import record_for
 from sample_record import RECORD
 
-from glassloop.commands import study_ray
-from glassloop.commands.study_ray import RayTrials, Shipment, packed, placed, restore_names, shipment_of, unpack
-from glassloop.errors import SettingsError
-from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.base.errors import SettingsError
+from glassloop.runs.record import read_run, write_run
+from glassloop.settings.study import StudySettings
+from glassloop.study import ray as study_ray
+from glassloop.study.ray import RayTrials, Shipment, packed, placed, restore_names, shipment_of, unpack
 from glassloop.study.trials import Task
-from glassloop.study_settings import StudySettings
 
 
 def test_a_run_folder_travels_both_ways(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from trials import write_data
 
-from glassloop import files
-from glassloop.commands import study_worker
-from glassloop.commands.study_worker import lock_awaited, read_tasks, train_part
-from glassloop.lock import locked
-from glassloop.run_folder.layout import checkpoints_in
-from glassloop.shared_parts import SharedParts
+from glassloop.base import files
+from glassloop.base.lock import locked
+from glassloop.runs.layout import checkpoints_in
+from glassloop.study import worker as study_worker
+from glassloop.study.assembly import SharedParts
 from glassloop.study.trials import Done, Task
+from glassloop.study.worker import lock_awaited, read_tasks, train_part
 
 pytestmark = pytest.mark.slow
 TRAINING = {

@@ -15,12 +15,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from glassloop import decide, metrics_for
-from glassloop.commands.train import train, train_run
-from glassloop.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.run_folder.layout import checkpoints_in
-from glassloop.run_folder.record import Columns
-from glassloop.run_folder.run_json import read_run, write_run
-from glassloop.settings_file import GivenSettings, read_settings
+from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import Columns, read_run, write_run
+from glassloop.settings.file import GivenSettings, read_settings
+from glassloop.study.run import train, train_run
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -156,7 +155,7 @@ def test_problems_are_reported_before_anything_is_written(
     tmp_path: Path, lively_dir: Path, output_dir: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
+    monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "test.csv").write_text(ROWS)
     settings = {**COMMON, "output_dir": output_dir}
@@ -191,7 +190,7 @@ def test_a_resumed_run_keeps_the_settings_that_were_chosen_for_it(start, tmp_pat
     before = read_run(folder)
     assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
     unfinished(folder, checkpoints=True)
-    monkeypatch.setattr("glassloop.defaults.BASE_RATE", 1e-9)  # a later version has another rule
+    monkeypatch.setattr("glassloop.settings.defaults.BASE_RATE", 1e-9)  # a later version has another rule
     start(None, None, resume=str(folder))
     after = read_run(folder)
     assert replace(after.settings, output_dir="out") == before.settings
@@ -338,7 +337,7 @@ def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before
     """The same command must work once what was missing is installed."""
     if made_before:
         (tmp_path / "out").mkdir()
-    monkeypatch.setattr("glassloop.engine.trackers.package_version", lambda name: None)
+    monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
     with pytest.raises(SettingsError, match="report_to lists trackio, which is not installed"):
         start(report_to="trackio")
     assert [*tmp_path.glob("out/*")] == []
@@ -452,8 +451,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
         seen.append((arguments, number, read_settings(arguments[2])))
         raise SystemExit
 
-    monkeypatch.setattr("glassloop.commands.train.launch", launch)
-    monkeypatch.setattr("glassloop.commands.train.leave_on_signal", lambda: None)
+    monkeypatch.setattr("glassloop.study.run.launch", launch)
+    monkeypatch.setattr("glassloop.study.run.leave_on_signal", lambda: None)
     return seen
 
 

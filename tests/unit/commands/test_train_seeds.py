@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fake_seeds import FakeSeeds
 
-from glassloop.commands.train_seeds import settled, train_with_seeds
-from glassloop.errors import ModelError
-from glassloop.settings_file import GivenSettings
+from glassloop.base.errors import ModelError
+from glassloop.settings.file import GivenSettings
+from glassloop.study.seeds import settled, train_with_seeds
 
 
 class Runner(FakeSeeds):

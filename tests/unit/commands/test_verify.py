@@ -13,10 +13,10 @@ import pytest
 import torch
 from trials import Servers, Trial
 
-from glassloop.commands import verify as verify_module
-from glassloop.commands.verify import check_claims, verify, weight_difference
-from glassloop.errors import SettingsError
-from glassloop.settings import DataSettings
+from glassloop.base.errors import SettingsError
+from glassloop.settings.fields import DataSettings
+from glassloop.study import verification as verify_module
+from glassloop.study.verification import check_claims, verify, weight_difference
 
 
 @pytest.fixture

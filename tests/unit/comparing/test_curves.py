@@ -6,8 +6,8 @@ from pathlib import Path
 
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.comparing.curves import curves, points_of, series_of
-from glassloop.comparing.results import compare_runs
+from glassloop.report.comparison import compare_runs
+from glassloop.report.comparison_page import curves, points_of, series_of
 
 
 def test_every_recorded_figure_has_a_chart(tmp_path: Path) -> None:

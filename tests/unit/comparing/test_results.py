@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.command_result import CommandResult
-from glassloop.comparing.results import answer_text, compare_runs
-from glassloop.errors import SettingsError
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.paired import compare, discordant
+from glassloop.base.errors import SettingsError
+from glassloop.base.result import CommandResult
+from glassloop.report.comparison import answer_text, compare_runs
+from glassloop.scores.comparisons import compare, discordant
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])

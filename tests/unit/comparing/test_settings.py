@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.comparing.settings import different_settings, in_words
-from glassloop.comparing.sides import read_side
+from glassloop.report.comparison import different_settings, in_words, read_side
 
 
 def test_only_different_settings_are_listed(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.comparing.sides import common_split, read_rows, read_side
-from glassloop.errors import ModelError, SettingsError
-from glassloop.run_folder.seeds_json import SeedRecord, read_seeds, write_seeds
-from glassloop.settings import SCORE
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.report.comparison import common_split, read_rows, read_side
+from glassloop.runs.seeds import SeedRecord, read_seeds, write_seeds
+from glassloop.settings.fields import SCORE
 
 
 def sides_of(*folders: Path) -> list:

@@ -8,9 +8,9 @@ from pathlib import Path
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 from rich.console import Console
 
-from glassloop.comparing.results import compare_runs
-from glassloop.comparing.terminal import SINGLE_SEEDS, listed_names, p_text, short_name, show_comparison
-from glassloop.settings import SCORE
+from glassloop.report.comparison import compare_runs
+from glassloop.report.comparison_page import SINGLE_SEEDS, listed_names, p_text, short_name, show_comparison
+from glassloop.settings.fields import SCORE
 
 
 def shown(*folders: Path) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.comparing.results import compare_runs
-from glassloop.comparing.web_page import MOST_TEXT, comparison_page, cut
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.report.comparison import compare_runs
+from glassloop.report.comparison_page import MOST_TEXT, comparison_page, cut
+from glassloop.settings.fields import SCORE, SEVERAL
 
 
 def test_the_page_has_all_parts_and_escapes_texts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from glassloop.errors import DataError
+from glassloop.base.errors import DataError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.data.bad_rows import SKIP, BadRows
-from glassloop.errors import DataError
+from glassloop.base.errors import DataError
+from glassloop.data.faults import SKIP, BadRows
 
 
 @pytest.mark.parametrize(("offer", "remedy"), [(False, "fix it"), (True, f"fix it; {SKIP}")])

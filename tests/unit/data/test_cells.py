@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glassloop.data import cells as cells_module
-from glassloop.data.cells import LabelCells, label_cells
+from glassloop.data import labels as cells_module
+from glassloop.data.labels import LabelCells, label_cells
 
 
 def cells_of(cells: list, chunk: int = 4) -> LabelCells:

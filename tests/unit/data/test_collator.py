@@ -9,9 +9,8 @@ import pytest
 from encoded_rows import LABELS, random_rows, same
 from transformers import DataCollatorWithPadding, DefaultDataCollator, default_data_collator
 
-from glassloop.data.collator import PaddingCollator, collator_of
-from glassloop.data.stacking import stacked
-from glassloop.errors import ModelError, SettingsError
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.data.collator import PaddingCollator, collator_of, stacked
 
 
 @pytest.fixture

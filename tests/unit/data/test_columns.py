@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from given_split import Watched
 
+from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
 from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Known, find_columns, notes_on_columns, stored_columns
-from glassloop.errors import SettingsError
-from glassloop.run_folder.record import Columns
-from glassloop.settings import DataSettings
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"

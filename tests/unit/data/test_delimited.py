@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.bad_rows import BadRows
-from glassloop.data.delimited import read_delimited, without_blank_end
-from glassloop.errors import DataError
-from glassloop.settings import DataSettings
+from glassloop.base.errors import DataError
+from glassloop.data.faults import BadRows
+from glassloop.data.readers import read_delimited, without_blank_end
+from glassloop.settings.fields import DataSettings
 
 CONTENT = b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n'
 PROBLEMS = {

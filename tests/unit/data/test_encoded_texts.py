@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from glassloop.data import encoded_texts
-from glassloop.data.encoded_texts import encode_texts, encoded_ahead
+from glassloop.data import encoding as encoded_texts
+from glassloop.data.encoding import encode_texts, encoded_ahead
 
 
 def test_each_text_has_its_tokens_and_its_cut(tiny_tokenizer) -> None:

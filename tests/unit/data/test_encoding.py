@@ -13,12 +13,10 @@ import pytest
 from datasets import Dataset, Value
 
 import glassloop
+from glassloop.base.errors import SettingsError
 from glassloop.data import encoding
-from glassloop.data.encoding import encode, lengths_of, notes_on, tokenizer_key
+from glassloop.data.encoding import LengthLimit, Truncation, TypedTokens, encode, lengths_of, notes_on, tokenizer_key
 from glassloop.data.sources import load_examples
-from glassloop.data.special_tokens import TypedTokens
-from glassloop.data.truncation import LengthLimit, Truncation
-from glassloop.errors import SettingsError
 
 WORDS = "the a is was good bad film story very not and of to in on it this that unknownword ?! 12345".split(" ")
 

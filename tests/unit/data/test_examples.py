@@ -11,14 +11,14 @@ import pytest
 from datasets import ClassLabel, DatasetDict, List, Value
 from given_split import GivenSplit
 
-from glassloop.data import cells as cells_module
+from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
+from glassloop.data import labels as cells_module
 from glassloop.data.columns import Known
 from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.labels import LabelSet
-from glassloop.errors import SettingsError
-from glassloop.run_folder.record import Columns
-from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
 FIX_ROW = "fix the row, or add the label to --labels"

@@ -9,10 +9,10 @@ from datetime import date, datetime, time
 import pytest
 from workbooks import xlsx, zipped
 
-from glassloop.data.bad_rows import SKIP, BadRows
-from glassloop.data.excel import cell_as_text, read_excel
-from glassloop.errors import SettingsError
-from glassloop.settings import DataSettings
+from glassloop.base.errors import SettingsError
+from glassloop.data.faults import SKIP, BadRows
+from glassloop.data.readers import cell_as_text, read_excel
+from glassloop.settings.fields import DataSettings
 
 ROWS = [["text", "label"], ["a b", 1], ["c d", 0]]
 

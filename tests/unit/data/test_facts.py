@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glassloop.data.cells import LabelCells
-from glassloop.data.facts import facts_of, notes_on, text_keys
-from glassloop.data.labels import LabelSet
-from glassloop.run_folder.record import SplitFacts
+from glassloop.data.examples import facts_of, notes_on, text_keys
+from glassloop.data.labels import LabelCells, LabelSet
+from glassloop.runs.record import SplitFacts
 
 NUMBERED = LabelSet(("no", "yes"), ("no", "yes"))
 

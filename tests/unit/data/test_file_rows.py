@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from glassloop.data.bad_rows import BadRows
-from glassloop.data.file_rows import checked_rows
-from glassloop.settings import DataSettings
+from glassloop.data.faults import BadRows
+from glassloop.data.files import checked_rows
+from glassloop.settings.fields import DataSettings
 
 
 def test_texts_are_joined_and_the_columns_stay(write):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.data.file_source import FileSource, FileSplit, files_by_split
-from glassloop.settings import DataSettings
+from glassloop.data.files import FileSource, FileSplit, files_by_split
+from glassloop.settings.fields import DataSettings
 
 
 def test_rows_are_named_by_their_file_and_their_number_there(write, tmp_path: Path) -> None:

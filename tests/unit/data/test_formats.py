@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from glassloop.data.formats import arrow_rows, chosen_columns, known_columns, refuse_unreadable
+from glassloop.data.rows import arrow_rows, chosen_columns, known_columns, refuse_unreadable
 
 ROWS = Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [0, 1], "text": ["a", "b"]})
 

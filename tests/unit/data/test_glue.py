@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Features, Value
 
-from glassloop.data import delimited, objects
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.data import readers as delimited
+from glassloop.data import sources as objects
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
 from glassloop.data.sources import load_examples
-from glassloop.errors import DataError, SettingsError
-from glassloop.settings import CLASSES, SCORE
+from glassloop.settings.fields import CLASSES, SCORE
 
 Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.headers import looks_like_data, settle_header, suggested_names
-from glassloop.settings import DataSettings
+from glassloop.data.readers import looks_like_data, settle_header, suggested_names
+from glassloop.settings.fields import DataSettings
 
 REVIEWS = [["Great film", "1"], ["Bad film", "0"], ["So so", "1"]]
 

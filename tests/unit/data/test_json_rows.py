@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glassloop.data.bad_rows import BadRows
-from glassloop.data.json_rows import flat, read_json
+from glassloop.data.faults import BadRows
+from glassloop.data.readers import flat, read_json
 
 
 def test_nested_fields_are_columns():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glassloop.data import cells as cells_module
-from glassloop.data.cells import LabelCells
-from glassloop.data.labels import LabelSet, label_lookup, no_labels, refuse_unknown, scores_of, settle_labels
-from glassloop.settings import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.data import labels as cells_module
+from glassloop.data.labels import LabelCells, LabelSet, label_lookup, no_labels, refuse_unknown, scores_of, settle_labels
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 
 FIX_ROW = "fix the row, or add the label to --labels"
 MISSING = "add the label, or remove the row"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.lookalikes import look_alikes, spelled
+from glassloop.data.labels import look_alikes, spelled
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from datasets.arrow_writer import ArrowWriter
 
-from glassloop.data import objects
+from glassloop.data import sources as objects
 from glassloop.data.columns import Known
-from glassloop.data.objects import ObjectSplit, hub_splits
+from glassloop.data.sources import ObjectSplit, hub_splits
 
 ROWS = [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}, {"text": "e f", "label": "x"}]
 

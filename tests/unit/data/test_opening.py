@@ -12,7 +12,7 @@ import pytest
 from awkward_files import packed_zstd
 from workbooks import zipped
 
-from glassloop.data.bad_rows import SKIP
+from glassloop.data.faults import SKIP
 from glassloop.data.opening import data_suffix, is_broken, opened_bytes, opened_text
 
 TEXT = "text,label\nä,x\n"

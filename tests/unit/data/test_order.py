@@ -7,9 +7,9 @@ import pytest
 import torch
 from encoded_rows import SIZES, random_rows
 
+from glassloop.base.errors import SettingsError
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.order import epoch_order, padding_waste
-from glassloop.errors import SettingsError
 
 
 def skewed(size: int, seed: int = 0) -> np.ndarray:

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassloop.data import delimited, headers, json_rows, readers
-from glassloop.data.bad_rows import SKIP, BadRows
-from glassloop.data.delimited import read_delimited
-from glassloop.data.json_rows import tables_of
-from glassloop.data.readers import first_row_number, read_file
-from glassloop.settings import DataSettings
+from glassloop.data import readers
+from glassloop.data import readers as delimited
+from glassloop.data import readers as headers
+from glassloop.data import readers as json_rows
+from glassloop.data.faults import SKIP, BadRows
+from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
+from glassloop.settings.fields import DataSettings
 
 RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
 TWICE = "rename one of them, or replace all names: --header --columns NAME,NAME"

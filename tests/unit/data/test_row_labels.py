@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
+from glassloop.base.errors import SettingsError
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.row_labels import infer_task, labels_among, labels_in, refuse_labels, without_missing_labels
-from glassloop.errors import SettingsError
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.data.rows import infer_task, labels_among, labels_in, refuse_labels, without_missing_labels
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 IDS = [[1, 2], [3], [4, 5], [6]]
 
@@ -83,7 +83,7 @@ def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, ti
     ],
 )
 def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, problem, tiny_tokenizer, says) -> None:
-    from glassloop.errors import DataError
+    from glassloop.base.errors import DataError
 
     with says(problem, None, DataError):
         infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)

@@ -12,7 +12,7 @@ import torch
 
 from glassloop.data import row_reader
 from glassloop.data.row_reader import RowReader, repeats_of
-from glassloop.data.stability import Repeats
+from glassloop.data.rows import Repeats
 
 
 class Rows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.several import items_of, lists_in, refuse_several
-from glassloop.errors import DataError
+from glassloop.base.errors import DataError
+from glassloop.data.labels import items_of, lists_in, refuse_several
 
 
 @pytest.mark.parametrize(

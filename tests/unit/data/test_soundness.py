@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, Value
 
-from glassloop.data.soundness import sound, storable
+from glassloop.base.errors import DataError
+from glassloop.data.faults import sound, storable
 from glassloop.data.sources import load_examples
-from glassloop.errors import DataError
 
 TEXTS = [f"text {number}" for number in range(12)]
 LABELS = ["ab"[number % 2] for number in range(12)]

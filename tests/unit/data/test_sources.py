@@ -19,12 +19,14 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import glassloop
-from glassloop.data import file_source, objects, sources
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.data import files as file_source
+from glassloop.data import sources
+from glassloop.data import sources as objects
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
-from glassloop.errors import DataError, SettingsError
-from glassloop.run_folder.record import Columns
-from glassloop.settings import CLASSES, SCORE
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import CLASSES, SCORE
 
 SIZES = {"train": 12, "validation": 4, "test": 4}
 SPLITS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from glassloop.data.special_tokens import TypedTokens, special_texts, typed_tokens
+from glassloop.data.encoding import TypedTokens, special_texts, typed_tokens
 
 
 @pytest.fixture

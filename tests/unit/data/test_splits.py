@@ -7,11 +7,10 @@ import pyarrow as pa
 import pytest
 from given_split import GivenSplit
 
+from glassloop.data.examples import Part, hold_out_fold, hold_out_validation, rows_with_known_labels, survey_split
 from glassloop.data.labels import LabelSet
-from glassloop.data.splits import hold_out_fold, hold_out_validation, rows_with_known_labels
-from glassloop.data.survey import Part, survey_split
-from glassloop.run_folder.record import Columns
-from glassloop.settings import CLASSES, SCORE, DataSettings
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import CLASSES, SCORE, DataSettings
 
 LABELS = LabelSet(("x", "y"))
 

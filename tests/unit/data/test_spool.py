@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glassloop.data.spool import SpooledSplit
+from glassloop.data.files import SpooledSplit
 
 
 def spooled(parts: list[pa.Table], path: Path) -> SpooledSplit:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from glassloop.data.stability import Repeats, collator_repeats, content_of, global_states, repeats, rows_repeat
+from glassloop.data.rows import Repeats, collator_repeats, content_of, global_states, repeats, rows_repeat
 
 FIXED = [{"input_ids": [1, 2, number], "labels": 0} for number in range(50)]
 generators = random.Random(1), np.random.default_rng(1), torch.Generator().manual_seed(1)

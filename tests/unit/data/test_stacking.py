@@ -10,9 +10,9 @@ import torch
 from datasets import Dataset
 from transformers import DataCollatorWithPadding, default_data_collator
 
+from glassloop.base.errors import SettingsError
 from glassloop.data.batches import Batches
-from glassloop.data.stacking import stacked, stacks_rows
-from glassloop.errors import SettingsError
+from glassloop.data.collator import stacked, stacks_rows
 
 
 def test_rows_of_one_length_are_stacked() -> None:

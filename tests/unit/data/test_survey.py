@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 from given_split import GivenSplit, Watched
 
-from glassloop.data.survey import Part, survey_split
-from glassloop.run_folder.record import Columns
-from glassloop.settings import DataSettings
+from glassloop.data.examples import Part, survey_split
+from glassloop.runs.record import Columns
+from glassloop.settings.fields import DataSettings
 
 COLUMNS = Columns("text", None, ("label",))
 

@@ -9,12 +9,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from glassloop.data import tokenizing
-from glassloop.data.encoding import encode
+from glassloop.base.errors import ModelError
+from glassloop.data import encoding as tokenizing
+from glassloop.data.encoding import Truncation, encode, groups_of, most_characters, shortened, tokenized_groups
 from glassloop.data.sources import load_examples
-from glassloop.data.tokenizing import groups_of, most_characters, shortened, tokenized_groups
-from glassloop.data.truncation import Truncation
-from glassloop.errors import ModelError
 
 LETTERS = "etaoinshrdlu"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

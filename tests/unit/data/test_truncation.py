@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.data.truncation import NOTHING_CUT, LengthLimit, Truncation, kept_parts
+from glassloop.data.encoding import NOTHING_CUT, LengthLimit, Truncation, kept_parts
 
 
 def test_counts_are_added_and_the_longest_row_is_kept() -> None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from glassloop.data.readers import cell_text, column_array
 from glassloop.data.sources import load_examples
-from glassloop.data.values import cell_text, column_array
 
 REMEDY = "use text, a number or a list"
 

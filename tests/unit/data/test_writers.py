@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from glassloop.base.errors import DataError, SettingsError
 from glassloop.data.readers import read_file
 from glassloop.data.writers import plain, refuse_for_tsv, refuse_target, row_writer, table_cell, written_table
-from glassloop.errors import DataError, SettingsError
 
 TRICKY = [
     *('a "quoted" word', '"', '""', '"open', "it's", "'", "''", "a,b;c|d", "\\t and \\n written out", "back\\slash\\"),

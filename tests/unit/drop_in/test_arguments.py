@@ -10,7 +10,7 @@ import torch
 from transformers import HfArgumentParser, IntervalStrategy
 
 from glassloop import TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 
 def test_a_parser_of_transformers_makes_an_option_of_each_setting() -> None:

@@ -12,9 +12,9 @@ from small_training import small_rows
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.drop_in.callbacks import is_for_transformers
-from glassloop.engine.checkpoint import open_checkpoint
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.compat.callbacks import is_for_transformers
+from glassloop.runs.layout import checkpoints_in
+from glassloop.training.checkpoints import open_checkpoint
 
 
 def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends.plain import PlainBackend
-from glassloop.compatibility import EvalPrediction
-from glassloop.drop_in.hooks import (
+from glassloop.base.errors import SettingsError
+from glassloop.compat.hooks import (
     LoaderBatches,
     Outputs,
     adds_up_batches,
@@ -28,7 +28,7 @@ from glassloop.drop_in.hooks import (
     summed_loss,
     told,
 )
-from glassloop.errors import SettingsError
+from glassloop.trainer import EvalPrediction
 
 
 def batch(rows: int = 4, labels: bool = True) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import TrainerControl
 
-from glassloop.drop_in.loop_callbacks import Logged
-from glassloop.engine.state import State
+from glassloop.compat.callbacks import Logged
+from glassloop.training.state import State
 
 
 class Trainer:

@@ -9,8 +9,8 @@ import torch
 from families import tiny_model
 from safetensors.torch import load_file
 
-from glassloop.drop_in.modules import fits_classes, is_bare, is_own, save_bare, with_config
-from glassloop.models.outputs import config_of
+from glassloop.compat.hooks import fits_classes, is_bare, is_own, save_bare, with_config
+from glassloop.models.interface import config_of
 
 
 def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.engine.checkpoint import open_checkpoint
+from glassloop.training.checkpoints import open_checkpoint
 
 
 def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, parts: Any = None, **given: Any) -> Any:

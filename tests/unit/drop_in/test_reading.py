@@ -8,7 +8,7 @@ import pytest
 from transformers.debug_utils import DebugOption
 
 from glassloop import TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import default_compute_objective
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 optuna = pytest.importorskip("optuna")
 USUAL = {"max_steps": 4, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no", "logging_steps": 2}

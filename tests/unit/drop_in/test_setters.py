@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glassloop import TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 
 def test_every_method_assigns_its_settings_and_returns_the_arguments() -> None:

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import transformers
 
-from glassloop.arguments import TrainingArguments
-from glassloop.drop_in.settings import KEPT, REFUSED, RENAMED, SETTINGS, UNNEEDED
+from glassloop.settings.training import TrainingArguments
+from glassloop.settings.transformers_names import KEPT, REFUSED, RENAMED, SETTINGS, UNNEEDED
 
 
 def test_every_field_of_the_installed_transformers_is_known() -> None:

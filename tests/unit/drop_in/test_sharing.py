@@ -5,8 +5,8 @@ from __future__ import annotations
 from huggingface_hub import ModelCard
 
 from glassloop import TrainingArguments
-from glassloop.drop_in.sharing import repository_of, trainer_card
-from glassloop.sharing.card import card_text
+from glassloop.compat.trainer import repository_of, trainer_card
+from glassloop.report.card import card_text
 
 
 def test_a_card_has_facts_settings_and_the_latest_metrics() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import TrainerState as TheirState
 
-from glassloop.drop_in.state import TrainerState, show_metrics, write_metrics
-from glassloop.engine.state import State
-from glassloop.run_folder.record import Plan
+from glassloop.compat.callbacks import TrainerState, show_metrics, write_metrics
+from glassloop.runs.record import Plan
+from glassloop.training.state import State
 
 PLAN = Plan(
     max_steps=4, steps_per_epoch=2, batches_per_epoch=2, accumulate=1, warmup_steps=0, log_every=1, eval_every=0, save_every=0

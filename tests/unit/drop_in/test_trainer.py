@@ -11,7 +11,7 @@ from families import tiny_model, weights_hash
 from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ResourceError, SettingsError, TooLargeError
+from glassloop.base.errors import ResourceError, SettingsError, TooLargeError
 
 
 def trainer_of(few: Any, tokenizer: Any, folder: Any, kind: Any = Trainer, **given: Any) -> Any:
@@ -78,7 +78,7 @@ def test_an_upload_that_the_settings_ask_for_loses_no_training(few, tiny_tokeniz
     assert (tmp_path / "model.safetensors").is_file()
     uploaded: list[tuple[object, ...]] = []
     monkeypatch.setattr(
-        "glassloop.drop_in.trainer.upload", lambda folder, name, *_, **named: uploaded.append((name, named)) or "address"
+        "glassloop.compat.trainer.upload", lambda folder, name, *_, **named: uploaded.append((name, named)) or "address"
     )
     there = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_token": "secret", "hub_private_repo": True}
     trainer_of(few, tiny_tokenizer, tmp_path / "b", max_steps=1, **there).train()

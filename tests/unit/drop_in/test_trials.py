@@ -10,8 +10,8 @@ import pytest
 from families import tiny_model
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.drop_in.trials import BestRun, rows_text
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.compat.trials import BestRun, rows_text
 
 optuna = pytest.importorskip("optuna")
 USUAL = {"max_steps": 4, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no", "logging_steps": 2}

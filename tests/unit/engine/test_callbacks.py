@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from glassloop.engine import loop
-from glassloop.engine.callbacks import EVENTS, Callback, checked_callbacks
+from glassloop.training import loop
+from glassloop.training.callbacks import EVENTS, Callback, checked_callbacks
 
 
 def test_the_events_are_these() -> None:
@@ -58,7 +58,7 @@ def test_a_method_for_an_unknown_event_is_refused(says) -> None:
 def test_a_callback_of_transformers_is_refused() -> None:
     from transformers import EarlyStoppingCallback
 
-    from glassloop.errors import SettingsError
+    from glassloop.base.errors import SettingsError
 
     with pytest.raises(SettingsError, match="EarlyStoppingCallback has on_"):
         checked_callbacks([EarlyStoppingCallback()])

@@ -11,18 +11,20 @@ import torch
 from families import tiny_model
 from safetensors.torch import save_file
 
-from glassloop.engine.checkpoint import (
+from glassloop.base.errors import ModelError
+from glassloop.base.records import sealed
+from glassloop.training.checkpoints import (
     FORMAT,
     MANIFEST,
+    Snapshot,
     open_checkpoint,
+    optimizer_tensors,
+    random_tensors,
     refuse_other_identity,
     refuse_other_tensors,
     row_changes,
     write_checkpoint,
 )
-from glassloop.engine.snapshot import Snapshot, optimizer_tensors, random_tensors
-from glassloop.errors import ModelError
-from glassloop.records import sealed
 
 CPU = torch.device("cpu")
 

@@ -10,12 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glassloop.engine.checkpoint import FORMAT, MANIFEST, open_checkpoint
-from glassloop.engine.checkpoint_folder import CheckpointFolder
-from glassloop.engine.snapshot import Snapshot
-from glassloop.errors import ModelError
-from glassloop.records import sealed
-from glassloop.run_folder.layout import checkpoints_in, step_of
+from glassloop.base.errors import ModelError
+from glassloop.base.records import sealed
+from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.training.checkpoints import FORMAT, MANIFEST, CheckpointFolder, Snapshot, open_checkpoint
 
 
 def save_model(folder: Path, weights: dict[str, Any]) -> None:
@@ -79,7 +77,7 @@ def test_rotation_reads_only_what_it_does_not_know(tmp_path: Path, monkeypatch: 
     checkpoints, _ = filled(tmp_path, 1, 2)
     read: list[str] = []
     monkeypatch.setattr(
-        "glassloop.engine.checkpoint_folder.open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path)
+        "glassloop.training.checkpoints.open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path)
     )
     for step in range(3, 8):
         checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)

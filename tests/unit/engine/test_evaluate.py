@@ -11,12 +11,11 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.backends.plain import PlainBackend
-from glassloop.backends.process_group import SingleProcess
+from glassloop.backends.plain import PlainBackend, SingleProcess
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.engine.evaluate import Evaluation, run_over
-from glassloop.engine.losses import make_loss
+from glassloop.training.evaluate import Evaluation, run_over
+from glassloop.training.losses import make_loss
 
 LOSS = make_loss("single_label_classification")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from glassloop.engine.history import History
-from glassloop.engine.state import State
-from glassloop.run_folder.layout import HISTORY_NAME
+from glassloop.runs.layout import HISTORY_NAME
+from glassloop.training.callbacks import History
+from glassloop.training.state import State
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

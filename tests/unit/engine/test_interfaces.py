@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from glassloop.engine.interfaces import Backend, ProcessGroup, StepBackend, TrainingUse
+from glassloop.training.interfaces import Backend, ProcessGroup, StepBackend, TrainingUse
 
 
 def members(protocol: type) -> set[str]:
@@ -12,7 +12,7 @@ def members(protocol: type) -> set[str]:
 
 
 def test_the_verbs_of_a_step_are_those_that_the_loop_calls() -> None:
-    from glassloop.engine import loop
+    from glassloop.training import loop
 
     source = inspect.getsource(loop.train_step)
     assert members(StepBackend) == {name for name in members(StepBackend) if f"backend.{name}" in source}

@@ -19,11 +19,11 @@ import torch
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.data.order import epoch_order
-from glassloop.engine import loop
-from glassloop.engine.callbacks import EVENTS
-from glassloop.engine.loop import due, fit, groups_of, train_step
-from glassloop.engine.state import State
-from glassloop.run_folder.record import Plan
+from glassloop.runs.record import Plan
+from glassloop.training import loop
+from glassloop.training.callbacks import EVENTS
+from glassloop.training.loop import due, fit, groups_of, train_step
+from glassloop.training.state import State
 
 
 class Numbers:

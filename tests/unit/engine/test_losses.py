@@ -15,7 +15,8 @@ from families import FAMILIES, tiny_model, weights_hash
 from torch.nn import functional
 
 from glassloop.backends.plain import PlainBackend
-from glassloop.engine.losses import (
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.training.losses import (
     LOSS_REMEDY,
     OTHER_LOSS_REMEDY,
     balanced_weights,
@@ -24,7 +25,6 @@ from glassloop.engine.losses import (
     make_loss,
     refuse_other_loss,
 )
-from glassloop.errors import ModelError, SettingsError
 
 TASKS = {
     "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),

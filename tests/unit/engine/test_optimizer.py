@@ -8,9 +8,9 @@ import pytest
 import torch
 from families import FAMILIES, tiny_model
 
-from glassloop.arguments import SCHEDULES, TrainingArguments
-from glassloop.engine.optimizer import AdamW, decay_groups, make_optimizer, make_scheduler, optimizer_for, optimizer_options
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.settings.training import SCHEDULES, TrainingArguments
+from glassloop.training.optimizer import AdamW, decay_groups, make_optimizer, make_scheduler, optimizer_for, optimizer_options
 
 OPTIONS = {
     "cosine_with_min_lr": {"min_lr_rate": 0.1},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.engine.pause import PauseAt
-from glassloop.engine.signals import PAUSE, Paused, leave
-from glassloop.engine.state import State
+from glassloop.training.callbacks import PauseAt
+from glassloop.training.signals import PAUSE, Paused, leave
+from glassloop.training.state import State
 
 
 def test_a_pause_is_asked_for_after_its_step_and_leaves_the_process_alone() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import TrainingArguments
-from glassloop.engine.plan import make_plan
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
+from glassloop.settings.training import TrainingArguments
+from glassloop.training.optimizer import make_plan
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.engine.checkpoint import open_checkpoint
-from glassloop.engine.checkpoint_folder import CheckpointFolder
-from glassloop.engine.saver import Saver
-from glassloop.engine.snapshot import Snapshot
-from glassloop.errors import ResourceError
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.base.errors import ResourceError
+from glassloop.runs.layout import checkpoints_in
+from glassloop.training.checkpoints import CheckpointFolder, Saver, Snapshot, open_checkpoint
 
 
 def snapshot(step: int, best_step: int | None = None) -> Snapshot:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glassloop.engine.sessions import Sessions
-from glassloop.engine.state import State
-from glassloop.run_folder.sessions import read_moments
+from glassloop.runs.status import read_moments
+from glassloop.training.callbacks import Sessions
+from glassloop.training.state import State
 
 
 def test_a_training_that_is_stopped_and_resumed(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from glassloop.engine.signals import STOPPING, leave, listening
-from glassloop.engine.state import State
+from glassloop.training.signals import STOPPING, leave, listening
+from glassloop.training.state import State
 
 STOPPED = """
 import signal, sys, time
 from pathlib import Path
-from glassloop.engine.signals import listening
-from glassloop.engine.state import State
+from glassloop.training.signals import listening
+from glassloop.training.state import State
 state = State()
 with listening(state):
     print("ready", flush=True)

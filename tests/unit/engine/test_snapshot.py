@@ -10,8 +10,8 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.engine.snapshot import Snapshot, optimizer_tensors, random_tensors, restore_optimizer, restore_random
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
+from glassloop.training.checkpoints import Snapshot, optimizer_tensors, random_tensors, restore_optimizer, restore_random
 
 CPU = torch.device("cpu")
 

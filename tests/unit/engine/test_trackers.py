@@ -9,10 +9,9 @@ from typing import Any
 import accelerate.tracking
 import pytest
 
-from glassloop.engine import trackers as trackers_module
-from glassloop.engine.history import History
-from glassloop.engine.state import State
-from glassloop.engine.trackers import Trackers
+from glassloop.training import callbacks as trackers_module
+from glassloop.training.callbacks import History, Trackers
+from glassloop.training.state import State
 
 
 class Tracker:
@@ -109,7 +108,7 @@ def test_wandbs_files_go_where_its_variable_says(tmp_path: Path, monkeypatch: py
 
 
 def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:
-    from glassloop.arguments import TRACKERS
+    from glassloop.settings.training import TRACKERS
 
     for name in TRACKERS:
         assert name == "none" or name in accelerate.tracking.LOGGER_TYPE_TO_CLASS

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from made_runs import make_run
 
-from glassloop.answers import Answering
-from glassloop.errors import ModelError
-from glassloop.exporting.check import StoredRows, changes, speeds, validation_rows
-from glassloop.run_folder.run_json import read_run
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.base.errors import ModelError
+from glassloop.predict.answers import Answering
+from glassloop.runs.record import read_run
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.share.export import StoredRows, changes, speeds, validation_rows
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.errors import ModelError, ResourceError
-from glassloop.exporting import conversion
-from glassloop.exporting.conversion import converting, example_inputs, program_of, refuse_unknown_family
+from glassloop.base.errors import ModelError, ResourceError
 from glassloop.models.families import FAMILIES
+from glassloop.share import conversion
+from glassloop.share.conversion import converting, example_inputs, program_of, refuse_unknown_family
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 

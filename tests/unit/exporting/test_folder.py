@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from glassloop.errors import ModelError, SettingsError
-from glassloop.exporting import folder as folders
-from glassloop.exporting.folder import export_run, refuse_other_folders, versions_of
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.share import export as folders
+from glassloop.share.export import export_run, refuse_other_folders, versions_of
 
 
 def test_versions() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from families import tiny_model
 
-from glassloop.exporting.conversion import write_model
+from glassloop.share.conversion import write_model
 
 onnx = pytest.importorskip("onnx")
 pytestmark = pytest.mark.slow

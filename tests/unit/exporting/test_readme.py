@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from sample_record import RECORD
 
-from glassloop.exporting.readme import example_code, readme_text
-from glassloop.run_folder.export_json import MODEL_FILES, ExportCheck, ExportRecord, MetricChange
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.runs.export import MODEL_FILES, ExportCheck, ExportRecord, MetricChange
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.share.export import example_code, readme_text
 
 CHECK = ExportCheck(
     "validation",

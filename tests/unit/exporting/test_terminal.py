@@ -9,10 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from sample_record import RECORD
 
-from glassloop.exporting.folder import Exported, FlippedRow
-from glassloop.exporting.terminal import show_export
-from glassloop.run_folder.export_json import ExportCheck, ExportRecord, MetricChange
-from glassloop.settings import CLASSES, SCORE
+from glassloop.runs.export import ExportCheck, ExportRecord, MetricChange
+from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.share.export import Exported, FlippedRow, show_export
 
 CHECK = ExportCheck(
     "validation",

@@ -13,7 +13,7 @@ from families import tiny_model, weights_hash
 from safetensors.torch import load_file
 
 from glassloop import Callback, Predictor, Trainer, TrainingArguments, load_model
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 from glassloop.models.adapters import ADAPTER_DIR, base_of, merged
 
 peft = pytest.importorskip("peft")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from sample_record import RECORD
 
-from glassloop.errors import ModelError, SettingsError
+from glassloop.base.errors import ModelError, SettingsError
 from glassloop.models.exported import ExportedModel, device_of, onnx_runner
-from glassloop.run_folder.export_json import ExportRecord
+from glassloop.runs.export import ExportRecord
 
 
 def record_of(kind: str) -> ExportRecord:

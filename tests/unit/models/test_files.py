@@ -17,13 +17,13 @@ import pytest
 from raised import error_of
 from sample_record import RECORD
 
+from glassloop.base.errors import ModelError, visible
 from glassloop.data.labels import LabelSet
-from glassloop.errors import ModelError, visible
 from glassloop.models import files as model_files
 from glassloop.models.files import PACKAGED, Place, find_model, quickstart_model
-from glassloop.models.inputs import longest_input
+from glassloop.models.interface import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer
-from glassloop.run_folder.run_json import write_run
+from glassloop.runs.record import write_run
 
 NO_YES = LabelSet(("no", "yes"))
 NAME_ONE = "use a folder, a hub model (owner/name), or quickstart"

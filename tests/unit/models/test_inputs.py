@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from families import tiny_model, tiny_tokenizer
 
-from glassloop.errors import ModelError
-from glassloop.models.inputs import accepted_inputs, longest_input, refuse_unknown_tokens
+from glassloop.base.errors import ModelError
+from glassloop.models.interface import accepted_inputs, longest_input, refuse_unknown_tokens
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from families import VOCABULARY, tiny_tokenizer
 
-from glassloop.data.encoding import tokenizer_key
-from glassloop.data.special_tokens import typed_tokens
-from glassloop.models.light_tokenizer import load_light_tokenizer
+from glassloop.data.encoding import tokenizer_key, typed_tokens
+from glassloop.models.light import load_light_tokenizer
 from glassloop.models.loading import load_tokenizer
 
 AWKWARD = [

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from families import FAMILIES, tiny_model
 
-from glassloop.errors import ModelError, ResourceError
-from glassloop.models import limits as model_limits
-from glassloop.models.limits import least_weights, memory_bytes, refuse_oversized
+from glassloop.base.errors import ModelError, ResourceError
+from glassloop.models import files as model_limits
+from glassloop.models.files import least_weights, memory_bytes, refuse_oversized
 from glassloop.models.loading import load_config, load_model
 
 PATH = Path("model/config.json")

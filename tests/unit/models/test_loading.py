@@ -20,12 +20,12 @@ import pytest
 import torch
 from raised import error_of
 
+from glassloop.base.errors import ModelError, ResourceError, SettingsError
 from glassloop.data.labels import LabelSet
-from glassloop.errors import ModelError, ResourceError, SettingsError
 from glassloop.models import files as model_files
 from glassloop.models import loading as modeling
 from glassloop.models.files import Place
-from glassloop.models.inputs import longest_input
+from glassloop.models.interface import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 
 NO_YES = LabelSet(("no", "yes"))

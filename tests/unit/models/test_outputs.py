@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from glassloop.errors import ModelError
-from glassloop.models.outputs import carried_labels, label_names, refuse_other_labels, task_of
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.base.errors import ModelError
+from glassloop.models.interface import carried_labels, label_names, refuse_other_labels, task_of
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.errors import ModelError
-from glassloop.models.pt2_archive import is_size, load_pt2
+from glassloop.base.errors import ModelError
+from glassloop.models.exported import is_size, load_pt2
 
 pytestmark = pytest.mark.slow  # torch.export
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from drawn import HOSTILE
 
-from glassloop.pages.page import PAGE_JS, Section, page, policy
+from glassloop.report.page import PAGE_JS, Section, page, policy
 
 HTML = page(
     HOSTILE, [Section("a", HOSTILE, "<p>one</p>"), Section("b", "Empty", "")], subtitle="<p>two</p>", script="let more;"

@@ -6,8 +6,8 @@ import re
 
 from drawn import HOSTILE
 
-from glassloop.charts.scales import PERCENT
-from glassloop.pages import parts
+from glassloop.report import page as parts
+from glassloop.report.charts.figure import PERCENT
 
 
 def test_every_part_escapes_its_texts() -> None:

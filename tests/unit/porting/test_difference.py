@@ -6,7 +6,7 @@ import difflib
 
 import pytest
 
-from glassloop.porting.difference import difference
+from glassloop.compat.port import difference
 
 LINES = [f"line {number}" for number in range(30)]
 CASES = {

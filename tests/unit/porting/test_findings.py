@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glassloop.porting.findings import Finding, Ported
+from glassloop.compat.uses import Finding, Ported
 
 
 def test_a_finding_names_its_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import glassloop
-from glassloop.porting.names import MOVED, MOVED_BY_CALL, is_portable, why_untranslated
+from glassloop.compat.names import MOVED, MOVED_BY_CALL, is_portable, why_untranslated
 
 
 def test_every_replacement_is_public() -> None:

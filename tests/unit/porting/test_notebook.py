@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.errors import DataError
-from glassloop.porting.notebook import ported_notebook
+from glassloop.base.errors import DataError
+from glassloop.compat.port import ported_notebook
 
 CELLS = [
     "!pip install -q transformers datasets",

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import glassloop
-from glassloop.engine.losses import make_loss
-from glassloop.porting.findings import SUGGESTED
-from glassloop.porting.rewrite import rewritten
+from glassloop.compat.port import rewritten
+from glassloop.compat.uses import SUGGESTED
+from glassloop.training.losses import make_loss
 
 START = """
 import torch

@@ -6,8 +6,7 @@ import cProfile
 
 import pytest
 
-from glassloop.porting.difference import difference
-from glassloop.porting.rewrite import rewritten
+from glassloop.compat.port import difference, rewritten
 
 # What the script has -> what it has afterwards.
 CASES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.porting.findings import DIFFERS, NOT_TRANSLATED
-from glassloop.porting.rewrite import rewritten
+from glassloop.compat.port import rewritten
+from glassloop.compat.uses import DIFFERS, NOT_TRANSLATED
 
 START = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
 REPORTED = {

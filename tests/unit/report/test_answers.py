@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from reported_runs import write_fake_run
 
-from glassloop.errors import ModelError
-from glassloop.report import answers
-from glassloop.report.answers import numbers_in, read_answers, wide_entries
-from glassloop.run_folder.layout import predictions_name
-from glassloop.run_folder.predictions import read_predictions
-from glassloop.settings import CLASSES
+from glassloop.base.errors import ModelError
+from glassloop.report import source as answers
+from glassloop.report.source import numbers_in, read_answers, wide_entries
+from glassloop.runs.layout import predictions_name
+from glassloop.runs.predictions import read_predictions
+from glassloop.settings.fields import CLASSES
 
 HARD = 'a text with "logits": [1, 2] and ] in it'
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from reported_runs import HOSTILE, write_fake_run
 
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 from glassloop.report import build
 from glassloop.report.build import NO_REPORT, Report, inline, report_of, write_report
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.record import RUNNING
-from glassloop.run_folder.sessions import RESUME, STOP, note_moment
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.runs.history import write_history
+from glassloop.runs.record import RUNNING
+from glassloop.runs.status import RESUME, STOP, note_moment
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 VOID = {"meta", "link", "input", "br", "img"}
 

@@ -9,10 +9,10 @@ import pytest
 from calibrated_runs import FOUND, write_run_with_model
 from reported_runs import HOSTILE
 
-from glassloop.charts.line import LineChart
 from glassloop.report.build import report_of
-from glassloop.run_folder.calibration_json import weights_of, write_calibration
-from glassloop.settings import CLASSES, SEVERAL
+from glassloop.report.charts.line import LineChart
+from glassloop.runs.calibration import weights_of, write_calibration
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 
 def test_a_calibrated_run_shows_both_reliabilities_and_the_threshold(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from reported_runs import write_fake_run
 
+from glassloop.report.about import Drawn
 from glassloop.report.confidence import confidence, histogram, positive_place
-from glassloop.report.drawn import Drawn
 from glassloop.report.source import read_source
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from reported_runs import write_fake_run
 
-from glassloop.report.curves import curves, events_of, metric_names
-from glassloop.report.drawn import Drawn
+from glassloop.report.about import Drawn, curves, events_of, metric_names
 from glassloop.report.source import RunSource, read_source
-from glassloop.run_folder.sessions import RESUME, note_moment
+from glassloop.runs.status import RESUME, note_moment
 
 
 def test_the_curves_are_those_of_the_history(tmp_path: Path) -> None:

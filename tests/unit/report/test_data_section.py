@@ -6,8 +6,7 @@ from pathlib import Path
 
 from reported_runs import write_fake_run
 
-from glassloop.report.data_section import data_section
-from glassloop.report.drawn import Drawn
+from glassloop.report.about import Drawn, data_section
 from glassloop.report.source import read_source
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drawn import every_chart
 
-from glassloop.report.drawn import Drawn
+from glassloop.report.about import Drawn
 
 
 def test_charts_of_one_name_are_numbered() -> None:

@@ -9,7 +9,7 @@ import pytest
 from reported_runs import write_fake_run
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from glassloop.report.drawn import Drawn
+from glassloop.report.about import Drawn
 from glassloop.report.errors import (
     class_table,
     confusion,
@@ -20,7 +20,7 @@ from glassloop.report.errors import (
     most_confused,
 )
 from glassloop.report.source import read_source
-from glassloop.settings import CLASSES, SEVERAL
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 
 def test_the_confusion_matrix_is_that_of_sklearn(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from drawn import every_chart
 
-from glassloop.errors import SettingsError
-from glassloop.report.files import png_of, write_charts
+from glassloop.base.errors import SettingsError
+from glassloop.report.build import png_of, write_charts
 
 CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from reported_runs import write_fake_run
 
-from glassloop.report.drawn import Drawn
-from glassloop.report.headline import headline, progress, reach, results_charts, small_print
-from glassloop.report.results import Result, results_of
+from glassloop.report.about import Drawn
+from glassloop.report.results import Result, headline, progress, reach, results_charts, results_of, small_print
 from glassloop.report.source import read_source
-from glassloop.run_folder.record import RUNNING
+from glassloop.runs.record import RUNNING
 
 SHARE = Result("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
 ERROR = Result("validation", "mse", "mse", 2.0, 1.5, 2.5, 3.0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from reported_runs import write_fake_run
 
-from glassloop.measures import short_metrics
 from glassloop.report.results import Result, by_interval, constant_answer, interpretation, latex, markdown, results_of
 from glassloop.report.source import read_source
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.scores.measures import short_metrics
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from reported_runs import write_fake_run
 
-from glassloop.report.rows import MOST_CHARACTERS, certainty, row_lists, words
+from glassloop.report.errors import MOST_CHARACTERS, certainty, row_lists, words
 from glassloop.report.source import read_source
-from glassloop.settings import SCORE, SEVERAL
+from glassloop.settings.fields import SCORE, SEVERAL
 
 
 def test_the_most_confident_error_comes_first(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from reported_runs import write_fake_run
 
-from glassloop.measures import short_metrics
 from glassloop.report.build import report_of
 from glassloop.report.results import Result
 from glassloop.report.seeds import sentence
-from glassloop.run_folder.layout import seed_name
-from glassloop.run_folder.record import FINISHED
-from glassloop.run_folder.seeds_json import FAILED, MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
-from glassloop.settings_file import GivenSettings
+from glassloop.runs.layout import seed_name
+from glassloop.runs.record import FINISHED
+from glassloop.runs.seeds import FAILED, MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
+from glassloop.scores.measures import short_metrics
+from glassloop.settings.file import GivenSettings
 
 
 def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from reported_runs import write_fake_run
 
-from glassloop.report.drawn import Drawn
-from glassloop.report.slices import by_length, lengths_of, part_score, slices
+from glassloop.report.about import Drawn
+from glassloop.report.errors import by_length, lengths_of, part_score, slices
 from glassloop.report.source import read_source
-from glassloop.settings import CLASSES, SCORE, SEVERAL
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize(("task", "name"), [(CLASSES, "class"), (SEVERAL, "class"), (SCORE, "true-score")])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from reported_runs import write_fake_run
 
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 from glassloop.report.source import UNKNOWN, ordered_splits, read_source
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.record import RUNNING
-from glassloop.run_folder.sessions import RESUME, note_moment
+from glassloop.runs.history import write_history
+from glassloop.runs.record import RUNNING
+from glassloop.runs.status import RESUME, note_moment
 
 
 def test_a_finished_run_has_everything(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from calibrated_runs import FOUND
 
-from glassloop.errors import ModelError
-from glassloop.files import sha256_of
-from glassloop.run_folder.calibration_json import AGAIN, Gain, Target, read_calibration, weights_of, write_calibration
+from glassloop.base.errors import ModelError
+from glassloop.base.files import sha256_of
+from glassloop.runs.calibration import AGAIN, Gain, Target, read_calibration, weights_of, write_calibration
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sample_record import RECORD
 
-from glassloop.errors import ModelError
-from glassloop.run_folder.export_json import (
+from glassloop.base.errors import ModelError
+from glassloop.runs.export import (
     RESTORE,
     ExportCheck,
     ExportRecord,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder.history import last_step, numbers_by_step, read_history, write_history
-from glassloop.run_folder.layout import HISTORY_NAME
+from glassloop.runs.history import last_step, numbers_by_step, read_history, write_history
+from glassloop.runs.layout import HISTORY_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder.layout import (
+from glassloop.runs.layout import (
     RUN_NAME,
     TRAINED_NAME,
     checkpoint_name,

@@ -11,11 +11,11 @@ import pytest
 from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 from sample_record import RECORD
 
-from glassloop.lock import LOCK_NAME, locked
-from glassloop.run_folder.listing import ListedRun, listed_runs, size_of
-from glassloop.run_folder.run_json import write_run
-from glassloop.run_folder.seeds_json import SeedRecord, read_seeds, write_seeds
-from glassloop.run_folder.sessions import note_moment
+from glassloop.base.lock import LOCK_NAME, locked
+from glassloop.runs.listing import ListedRun, listed_runs, size_of
+from glassloop.runs.record import write_run
+from glassloop.runs.seeds import SeedRecord, read_seeds, write_seeds
+from glassloop.runs.status import note_moment
 
 
 def by_name(root: Path) -> dict[str, ListedRun]:

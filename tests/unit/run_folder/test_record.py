@@ -8,7 +8,7 @@ import sys
 import pytest
 from sample_record import RECORD
 
-from glassloop.run_folder.record import TIMINGS, Columns, SplitFacts, is_timing, split_changes
+from glassloop.runs.record import TIMINGS, Columns, SplitFacts, is_timing, split_changes
 
 
 def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
@@ -45,7 +45,7 @@ def test_scores_are_not_timings(name: str) -> None:
 
 
 def test_runs_are_read_without_the_heavy_libraries() -> None:
-    modules = [f"glassloop.run_folder.{name}" for name in ("layout", "record", "run_json", "history")]
+    modules = [f"glassloop.runs.{name}" for name in ("layout", "record", "history")]
     heavy = ("torch", "transformers", "numpy", "rich", "pyarrow", "datasets")
     code = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

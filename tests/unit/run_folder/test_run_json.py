@@ -13,13 +13,12 @@ import pytest
 from calibrated_runs import write_run_with_model
 from sample_record import RECORD
 
-from glassloop.arguments import TrainingArguments
-from glassloop.errors import ModelError
-from glassloop.records import sealed
-from glassloop.run_folder.layout import MODEL_NAME, RUN_NAME, is_run
-from glassloop.run_folder.record import FINISHED, FORMAT
-from glassloop.run_folder.run_json import model_of_run, read_run, write_run
-from glassloop.settings import DataSettings
+from glassloop.base.errors import ModelError
+from glassloop.base.records import sealed
+from glassloop.runs.layout import MODEL_NAME, RUN_NAME, is_run
+from glassloop.runs.record import FINISHED, FORMAT, model_of_run, read_run, write_run
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder import scan
-from glassloop.run_folder.scan import find_runs
+from glassloop.runs import listing as scan
+from glassloop.runs.listing import find_runs
 
 
 def make(folder: Path, name: str = "run.json") -> Path:

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from glassloop.arguments import TrainingArguments
-from glassloop.errors import ModelError
+from glassloop.base.errors import ModelError
 from glassloop.models.files import find_model
 from glassloop.predictor import Predictor
-from glassloop.run_folder.layout import is_seeds_folder
-from glassloop.run_folder.run_json import read_run
-from glassloop.run_folder.seeds_json import (
+from glassloop.runs.layout import is_seeds_folder
+from glassloop.runs.record import read_run
+from glassloop.runs.seeds import (
     FAILED,
     MeasuresRecord,
     SeedRecord,
@@ -23,8 +22,9 @@ from glassloop.run_folder.seeds_json import (
     read_seeds,
     write_seeds,
 )
-from glassloop.settings import DataSettings
-from glassloop.settings_file import RunSettings
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import RunSettings
+from glassloop.settings.training import TrainingArguments
 
 
 def finished(accuracy: float) -> SeedRecord:

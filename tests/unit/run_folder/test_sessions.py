@@ -6,8 +6,8 @@ import os
 import platform
 from pathlib import Path
 
-from glassloop.run_folder.layout import SESSIONS_NAME
-from glassloop.run_folder.sessions import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps, resumes_in
+from glassloop.runs.layout import SESSIONS_NAME
+from glassloop.runs.status import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps, resumes_in
 
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:

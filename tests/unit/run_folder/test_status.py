@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.lock import Holder
-from glassloop.run_folder.sessions import END, RESUME, START, STOP, Moment
-from glassloop.run_folder.status import seconds_per_step, status_of
+from glassloop.base.lock import Holder
+from glassloop.runs.status import END, RESUME, START, STOP, Moment, seconds_per_step, status_of
 
 
 @pytest.mark.parametrize(

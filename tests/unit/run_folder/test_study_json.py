@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fake_study import record_for
 
-from glassloop.errors import ModelError
-from glassloop.run_folder.study_json import RoundRecord, TrialRecord, read_rungs, read_study, write_study
-from glassloop.study_settings import StudySettings
+from glassloop.base.errors import ModelError
+from glassloop.runs.study import RoundRecord, TrialRecord, read_rungs, read_study, write_study
+from glassloop.settings.study import StudySettings
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 from sample_record import RECORD
 from watched_runs import log_steps, write_watched
 
-from glassloop.lock import Holder
-from glassloop.run_folder.layout import TRAINER_NAME
-from glassloop.run_folder.record import FINISHED
-from glassloop.run_folder.run_json import write_record
-from glassloop.run_folder.sessions import END, START, note_moment
-from glassloop.run_folder.summary import changed, file_states, state_of, summary_of
+from glassloop.base.lock import Holder
+from glassloop.runs.layout import TRAINER_NAME
+from glassloop.runs.record import FINISHED, write_record
+from glassloop.runs.status import END, START, changed, file_states, note_moment, state_of, summary_of
 
 
 def test_a_run_of_the_command(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder import tail as tail_module
-from glassloop.run_folder.history import write_history
-from glassloop.run_folder.layout import HISTORY_NAME
-from glassloop.run_folder.tail import MOST_BINS, MOST_CURVES, Curve, HistoryTail
+from glassloop.runs import history as tail_module
+from glassloop.runs.history import MOST_BINS, MOST_CURVES, Curve, HistoryTail, write_history
+from glassloop.runs.layout import HISTORY_NAME
 
 
 def append(folder: Path, text: str) -> None:

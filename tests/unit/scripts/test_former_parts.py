@@ -10,12 +10,14 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.errors import SettingsError
-from glassloop.scripts import data_loading, glue_functions, metric_loading, sklearn_functions
-from glassloop.scripts.former_adamw import AdamW
-from glassloop.scripts.former_functions import pad_sequences, warmup_linear_schedule
-from glassloop.scripts.ledger import LEDGER
-from glassloop.scripts.library_changes import accelerator_arguments, arguments_today, is_unpacking, resolved
+from glassloop.base.errors import SettingsError
+from glassloop.compat import former_functions as glue_functions
+from glassloop.compat import former_functions as sklearn_functions
+from glassloop.compat import loading as data_loading
+from glassloop.compat import loading as metric_loading
+from glassloop.compat.former_functions import AdamW, pad_sequences, warmup_linear_schedule
+from glassloop.compat.library_changes import accelerator_arguments, arguments_today, is_unpacking, resolved
+from glassloop.compat.substitution import LEDGER
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +129,7 @@ def test_only_an_unpacking_is_an_unpacking() -> None:
 
 def test_a_model_is_replaced_only_if_the_map_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr("glassloop.scripts.library_changes.why_offline", lambda: None)
+    monkeypatch.setattr("glassloop.compat.library_changes.why_offline", lambda: None)
     load = resolved(lambda kind, name, **named: seen.append(name), {"bert-base-uncased": str(tmp_path)})
     load(object, "bert-base-uncased")
     load(object, "roberta-base")
@@ -137,7 +139,7 @@ def test_a_model_is_replaced_only_if_the_map_names_it(tmp_path: Path, monkeypatc
 
 
 def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
-    from glassloop.scripts.their_trainer import Trainer, TrainingArguments
+    from glassloop.compat.their_trainer import Trainer, TrainingArguments
 
     args = TrainingArguments(
         str(tmp_path),

@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from glassloop.commands.run import model_pair
-from glassloop.errors import DataError, SettingsError
-from glassloop.options import end_of_own
-from glassloop.scripts.ledger import LEDGER
-from glassloop.scripts.program import Part, names_in, parts_of, run_part, without_magics
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.cli.options import end_of_own
+from glassloop.cli.run import model_pair
+from glassloop.compat.program import Part, names_in, parts_of, run_part, without_magics
+from glassloop.compat.substitution import LEDGER
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,18 @@ from types import ModuleType
 
 import pytest
 
-from glassloop.porting.names import why_their_trainer
-from glassloop.porting.old_names import OLD_MODULES, OLD_NAMES, instead_of, module_today
-from glassloop.scripts.ledger import LEDGER, is_script, place_of
-from glassloop.scripts.serving import REPLACES_ITSELF, Changed, Finder, chosen_names, names_of, serve
+from glassloop.compat.names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer
+from glassloop.compat.substitution import (
+    LEDGER,
+    REPLACES_ITSELF,
+    Changed,
+    Finder,
+    chosen_names,
+    is_script,
+    names_of,
+    place_of,
+    serve,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +125,7 @@ def test_a_kept_name_is_that_of_its_library() -> None:
     assert "AdamW" not in chosen_names(["AdamW"])["transformers"]
     theirs = chosen_names(["Trainer"])["transformers"]
     assert {theirs[name].now.partition(":")[0] for name in ("Trainer", "TrainingArguments")} == {
-        "glassloop.scripts.their_trainer"
+        "glassloop.compat.their_trainer"
     }
     assert "glassloop.Trainer" in str(chosen_names()["transformers"]["Trainer"])
 
@@ -156,7 +164,7 @@ def test_transformers_is_served_again_when_it_has_replaced_itself(monkeypatch: p
     fresh = ModuleType("transformers")
     monkeypatch.setitem(sys.modules, "transformers", fresh)
     finder.change(ModuleType(REPLACES_ITSELF), REPLACES_ITSELF)
-    assert used_by("/home/me/train.py", "x = library.AdamW", fresh)["x"].__module__ == "glassloop.scripts.former_adamw"
+    assert used_by("/home/me/train.py", "x = library.AdamW", fresh)["x"].__module__ == "glassloop.compat.former_functions"
 
 
 def test_names_of_code_include_those_of_functions() -> None:

@@ -9,7 +9,7 @@ import pytest
 from served import make_service
 from starlette.testclient import TestClient
 
-from glassloop.serving.app import Service, make_app
+from glassloop.serve.app import Service, make_app
 
 
 @pytest.fixture(scope="session")

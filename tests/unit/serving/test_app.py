@@ -13,9 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from glassloop import Predictor
-from glassloop.hosts import hosts_of
-from glassloop.serving.app import Service, make_app
-from glassloop.serving.limits import Limits
+from glassloop.base.hosts import hosts_of
+from glassloop.serve.app import Service, make_app
+from glassloop.serve.limits import Limits
 
 pytestmark = pytest.mark.slow  # trains
 
@@ -182,7 +182,7 @@ def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPat
     def fail(*_: Any) -> None:
         raise ValueError("secret text")
 
-    monkeypatch.setattr("glassloop.answers.Answering.shares", fail)
+    monkeypatch.setattr("glassloop.predict.answers.Answering.shares", fail)
     found = client.post("/predict", json={"inputs": "secret text"})
     assert found.status_code == 424
     assert found.json() == {"error": "the request could not be answered", "error_type": "Backend"}

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 import pytest
 from served import CountingModel, start
 
-from glassloop.serving.batching import Batcher, Job
-from glassloop.serving.limits import Refused
-from glassloop.serving.meters import Meters
+from glassloop.serve.batching import Batcher, Job
+from glassloop.serve.limits import Meters, Refused
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from served import CountingModel
 
-from glassloop.serving.budget import SIZES, measured_budget, warm_up
+from glassloop.serve.batching import SIZES, measured_budget, warm_up
 
 
 class Machine(CountingModel):

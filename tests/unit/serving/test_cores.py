@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from glassloop.serving.cores import BINDING, CHOICES, bind_threads
+from glassloop.serve.batching import BINDING, CHOICES, bind_threads
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind threads to cores")
 
@@ -40,7 +40,7 @@ def test_threads_have_cores_of_their_own_and_a_freed_one_has_all() -> None:
     code = """
 import os
 from concurrent.futures import ThreadPoolExecutor
-from glassloop.serving.cores import bind_threads, free_thread
+from glassloop.serve.batching import bind_threads, free_thread
 
 cores = bind_threads()
 import torch

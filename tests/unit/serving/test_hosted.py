@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.errors import ModelError
-from glassloop.serving.hosted import check_predictions, load_hosted
+from glassloop.base.errors import ModelError
+from glassloop.serve.hosted import check_predictions, load_hosted
 
 pytestmark = pytest.mark.slow  # trains
 

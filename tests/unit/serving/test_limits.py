@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from glassloop.serving.limits import Limits, draining, empty, invalid, overloaded, too_large
+from glassloop.serve.limits import Limits, draining, empty, invalid, overloaded, too_large
 
 
 def test_every_refusal_has_the_status_and_type_of_text_embeddings_inference() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.serving.meters import Count, Histogram, Meters
+from glassloop.serve.limits import Count, Histogram, Meters
 
 
 def test_a_counter() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from glassloop.serving.limits import Limits
-from glassloop.serving.openapi import openapi_document
+from glassloop.serve.app import openapi_document
+from glassloop.serve.limits import Limits
 
 
 def test_every_route_is_described() -> None:

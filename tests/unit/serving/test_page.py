@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b64encode
 
-from glassloop.serving.page import PAGE, POLICY
+from glassloop.serve.app import PAGE, POLICY
 
 
 def test_the_policy_allows_the_script_and_the_style_of_the_page_only() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from glassloop.serving.limits import Limits, Refused
-from glassloop.serving.questions import own_question, parsed, predict_question, rerank_question
+from glassloop.serve.hosted import own_question, parsed, predict_question, rerank_question
+from glassloop.serve.limits import Limits, Refused
 
 LIMITS = Limits(max_inputs=4, max_characters=50)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.errors import ResourceError
-from glassloop.serving.server import bound_socket
+from glassloop.base.errors import ResourceError
+from glassloop.serve.server import bound_socket
 
 
 def test_a_port_in_use_is_one_clear_line(says) -> None:

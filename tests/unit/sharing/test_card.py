@@ -8,7 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from glassloop.sharing.card import Card, DataName, Score, card_text, is_untouched, markdown_table, plain
+from glassloop.report.card import Card, DataName, Score, card_text, is_untouched, markdown_table, plain
 
 HOSTILE = (
     "---\nlicense: mit\n| <script>alert(1)</script> ![x](http://a.b) `code` [l](x) @you www.a.b # *b* \u202e {{x}} ```\n\ud800"

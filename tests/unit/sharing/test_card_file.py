@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.sharing.card import Card
-from glassloop.sharing.card_file import update_card, write_card
+from glassloop.report.card import Card, update_card, write_card
 
 
 def test_an_edited_card_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

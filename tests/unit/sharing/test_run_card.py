@@ -11,11 +11,9 @@ from huggingface_hub import ModelCard
 from reported_runs import HOSTILE, write_fake_run
 from sample_record import RECORD
 
-from glassloop.run_folder.record import Columns
-from glassloop.run_folder.run_json import read_run, write_run
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.sharing.card import card_text
-from glassloop.sharing.run_card import base_model, data_name, limits, run_card
+from glassloop.report.card import base_model, card_text, data_name, limits, run_card
+from glassloop.runs.record import Columns, read_run, write_run
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])

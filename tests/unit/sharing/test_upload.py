@@ -10,9 +10,9 @@ import pytest
 from fake_hub import TOKEN, Hub, fake_hub
 from sample_record import RECORD
 
-from glassloop.errors import ModelError, ResourceError, SettingsError
-from glassloop.run_folder.export_json import ExportCheck, ExportRecord, checksums, read_export, write_export
-from glassloop.sharing.upload import published_files, pushed, upload
+from glassloop.base.errors import ModelError, ResourceError, SettingsError
+from glassloop.runs.export import ExportCheck, ExportRecord, checksums, read_export, write_export
+from glassloop.share.upload import published_files, pushed, upload
 
 
 @pytest.fixture

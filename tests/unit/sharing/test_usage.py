@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from sample_record import RECORD
 
-from glassloop.run_folder.calibration_json import Calibration, Target
-from glassloop.run_folder.record import Columns, RunRecord
-from glassloop.settings import SCORE, SEVERAL
-from glassloop.sharing.usage import answer_lines, usage
+from glassloop.report.card import answer_lines, usage
+from glassloop.runs.calibration import Calibration, Target
+from glassloop.runs.record import Columns, RunRecord
+from glassloop.settings.fields import SCORE, SEVERAL
 
 FOUND = Calibration(2.0, {"b, c": 0.25}, Target("f1"), "b, c", "validation", 100, "", "", 10, ())
 

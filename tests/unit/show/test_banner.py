@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from sample_record import RECORD
 
-from glassloop.run_folder.record import Difference, RunRecord
-from glassloop.show.banner import banner
+from glassloop.runs.record import Difference, RunRecord
+from glassloop.study.run import banner
 
 
 def rows_of(record: RunRecord) -> dict[str, str]:

@@ -7,9 +7,9 @@ import io
 from drawn_runs import drawn_rows
 from rich.console import Console
 
-from glassloop.run_folder.calibration_json import Gain, Target
-from glassloop.show.calibration import gain_cells, gain_title, show_fitted
-from glassloop.statistics.cross_fitting import fitted_calibration
+from glassloop.report.card import gain_cells, gain_title, show_fitted
+from glassloop.runs.calibration import Gain, Target
+from glassloop.scores.calibration import fitted_calibration
 
 
 def test_the_table() -> None:

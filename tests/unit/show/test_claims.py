@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from glassloop.show.claims import Claim, show_claims
+from glassloop.study.verification import Claim, show_claims
 
 
 def test_one_row_per_claim(capsys: pytest.CaptureFixture[str]) -> None:

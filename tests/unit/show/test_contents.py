@@ -9,14 +9,13 @@ from pathlib import Path
 from sample_record import RECORD
 
 from glassloop import encode, load_examples
-from glassloop.command_result import CommandResult
-from glassloop.data.truncation import LengthLimit
-from glassloop.evaluation import Wanted, evaluate_run
-from glassloop.run_folder.record import FINISHED, SplitFacts
-from glassloop.run_folder.run_json import read_run
-from glassloop.run_folder.seeds_json import FAILED, SeedRecord, SeedsRecord
-from glassloop.settings_file import RunSettings
-from glassloop.show.contents import data_content, outcomes_content, run_content, seeds_content
+from glassloop.base.result import CommandResult
+from glassloop.data.encoding import LengthLimit
+from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.runs.record import FINISHED, SplitFacts, read_run
+from glassloop.runs.seeds import FAILED, SeedRecord, SeedsRecord
+from glassloop.settings.file import RunSettings
+from glassloop.training.results import data_content, outcomes_content, run_content, seeds_content
 
 SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"]
 

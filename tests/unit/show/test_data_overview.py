@@ -13,12 +13,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from glassloop.data import tokenizing
-from glassloop.data.encoding import Encoding, encode
+from glassloop.cli.data import bar, blocks_of, example_table, histogram, padding_table, show_data
+from glassloop.data import encoding as tokenizing
+from glassloop.data.encoding import Encoding, LengthLimit, Truncation, encode
 from glassloop.data.order import epoch_order, padding_waste
 from glassloop.data.sources import load_examples
-from glassloop.data.truncation import LengthLimit, Truncation
-from glassloop.show.data_overview import bar, blocks_of, example_table, histogram, padding_table, show_data
 
 PAIRS = [("the film is good", "this is a good story", "same"), ("it was bad", "the story is not bad", "different")]
 

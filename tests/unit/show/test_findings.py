@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.machine import BAD, FAIR, GOOD, Finding
-from glassloop.show.findings import show_findings
+from glassloop.backends.machine import BAD, FAIR, GOOD, Finding
+from glassloop.cli.doctor import show_findings
 
 
 def test_one_row_per_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

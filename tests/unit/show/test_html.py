@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from glassloop.show import html
+from glassloop.training import progress as html
 
 HISTORY = [
     {"step": 1, "loss": 0.9, "learning_rate": 1e-4},

@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 
 from glassloop.data.batches import Batch
-from glassloop.engine.history import History
-from glassloop.engine.state import State
-from glassloop.run_folder.record import Plan
-from glassloop.show import notebook
-from glassloop.show.notebook import Notebook
+from glassloop.runs.record import Plan
+from glassloop.training import progress as notebook
+from glassloop.training.callbacks import History
+from glassloop.training.progress import Notebook
+from glassloop.training.state import State
 
 PLAN = Plan(
     max_steps=20, steps_per_epoch=10, batches_per_epoch=10, accumulate=1, warmup_steps=0, log_every=5, eval_every=10,

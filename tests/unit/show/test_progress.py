@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from glassloop.data.batches import Batch
-from glassloop.engine.history import History
-from glassloop.engine.state import State
-from glassloop.run_folder.record import Plan
-from glassloop.show import progress, stages
-from glassloop.show.notebook import Notebook
-from glassloop.show.progress import Bar, Lines, Pace, SeedsProgress, described, progress_for, share_done
+from glassloop.runs.record import Plan
+from glassloop.training import progress
+from glassloop.training import stage_display as stages
+from glassloop.training.callbacks import History
+from glassloop.training.progress import Bar, Lines, Notebook, Pace, SeedsProgress, described, progress_for, share_done
+from glassloop.training.state import State
 
 PLAN = Plan(
     max_steps=1200, steps_per_epoch=600, batches_per_epoch=600, accumulate=1, warmup_steps=0, log_every=10, eval_every=0,

@@ -11,12 +11,10 @@ from rich.console import Console
 
 from glassloop import load_examples
 from glassloop.data.examples import Examples
-from glassloop.engine.evaluate import Evaluation
-from glassloop.measures import Measures
-from glassloop.outcomes import Outcome, labels_of, outcome_of
-from glassloop.run_folder.record import ClassRecord
-from glassloop.show.results import class_table, show_outcome
-from glassloop.verdict import TrainingFacts
+from glassloop.runs.record import ClassRecord
+from glassloop.scores.measures import Measures
+from glassloop.training.evaluate import Evaluation
+from glassloop.training.results import Outcome, TrainingFacts, class_table, labels_of, outcome_of, show_outcome
 
 
 def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Examples:

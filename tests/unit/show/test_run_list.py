@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassloop.run_folder.listing import ListedRun, RunList
-from glassloop.show.run_list import show_run_list
+from glassloop.cli.list import show_run_list
+from glassloop.runs.listing import ListedRun, RunList
 
 HERE = Path()
 

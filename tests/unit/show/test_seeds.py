@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.run_folder.seeds_json import FAILED, MeasuresRecord, SeedRecord, SeedsRecord
-from glassloop.settings_file import RunSettings
-from glassloop.show.seeds import scores_line, show_seeds
+from glassloop.runs.seeds import FAILED, MeasuresRecord, SeedRecord, SeedsRecord
+from glassloop.settings.file import RunSettings
+from glassloop.study.seeds import scores_line, show_seeds
 
 
 def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 from commands import environment
 
-from glassloop.errors import say
-from glassloop.show import stages
-from glassloop.show.stages import Interval, StageBar, StageLines, choose_display, show_lines, starting
-from glassloop.stages import CHOSEN, advance, show_on, stage
+from glassloop.base.errors import say
+from glassloop.base.stages import CHOSEN, advance, show_on, stage
+from glassloop.training import stage_display as stages
+from glassloop.training.stage_display import Interval, StageBar, StageLines, choose_display, show_lines, starting
 
 
 class Terminal(io.StringIO):

@@ -10,9 +10,18 @@ import pytest
 from fake_study import drawn_study
 from rich.console import Console
 
-from glassloop.run_folder.study_json import StudyRecord
-from glassloop.show.study import latex, latex_table, lines_of, markdown_table, ranked, show_study, study_content, without_result
+from glassloop.runs.study import StudyRecord
 from glassloop.study.conclusions import conclude
+from glassloop.study.tables import (
+    latex,
+    latex_table,
+    lines_of,
+    markdown_table,
+    ranked,
+    show_study,
+    study_content,
+    without_result,
+)
 
 
 @pytest.fixture

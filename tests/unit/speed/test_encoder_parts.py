@@ -9,7 +9,7 @@ import torch
 from families import FAST, tiny_model
 from transformers import AlbertConfig
 
-from glassloop.speed.encoder_parts import (
+from glassloop.backends.fast.encoder_parts import (
     embeddings_of,
     head_of,
     layer_calls,

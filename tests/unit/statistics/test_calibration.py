@@ -10,9 +10,7 @@ import scipy.optimize
 import sklearn.metrics
 from drawn_runs import drawn_rows
 
-from glassloop.metrics import probabilities
-from glassloop.settings import CLASSES, SEVERAL
-from glassloop.statistics.calibration import (
+from glassloop.scores.calibration import (
     HIGHEST,
     LOWEST,
     confidences,
@@ -22,6 +20,8 @@ from glassloop.statistics.calibration import (
     reliability,
     threshold_curve,
 )
+from glassloop.scores.metrics import probabilities
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])

@@ -10,12 +10,11 @@ import pytest
 from drawn_runs import drawn_rows
 from simulated_seeds import simulated
 
-from glassloop.errors import SettingsError
-from glassloop.settings import SCORE
-from glassloop.statistics.conclusions import SettingRuns, concluded, designed, expected_best, setting_result
-from glassloop.statistics.intervals import metric_estimate
-from glassloop.statistics.paired import holm
-from glassloop.statistics.several_seeds import seeds_estimate
+from glassloop.base.errors import SettingsError
+from glassloop.scores.comparisons import holm, seeds_estimate
+from glassloop.scores.conclusions import SettingRuns, concluded, designed, expected_best, setting_result
+from glassloop.scores.intervals import metric_estimate
+from glassloop.settings.fields import SCORE
 
 NAMES = ("weak", "middle", "strong")
 

@@ -10,12 +10,21 @@ import scipy.optimize
 from drawn_runs import drawn_rows
 from drawn_thresholds import drawn_binary, true_gain
 
-from glassloop.run_folder.calibration_json import Gain, Target
-from glassloop.settings import CLASSES, SEVERAL
-from glassloop.statistics.calibration import fitted_temperature, row_losses
-from glassloop.statistics.cross_fitting import Fitted, fitted_calibration, fold_numbers, some_rows, target_gains
-from glassloop.statistics.scored import ScoredRows
-from glassloop.statistics.thresholds import Limit, fitted_limits, margins_of
+from glassloop.runs.calibration import Gain, Target
+from glassloop.scores.calibration import (
+    Fitted,
+    Limit,
+    fitted_calibration,
+    fitted_limits,
+    fitted_temperature,
+    fold_numbers,
+    margins_of,
+    row_losses,
+    some_rows,
+    target_gains,
+)
+from glassloop.scores.intervals import ScoredRows
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 
 def test_folds_are_equally_large_and_of_equal_classes() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from drawn_runs import drawn_rows
 
-from glassloop.metrics import probabilities
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.ensembles import averaged_logits, ensemble_of
+from glassloop.scores.conclusions import averaged_logits, ensemble_of
+from glassloop.scores.metrics import probabilities
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])

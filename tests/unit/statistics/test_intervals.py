@@ -11,10 +11,13 @@ from drawn_runs import drawn_rows
 from simulated_rows import population
 from statsmodels.stats.proportion import proportion_confint
 
-from glassloop.errors import SettingsError
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.intervals import (
+from glassloop.base.errors import SettingsError
+from glassloop.scores.intervals import (
+    OF_CLASSES,
+    OF_LABELS,
+    OF_SCORES,
     Interval,
+    ScoredRows,
     class_number,
     is_biased,
     mean_interval,
@@ -24,8 +27,7 @@ from glassloop.statistics.intervals import (
     row_metrics_of,
     wilson,
 )
-from glassloop.statistics.row_metrics import OF_CLASSES, OF_LABELS, OF_SCORES
-from glassloop.statistics.scored import ScoredRows
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("number", [1, 7, 408, 100_000])

@@ -12,10 +12,8 @@ from simulated_seeds import simulated, true_accuracy
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from glassloop.errors import SettingsError
-from glassloop.settings import SCORE
-from glassloop.statistics.intervals import Interval
-from glassloop.statistics.paired import (
+from glassloop.base.errors import SettingsError
+from glassloop.scores.comparisons import (
     CLUSTERED,
     JACKKNIFE,
     MCNEMAR,
@@ -27,6 +25,8 @@ from glassloop.statistics.paired import (
     mcnemar,
     share_interval,
 )
+from glassloop.scores.intervals import Interval
+from glassloop.settings.fields import SCORE
 
 
 @pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 1), (3, 12), (12, 3), (40, 60), (7, 7), (0, 500)])

@@ -9,11 +9,10 @@ import pytest
 import scipy.stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from glassloop.statistics.intervals import wilson
-from glassloop.statistics.paired import mcnemar
-from glassloop.statistics.power import (
+from glassloop.scores.comparisons import (
     detectable_by_rows,
     detectable_by_seeds,
+    mcnemar,
     power_of,
     power_of_seeds,
     row_reach,
@@ -21,6 +20,7 @@ from glassloop.statistics.power import (
     seeds_for_equivalence,
     seeds_to_detect,
 )
+from glassloop.scores.intervals import wilson
 
 
 @pytest.mark.parametrize(("rows", "share", "wanted"), [(408, 0.85, 0.034), (1725, 0.85, 0.017), (277, 0.72, 0.053)])

@@ -7,11 +7,11 @@ import pytest
 import scipy.stats
 from drawn_runs import drawn_rows
 
-from glassloop.errors import SettingsError
-from glassloop.measures import COMPUTED
-from glassloop.metrics import metrics_for
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.row_metrics import OF_CLASSES, OF_LABELS, OF_SCORES, balanced_rows, covariance_of, row_metric
+from glassloop.base.errors import SettingsError
+from glassloop.scores.intervals import OF_CLASSES, OF_LABELS, OF_SCORES, balanced_rows, covariance_of, row_metric
+from glassloop.scores.measures import COMPUTED
+from glassloop.scores.metrics import metrics_for
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 CASES = [(CLASSES, key, width) for key in COMPUTED[CLASSES] for width in (2, 5)]
 CASES += [(SEVERAL, key, 3) for key in COMPUTED[SEVERAL]] + [(SCORE, key, 1) for key in COMPUTED[SCORE]]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from drawn_runs import drawn_rows, write_drawn_run
 
-from glassloop.errors import ModelError, SettingsError
-from glassloop.run_folder.run_json import read_run
-from glassloop.settings import CLASSES, SCORE, SEVERAL
-from glassloop.statistics.scored import has_rows_right, scored_rows, scored_split
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.runs.record import read_run
+from glassloop.scores.intervals import has_rows_right, scored_rows, scored_split
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 FILE = Path("made-predictions.jsonl")
 

@@ -8,10 +8,7 @@ import scipy.stats
 from drawn_runs import drawn_rows
 from simulated_seeds import simulated, true_accuracy
 
-from glassloop.settings import SCORE
-from glassloop.statistics.intervals import metric_estimate, row_metrics_of
-from glassloop.statistics.row_metrics import one_row_variance
-from glassloop.statistics.several_seeds import (
+from glassloop.scores.comparisons import (
     Part,
     Spread,
     joint_reach,
@@ -20,6 +17,8 @@ from glassloop.statistics.several_seeds import (
     stacked,
     unpaired_spread,
 )
+from glassloop.scores.intervals import metric_estimate, one_row_variance, row_metrics_of
+from glassloop.settings.fields import SCORE
 
 
 def test_the_variance_of_shares_equals_the_analysis_of_variance() -> None:

@@ -9,10 +9,10 @@ import pytest
 import sklearn.metrics
 from drawn_runs import drawn_rows
 
-from glassloop.answers import Answering
-from glassloop.run_folder.calibration_json import Target
-from glassloop.settings import CLASSES, SEVERAL
-from glassloop.statistics.thresholds import Limit, best_limit, fitted_limits, label_scores, margins_of, probability_of
+from glassloop.predict.answers import Answering
+from glassloop.runs.calibration import Target
+from glassloop.scores.calibration import Limit, best_limit, fitted_limits, label_scores, margins_of, probability_of
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 TARGETS = [Target("f1"), Target("precision", 0.8), Target("recall", 0.7), Target("cost", None, 1.0, 4.0)]
 

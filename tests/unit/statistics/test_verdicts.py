@@ -8,21 +8,27 @@ import numpy as np
 import pytest
 from simulated_seeds import simulated, true_accuracy
 
-from glassloop.statistics.intervals import Interval
-from glassloop.statistics.paired import CLUSTERED, MCNEMAR, Difference, compare, compare_all
-from glassloop.statistics.power import POWER, seeds_to_detect
-from glassloop.statistics.several_seeds import Part, Spread
-from glassloop.statistics.verdicts import (
+from glassloop.scores.comparisons import (
     BETTER,
+    CLUSTERED,
+    MCNEMAR,
+    POWER,
     SAME,
     UNDECIDED,
     WORSE,
     ComparisonVerdict,
+    Difference,
+    Part,
+    Spread,
+    compare,
+    compare_all,
     decided,
     margin_for,
     more_rows,
     more_seeds,
+    seeds_to_detect,
 )
+from glassloop.scores.intervals import Interval
 
 
 def difference(value: float, error: float, seeds: int = 5, rows_error: float = 0.001) -> Difference:

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 from fake_study import drawn_study
 
-from glassloop.run_folder.record import SplitFacts
-from glassloop.run_folder.run_json import read_run, write_run
+from glassloop.runs.record import SplitFacts, read_run, write_run
 from glassloop.study import conclusions
 from glassloop.study.conclusions import conclude
 

@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from glassloop.errors import SettingsError
-from glassloop.study.optuna_search import next_optuna_round
-from glassloop.study.strategies import Next, Played
-from glassloop.study_settings import StudySettings
+from glassloop.base.errors import SettingsError
+from glassloop.settings.study import StudySettings
+from glassloop.study.strategies import Next, Played, next_optuna_round
 
 STUDY = StudySettings(
     {"learning_rate": "log:1e-5..1e-3", "optim": "sgd,adagrad", "max_steps": "linear:1..9"}, strategy="optuna", samples=10

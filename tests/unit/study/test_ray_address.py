@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from glassloop.errors import ResourceError, SettingsError
-from glassloop.study import ray_address
-from glassloop.study.ray_address import refuse_unreachable
+from glassloop.base.errors import ResourceError, SettingsError
+from glassloop.study import workers as ray_address
+from glassloop.study.workers import refuse_unreachable
 
 
 @pytest.fixture(autouse=True)

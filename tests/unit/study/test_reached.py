@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sample_record import RECORD
 
-from glassloop.errors import ModelError
-from glassloop.run_folder.run_json import write_run
-from glassloop.study import reached
-from glassloop.study.reached import (
+from glassloop.base.errors import ModelError
+from glassloop.runs.record import write_run
+from glassloop.study import trials as reached
+from glassloop.study.trials import (
     add_rung,
     drop_checkpoints,
     drop_damaged_checkpoints,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fake_study import FakeExecutor, record_for, run_fake
 
-from glassloop.errors import DivergedError, GlassloopError, ResourceError, SettingsError
-from glassloop.run_folder.study_json import TrialRecord, read_study
-from glassloop.show.study import rounds_in_words, setting_name
+from glassloop.base.errors import DivergedError, GlassloopError, ResourceError, SettingsError
+from glassloop.runs.study import TrialRecord, read_study
+from glassloop.settings.study import StudySettings
 from glassloop.study.running import StudyRunner, reached, split_scores
+from glassloop.study.tables import rounds_in_words, setting_name
 from glassloop.study.trials import Done
-from glassloop.study_settings import StudySettings
 
 STEPS = "1,2,3,4,5,6,7,8"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.commands.study import study
-from glassloop.errors import DivergedError, SettingsError
-from glassloop.run_folder.study_json import BaseRecord, read_study
-from glassloop.settings_file import GivenSettings
-from glassloop.study.script_search import SearchRecord
-from glassloop.study_settings import StudySettings
+from glassloop.base.errors import DivergedError, SettingsError
+from glassloop.compat.trials import SearchRecord
+from glassloop.runs.study import BaseRecord, read_study
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
+from glassloop.study.study import study
 
 LOG = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 1e-06, "high": 0.0001, "log": true}}'
 

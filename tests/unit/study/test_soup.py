@@ -10,8 +10,8 @@ from drawn_runs import drawn_rows
 from fake_study import drawn_study
 from safetensors.torch import load_file, save_file
 
-from glassloop.study import soup
-from glassloop.study.soup import average_weights, cooked_soup
+from glassloop.study import conclusions as soup
+from glassloop.study.conclusions import average_weights, cooked_soup
 
 FINAL = {1: "final-seed-1", 2: "final-seed-2"}
 

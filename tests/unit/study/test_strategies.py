@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from glassloop.run_folder.study_json import RoundRecord
+from glassloop.runs.study import RoundRecord
+from glassloop.settings.study import StudySettings
 from glassloop.study.strategies import Played, best_settings, first_settings, next_round
-from glassloop.study_settings import StudySettings
 
 
 def played_by(study: StudySettings, goodness: list[float]) -> list[Played]:

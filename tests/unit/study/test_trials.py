@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fake_study import record_for
 
-from glassloop.run_folder.study_json import StudyRecord, TrialRecord
+from glassloop.runs.study import StudyRecord, TrialRecord
+from glassloop.settings.study import StudySettings
 from glassloop.study.trials import Done, RunSettler, needs_selection, planned_runs, task_of
-from glassloop.study_settings import StudySettings
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.gpu_memory import runs_on_gpus
+from glassloop.backends.machine import runs_on_gpus
 from glassloop.study import workers
 from glassloop.study.trials import Done, Task
 from glassloop.study.workers import LocalWorkers, Place, cpu_runs_at_once, places_for, visible_gpus

@@ -10,8 +10,8 @@ from datasets import Dataset
 from families import weights_hash
 from small_training import StopAt, trained
 
-from glassloop.errors import ModelError
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.base.errors import ModelError
+from glassloop.runs.layout import checkpoints_in
 
 
 def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:

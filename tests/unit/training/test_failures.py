@@ -13,13 +13,13 @@ from families import tiny_model
 from small_training import trained
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import DivergedError, ResourceError
+from glassloop.base.errors import DivergedError, ResourceError
 
 
 def test_no_space_for_two_checkpoints_is_refused_before_the_first_step(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassloop.training.failures.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ResourceError, match=r"bytes are needed for two checkpoints, 1,000 are free"):
         trained(tmp_path, rows, tiny_tokenizer)
 
@@ -36,7 +36,7 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
     (size,) = found
     assert size > sum(weight.nbytes for weight in trainer.model.parameters())
     assert not (tmp_path / ".model.reserved").exists()
-    monkeypatch.setattr("glassloop.training.failures.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"):
         trainer.train()
 

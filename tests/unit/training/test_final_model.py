@@ -17,7 +17,7 @@ from small_training import small_rows
 from transformers import BartConfig, BartForSequenceClassification
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ModelError, ResourceError
+from glassloop.base.errors import ModelError, ResourceError
 from glassloop.training import session
 
 

@@ -11,9 +11,9 @@ from datasets import Dataset
 
 from glassloop.data import row_reader
 from glassloop.data.row_reader import RowReader
-from glassloop.settings import CLASSES, SEVERAL
-from glassloop.training import given_rows
-from glassloop.training.given_rows import GivenRows, decoded_texts, facts_of, read_given, text_columns
+from glassloop.report import training as given_rows
+from glassloop.report.training import GivenRows, decoded_texts, facts_of, read_given, text_columns
+from glassloop.settings.fields import CLASSES, SEVERAL
 
 COLUMNS = {
     "guid": ["a-1", "a-2", "a-3"],

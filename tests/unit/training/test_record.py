@@ -11,15 +11,14 @@ from sample_record import RECORD
 from small_training import small_rows, trained
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.engine.evaluate import Evaluation
-from glassloop.engine.state import State
-from glassloop.measures import Measures
-from glassloop.run_folder.layout import TRAINER_NAME
-from glassloop.run_folder.predictions import read_predictions
-from glassloop.run_folder.run_json import read_record
-from glassloop.training import record
-from glassloop.training.given_rows import GivenRows
-from glassloop.training.record import Evaluations, KeptEvaluation, plain_settings, texts_of, with_scores
+from glassloop.report import training as record
+from glassloop.report.training import Evaluations, GivenRows, KeptEvaluation, plain_settings, texts_of, with_scores
+from glassloop.runs.layout import TRAINER_NAME
+from glassloop.runs.predictions import read_predictions
+from glassloop.runs.record import read_record
+from glassloop.scores.measures import Measures
+from glassloop.training.evaluate import Evaluation
+from glassloop.training.state import State
 
 
 def evaluation(logits: Any, labels: Any, **metrics: float) -> Evaluation:

@@ -11,10 +11,10 @@ from families import tiny_model
 from small_training import StopAt, small_rows, trained
 
 from glassloop import Trainer, TrainingArguments
+from glassloop.report import training as recorder
 from glassloop.report.build import NO_REPORT, report_of
-from glassloop.run_folder.layout import REPORT_NAME, TRAINER_NAME
-from glassloop.run_folder.run_json import read_record
-from glassloop.training import recorder
+from glassloop.runs.layout import REPORT_NAME, TRAINER_NAME
+from glassloop.runs.record import read_record
 
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 6}
 

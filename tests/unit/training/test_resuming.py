@@ -14,9 +14,9 @@ from small_training import StopAt, small_rows
 from torch.nn.functional import cross_entropy
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import ModelError, SettingsError
-from glassloop.run_folder.layout import checkpoints_in
-from glassloop.run_folder.run_json import write_run
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import write_run
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
 

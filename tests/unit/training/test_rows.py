@@ -9,8 +9,8 @@ from datasets import Dataset
 from families import tiny_model
 
 from glassloop import PaddingCollator, PlainBackend, TrainingArguments
-from glassloop.errors import DataError, SettingsError
-from glassloop.training.rows import RowUse, accepted_columns, columns_taken_by, make_batches
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.trainer import RowUse, accepted_columns, columns_taken_by, make_batches
 
 ROWS = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 5, "labels": [0, 1, 0, 1, 0], "id": [*range(5)]})
 

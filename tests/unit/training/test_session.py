@@ -14,8 +14,8 @@ from families import tiny_model, weights_hash
 from small_training import StopAt, trained
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.errors import ModelError
-from glassloop.run_folder.layout import checkpoints_in
+from glassloop.base.errors import ModelError
+from glassloop.runs.layout import checkpoints_in
 
 
 @pytest.mark.slow

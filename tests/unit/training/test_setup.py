@@ -10,7 +10,7 @@ from datasets import Dataset
 from families import tiny_model
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from small_training import trained
 from torch.nn.functional import cross_entropy
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.errors import SettingsError
+from glassloop.base.errors import SettingsError
 from glassloop.trainer import Trainer as RunTrainer
-from glassloop.training.started import StartedTraining, checkpoint_gradients
+from glassloop.training.session import StartedTraining, checkpoint_gradients
 
 
 def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(

@@ -11,9 +11,9 @@ from small_training import trained
 from transformers import AutoModelForSequenceClassification, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
-from glassloop.run_folder.layout import checkpoints_in, step_of
-from glassloop.run_folder.record import is_timing
-from glassloop.training.trainer_state import best_checkpoint, log_history
+from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.runs.record import is_timing
+from glassloop.training.session import best_checkpoint, log_history
 
 
 def test_the_step_comes_last_in_the_history() -> None:

@@ -18,13 +18,13 @@ from reported_runs import write_fake_run
 from starlette.testclient import TestClient
 from watched_runs import HOSTILE, lock_as, log_steps, write_watched
 
-from glassloop.run_folder.run_json import write_record
-from glassloop.run_folder.sessions import START, note_moment
-from glassloop.run_folder.study_json import write_study
+from glassloop.runs.record import write_record
+from glassloop.runs.status import START, note_moment
+from glassloop.runs.study import write_study
 from glassloop.study.conclusions import conclude
 from glassloop.web import watch
 from glassloop.web.app import application
-from glassloop.web.reports import Report
+from glassloop.web.watch import Report
 
 TOKEN = "token"
 
@@ -82,14 +82,14 @@ def test_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.web.reports.made", lambda *folders: Report("<h1>The report</h1>"))
+    monkeypatch.setattr("glassloop.web.watch.made", lambda *folders: Report("<h1>The report</h1>"))
     run = write_watched(tmp_path / "a", steps=8)
     assert not client.get("run/a?update=1").json()["reload"]
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert client.get("run/a?update=1").json()["reload"]
     assert client.get("run/a").text == "<h1>The report</h1>"
-    monkeypatch.setattr("glassloop.web.reports.made", lambda *folders: Report(problem="No report."))
+    monkeypatch.setattr("glassloop.web.watch.made", lambda *folders: Report(problem="No report."))
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert "No report." in client.get("run/a").text
@@ -116,8 +116,8 @@ def test_the_comparison_with_its_tests(client: TestClient, tmp_path: Path, monke
     assert found.status_code == 200
     assert "These runs cannot be compared" in found.text, "they have no predictions"
     assert "All runs" in found.text
-    monkeypatch.setattr("glassloop.web.reports.compare_runs", lambda folders: folders)
-    monkeypatch.setattr("glassloop.web.reports.comparison_page", lambda found: '<header class="top">compared')
+    monkeypatch.setattr("glassloop.web.watch.compare_runs", lambda folders: folders)
+    monkeypatch.setattr("glassloop.web.watch.comparison_page", lambda found: '<header class="top">compared')
     write_watched(tmp_path / "c", steps=8, finished=True)
     assert "← All runs" in client.get("comparison?run=a&run=c").text
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from watched_runs import write_watched
 
-from glassloop.run_folder.record import Plan
-from glassloop.run_folder.tail import Curves
+from glassloop.runs.history import Curves
+from glassloop.runs.record import Plan
 from glassloop.web import watch
-from glassloop.web.curves import compared_figures, latest_metrics, ordered, run_figures, title_of
+from glassloop.web.views import compared_figures, latest_metrics, ordered, run_figures, title_of
 from glassloop.web.watch import RunSummary, Watcher
 
 

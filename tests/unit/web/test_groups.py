@@ -8,11 +8,11 @@ from pathlib import Path
 from drawn_runs import drawn_rows, write_drawn_seeds
 from fake_study import drawn_study
 
-from glassloop.lock import locked
-from glassloop.run_folder.study_json import write_study
-from glassloop.run_folder.summary import summary_of
+from glassloop.base.lock import locked
+from glassloop.runs.status import summary_of
+from glassloop.runs.study import write_study
 from glassloop.study.conclusions import conclude
-from glassloop.web.groups import group_of
+from glassloop.web.watch import group_of
 
 
 def test_several_seeds(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from watched_runs import write_watched
 
-from glassloop.web import reports
-from glassloop.web.reports import Report, Reports, made
-from glassloop.web.watch import Watcher
+from glassloop.web import watch as reports
+from glassloop.web.watch import Report, Reports, Watcher, made
 
 
 def test_a_report_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from watched_runs import write_watched
 
-from glassloop.web.side_by_side import compare_view, comparison, settings, values_of
+from glassloop.web.views import compare_view, comparison, settings, values_of
 from glassloop.web.watch import Watcher
 
 

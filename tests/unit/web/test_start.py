@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glassloop.errors import ResourceError, SettingsError
+from glassloop.base.errors import ResourceError, SettingsError
 from glassloop.web import start
 from glassloop.web.start import bound, opened_socket, root_of, start_page
 

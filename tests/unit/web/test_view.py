@@ -6,8 +6,8 @@ import json
 
 from watched_runs import HOSTILE
 
-from glassloop.pages.page import Section
-from glassloop.web.view import View
+from glassloop.report.page import Section
+from glassloop.web.views import View
 
 VIEW = View(HOSTILE, "<p>head</p>", [Section("a", "A", "<p>one</p>"), Section("b", "B", "<p>two</p>")], 2.0, "<form></form>")
 

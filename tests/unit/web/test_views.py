@@ -6,7 +6,7 @@ from pathlib import Path
 
 from watched_runs import lock_as, write_watched
 
-from glassloop.run_folder.scan import Found
+from glassloop.runs.listing import Found
 from glassloop.web.views import list_view, quoted, run_view
 from glassloop.web.watch import Watcher
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glassloop.run_folder.summary import RunSummary
-from glassloop.web.words import list_progress, local_time, moment, percent, progress_words, result_of, status_words
+from glassloop.runs.status import RunSummary
+from glassloop.web.views import list_progress, local_time, moment, percent, progress_words, result_of, status_words
 
 
 def run(status: str = "running", **more: object) -> RunSummary:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from glassloop.backends.fast import graph_step as graphs
+from glassloop.backends.fast.graph_step import FillOnDevice, GraphStep, IdleScheduler, copy_into, shape_of, static_copy
 from glassloop.data.batches import Batch
-from glassloop.speed.capture import graph_step as graphs
-from glassloop.speed.capture.graph_step import FillOnDevice, GraphStep, IdleScheduler, copy_into, shape_of, static_copy
 
 
 class Graph:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from glassloop.speed.capture.precompile import KernelLauncher, compile_instead_of_running
+from glassloop.backends.fast.kernel_launcher import KernelLauncher, compile_instead_of_running
 
 
 class Kernel:

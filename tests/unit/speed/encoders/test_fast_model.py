@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from families import tiny_model
 
-from glassloop.speed.encoders.fast_model import make_fast_model
-from glassloop.speed.encoders.own_layers import OwnLayers
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
+from glassloop.backends.fast.inference_model import make_fast_model
+from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 
 
 def test_each_model_gets_the_fast_form_of_its_family() -> None:

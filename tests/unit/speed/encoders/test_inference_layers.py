@@ -15,8 +15,7 @@ from transformers import (
     ElectraForSequenceClassification,
 )
 
-from glassloop.speed.encoders.fast_model import make_fast_model
-from glassloop.speed.encoders.inference_layers import Group, InferenceLayers, filled, groups_of
+from glassloop.backends.fast.inference_model import Group, InferenceLayers, filled, groups_of, make_fast_model
 
 
 @pytest.mark.parametrize("lengths", [(7, 2, 11, 5), (4, 4, 4), (9,), (3, 5, 5, 5, 8, 3)])

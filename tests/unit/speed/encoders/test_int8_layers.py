@@ -7,10 +7,10 @@ import torch
 from packs import lively, padded_inputs, token_rows
 from quantized import needs_kernels, packed_logits, quantized
 
-from glassloop.backends.int8 import Int8Backend
-from glassloop.speed.encoder_parts import layers_of
-from glassloop.speed.encoders.inference_layers import InferenceLayer
-from glassloop.speed.encoders.int8_layers import Int8Layer, MeasuredLayer
+from glassloop.backends.fast.encoder_parts import layers_of
+from glassloop.backends.fast.inference_model import InferenceLayer
+from glassloop.backends.fast.int8_layers import Int8Layer, MeasuredLayer
+from glassloop.backends.packed import Int8Backend
 
 ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))
 

@@ -9,8 +9,8 @@ import torch
 from families import tiny_model
 from packs import inputs_of, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.errors import ModelError
-from glassloop.speed.encoders.own_layers import OwnLayers, no_mask
+from glassloop.backends.fast.training_model import OwnLayers, no_mask
+from glassloop.base.errors import ModelError
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 

@@ -12,14 +12,14 @@ from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE
 from transformers.models.bert.modeling_bert import BertLayer
 
-from glassloop.models.families import FAMILIES
-from glassloop.speed.encoders.recognition import (
+from glassloop.backends.fast.encoder_parts import (
     has_replaceable_layers,
     packs_own_layers,
     why_not_flat,
     why_not_packed,
     why_not_unmodified,
 )
+from glassloop.models.families import FAMILIES
 
 
 @pytest.mark.parametrize("family", [*FAST, *ALIKE, *BY_MODULES])

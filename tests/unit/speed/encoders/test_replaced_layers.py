@@ -8,12 +8,12 @@ import torch
 from families import FAST, weights_hash
 from packs import inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.encoders.fast_model import make_fast_model
-from glassloop.speed.encoders.recognition import why_not_flat, why_not_packed
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers, operations_for
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
+from glassloop.backends.fast.encoder_parts import why_not_flat, why_not_packed
+from glassloop.backends.fast.inference_model import make_fast_model
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.storage import ReducedVocabulary
+from glassloop.backends.fast.training_model import ReplacedLayers, operations_for
+from glassloop.training.optimizer import decay_groups
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 

@@ -7,7 +7,8 @@ import torch
 from packs import LENGTHS, packing_of, token_rows
 from torch.nn import functional
 
-from glassloop.speed.operations.attention import (
+from glassloop.backends.fast.operations import (
+    DropoutMasks,
     attend,
     attend_backward,
     attend_qkv,
@@ -17,7 +18,6 @@ from glassloop.speed.operations.attention import (
     summing_in_order,
     to_grid,
 )
-from glassloop.speed.operations.dropout import DropoutMasks
 
 HEADS, WIDTH = 2, 8
 

@@ -7,8 +7,8 @@ import torch
 from families import tiny_model
 from packs import inputs_of, token_rows
 
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
-from glassloop.speed.operations.dropout import RATE_STEPS, DropoutMasks
+from glassloop.backends.fast.operations import RATE_STEPS, DropoutMasks
+from glassloop.backends.fast.training_model import ReplacedLayers
 
 CPU = torch.device("cpu")
 

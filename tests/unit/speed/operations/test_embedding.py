@@ -11,11 +11,11 @@ import torch
 from families import FAST
 from packs import LENGTHS, inputs_of, lively, token_rows
 
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.operations.embedding import EmbeddingSum
-from glassloop.speed.operations.torch_operations import TorchOperations
-from glassloop.speed.optimizer.storage import FlatStorage
-from glassloop.speed.packing.layout import Packing
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.layers import EmbeddingSum
+from glassloop.backends.fast.operations import TorchOperations
+from glassloop.backends.fast.packing import Packing
+from glassloop.backends.fast.storage import FlatStorage
 
 TYPES = [np.arange(length) % 2 for length in LENGTHS]
 

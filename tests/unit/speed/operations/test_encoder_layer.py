@@ -11,13 +11,11 @@ import torch
 from families import FAST, WITH_TOKEN_TYPES
 from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
-from glassloop.speed.operations.attention import attend, attend_backward
-from glassloop.speed.operations.dropout import DropoutMasks
-from glassloop.speed.operations.encoder_layer import PostNormLayer, attend_first_tokens, attend_first_tokens_backward
-from glassloop.speed.operations.torch_operations import TorchOperations
-from glassloop.speed.optimizer.storage import FlatStorage
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.layers import PostNormLayer, attend_first_tokens, attend_first_tokens_backward
+from glassloop.backends.fast.operations import DropoutMasks, TorchOperations, attend, attend_backward
+from glassloop.backends.fast.storage import FlatStorage
+from glassloop.backends.fast.training_model import ReplacedLayers
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 TYPES = [np.arange(length) % 2 for length in LENGTHS]

@@ -11,8 +11,8 @@ from commands import environment
 from quantized import needs_kernels
 from torch.nn import functional
 
-from glassloop.speed.operations import int8_linear
-from glassloop.speed.operations.int8_linear import (
+from glassloop.backends.fast import int8_layers as int8_linear
+from glassloop.backends.fast.int8_layers import (
     Int8Linear,
     Range,
     Scales,
@@ -102,7 +102,7 @@ def test_the_kernels_are_compared_with_fp64() -> None:
 @pytest.mark.slow
 def test_a_cpu_without_vnni_gets_smaller_weights() -> None:
     """There, kernels add pairs of products in 16 bits: weights up to 127 would overflow."""
-    code = "from glassloop.speed.operations.int8_linear import weight_limit; print(weight_limit())"
+    code = "from glassloop.backends.fast.int8_layers import weight_limit; print(weight_limit())"
     given = {**environment(), "ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, env=given)
     assert done.stdout.split() == ["63"], done.stderr

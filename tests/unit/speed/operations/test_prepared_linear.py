@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from glassloop.speed.operations import prepared_linear
-from glassloop.speed.operations.prepared_linear import PreparedLinear
+from glassloop.backends.fast import inference_model as prepared_linear
+from glassloop.backends.fast.inference_model import PreparedLinear
 
 
 @pytest.mark.parametrize("available", [True, False])

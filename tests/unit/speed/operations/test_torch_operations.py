@@ -9,9 +9,9 @@ import torch
 from families import tiny_model
 from torch.nn import functional
 
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.operations.torch_operations import TorchOperations
-from glassloop.speed.optimizer.storage import FlatStorage
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.operations import TorchOperations
+from glassloop.backends.fast.storage import FlatStorage
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,7 @@ SEED = torch.tensor([1234])
 
 @pytest.fixture(scope="module")
 def kernels() -> ModuleType:
-    from glassloop.speed.operations import triton_kernels
+    from glassloop.backends.fast import triton_kernels
 
     return triton_kernels
 

@@ -8,9 +8,9 @@ import torch
 from kernel_checks import DTYPES
 from packs import inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.speed.encoders import replaced_layers
-from glassloop.speed.optimizer.adamw import FlatAdamW
+from glassloop.backends.fast import training_model as replaced_layers
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.training.optimizer import decay_groups
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
 pytestmark = [
@@ -94,7 +94,7 @@ def test_a_deferred_product_is_added_by_the_next_norm() -> None:
 @pytest.fixture
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fast models on a CPU use the Triton operations."""
-    from glassloop.speed.operations.triton_operations import TritonOperations
+    from glassloop.backends.fast.triton_operations import TritonOperations
 
     monkeypatch.setattr(replaced_layers, "operations_for", TritonOperations)
 
@@ -125,8 +125,7 @@ def test_the_gradients_of_a_whole_model(family: str, dtype: torch.dtype, on_trit
 
 
 def test_a_dummy_step_launches_every_kernel_so_that_all_are_compiled_ahead(on_triton: None) -> None:
-    from glassloop.speed.operations import triton_kernels
-    from glassloop.speed.optimizer import triton_adamw
+    from glassloop.backends.fast import triton_adamw, triton_kernels
 
     model = lively(dropout=0.1)
     fast = replaced_layers.ReplacedLayers(model)

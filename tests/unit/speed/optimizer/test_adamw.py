@@ -10,13 +10,12 @@ import pytest
 import torch
 from families import tiny_model
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.engine.snapshot import optimizer_tensors, restore_optimizer
-from glassloop.errors import SettingsError
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.optimizer.adamw import FlatAdamW, piecewise_norms
-from glassloop.speed.optimizer.storage import FlatStorage
-from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.optimizer import FlatAdamW, piecewise_norms
+from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
+from glassloop.base.errors import SettingsError
+from glassloop.training.checkpoints import optimizer_tensors, restore_optimizer
+from glassloop.training.optimizer import decay_groups
 
 OPTIONS: dict[str, Any] = {"lr": 3e-3, "betas": (0.85, 0.97), "eps": 1e-7}
 

@@ -10,11 +10,10 @@ import pytest
 import torch
 from families import FAST, tiny_model, weights_hash
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.errors import SettingsError
-from glassloop.speed.encoder_parts import embeddings_of, layers_of
-from glassloop.speed.optimizer.storage import ALIGNED, FlatStorage
-from glassloop.speed.optimizer.vocabulary import ReducedVocabulary
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
+from glassloop.backends.fast.storage import ALIGNED, FlatStorage, ReducedVocabulary
+from glassloop.base.errors import SettingsError
+from glassloop.training.optimizer import decay_groups
 
 
 def spared_by(model: Any) -> set[int]:

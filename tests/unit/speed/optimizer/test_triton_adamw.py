@@ -16,7 +16,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter runs one program after the other: a few suffice for the norm."""
-    from glassloop.speed.optimizer import triton_adamw
+    from glassloop.backends.fast import triton_adamw
 
     monkeypatch.setattr(triton_adamw, "NUM_SUMS", 3)
 
@@ -39,7 +39,7 @@ def test_steps_change_weights_as_torchs_adamw_does(dtype: torch.dtype, decay: fl
 
 
 def test_copies_for_matrix_multiplications_hold_the_new_weights() -> None:
-    from glassloop.speed.encoder_parts import layers_of
+    from glassloop.backends.fast.encoder_parts import layers_of
 
     pair = AdamWPair("cpu", torch.bfloat16, 0.1, 0.0)
     pair.step(3e-3)

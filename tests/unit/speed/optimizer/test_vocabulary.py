@@ -9,11 +9,11 @@ from datasets import Dataset
 from families import tiny_model
 from packs import inputs_of, token_rows, weighed
 
-from glassloop.engine.optimizer import decay_groups
-from glassloop.errors import SettingsError
-from glassloop.speed.encoders.replaced_layers import ReplacedLayers
-from glassloop.speed.optimizer.adamw import FlatAdamW
-from glassloop.speed.optimizer.vocabulary import ReducedVocabulary, choose_vocabulary, used_ids
+from glassloop.backends.fast.optimizer import FlatAdamW
+from glassloop.backends.fast.storage import ReducedVocabulary, choose_vocabulary, used_ids
+from glassloop.backends.fast.training_model import ReplacedLayers
+from glassloop.base.errors import SettingsError
+from glassloop.training.optimizer import decay_groups
 
 CPU = torch.device("cpu")
 USED = np.array([0, 2, 5])

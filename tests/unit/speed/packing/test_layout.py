@@ -7,7 +7,7 @@ import pytest
 import torch
 from packs import packed_rows, packing_of
 
-from glassloop.speed.packing.layout import round_up
+from glassloop.backends.fast.packing import round_up
 
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
 TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]

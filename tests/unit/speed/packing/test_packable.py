@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
+from glassloop.backends.fast.packing import HIDDEN, hides_inside, join_rows, why_not_columns, why_not_masks
 from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
-from glassloop.data.stacking import stacked
-from glassloop.speed.packing.layout import join_rows
-from glassloop.speed.packing.packable import HIDDEN, hides_inside, why_not_columns, why_not_masks
+from glassloop.data.collator import PaddingCollator, stacked
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 import torch
 from datasets import Dataset
 
+from glassloop.backends.fast import packing
+from glassloop.backends.fast import packing as packed_batches
+from glassloop.backends.fast.packing import PackedBatches, regroup, to_device
+from glassloop.base.errors import DataError
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.errors import DataError
-from glassloop.speed.packing import layout as packing
-from glassloop.speed.packing import packed_batches
-from glassloop.speed.packing.packed_batches import PackedBatches, regroup, to_device
 
 CPU = torch.device("cpu")
 

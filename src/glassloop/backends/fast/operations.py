@@ -1,0 +1,390 @@
+"""The operations of a layer over packed tokens in plain torch, forward and backward: attention, dropout, norms, products.
+
+Names: `grad_x` is the gradient of the loss with respect to x. `low_x` is x in the dtype of matrix multiplications, bf16 or
+fp32. `saved` is what a forward function keeps for its backward function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from glassloop.backends.fast.kernel_launcher import KernelLauncher
+from glassloop.backends.fast.packing import Grids, Packing
+from glassloop.backends.fast.storage import FlatStorage
+
+RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
+
+
+class DropoutMasks:
+    """Draw dropout masks. On a CPU a generator several times faster than torch's draws them, seeded by torch in each pass."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.generator: np.random.SFC64 | None = None
+
+    def start(self) -> None:
+        """Start a pass: on a CPU, draw the seed of its masks from torch's random state."""
+        if self.device.type == "cpu":
+            self.generator = seeded_by_torch()
+
+    def draw(self, like: torch.Tensor, rate: float) -> torch.Tensor | None:
+        """Return the factors of a tensor: 0 for dropped values, 1 / (1 - rate) for the others; None if nothing is dropped."""
+        if rate <= 0.0:
+            return None
+        part = round(rate * RATE_STEPS)
+        gain = RATE_STEPS / (RATE_STEPS - part) if part < RATE_STEPS else 0.0
+        if self.device.type == "cpu":
+            size = like.numel()
+            self.generator = self.generator or seeded_by_torch()
+            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]
+            kept = torch.empty(like.shape)
+            torch.ge(torch.from_numpy(raw).view(like.shape), part - RATE_STEPS // 2, out=kept)
+        else:
+            kept = torch.rand(like.shape, device=self.device).ge_(part / RATE_STEPS)
+        return kept.mul_(gain).to(like.dtype)
+
+
+def seeded_by_torch() -> np.random.SFC64:
+    """Return a generator with a seed from torch's random state, so that a resumed run draws the same numbers."""
+    return np.random.SFC64(int(torch.randint(2**62, ())))
+
+
+aten = torch.ops.aten
+
+
+ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
+
+
+# What a forward function keeps for its backward function. Only these two know what it contains.
+Saved: TypeAlias = tuple[Any, ...]
+
+
+def can_flash(query: torch.Tensor) -> bool:
+    """Return whether flash attention accepts these heads."""
+    width = query.shape[-1]
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks,
+    window: int = -1,
+) -> tuple[torch.Tensor, Saved]:  # fmt: skip
+    """Return the attended values [queries, heads, width] and what `attend_backward` needs.
+
+    Args:
+        query: The queries of all tokens, or only those of the first token of each row.
+        key: The keys of all tokens.
+        value: The values of all tokens.
+        packing: The packed batch.
+        rate: The dropout rate.
+        masks: Draws the dropout masks.
+        window: How many tokens to each side a token attends to; -1 for its whole sequence.
+    """
+    first_tokens_only = query.shape[0] == packing.rows and query.shape[0] != key.shape[0]
+    if can_flash(query):
+        bounds = packing.bounds
+        query_bounds = packing.first_token_bounds if first_tokens_only else bounds
+        longest = (1 if first_tokens_only else packing.longest, packing.longest)
+        found = aten._flash_attention_forward(
+            query, key, value, query_bounds, bounds, *longest, rate, False, False,
+            window_size_left=window, window_size_right=window,
+        )  # fmt: skip
+        return found[0], (query, key, value, *found[:4], query_bounds, bounds, longest, rate, window)
+    return attend_in_grid(query, key, value, packing, rate, masks, window, first_tokens_only)
+
+
+def attend_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of query, key and value."""
+    if isinstance(saved[-1], Packing):
+        return attend_in_grid_backward(grad, saved)
+    query, key, value, out, logsumexp, random, unused, query_bounds, bounds, longest, rate, window = saved
+    with summing_in_order(longest[1] > ONE_BLOCK):
+        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
+            grad, query, key, value, out, logsumexp, query_bounds, bounds, *longest, rate, False, random, unused,
+            window_size_left=window, window_size_right=window,
+        )  # fmt: skip
+    return found
+
+
+@contextmanager
+def summing_in_order(needed: bool) -> Iterator[None]:
+    """Let flash attention add up gradients of queries in a fixed order; else blocks of keys add theirs as they finish."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if not needed or before:
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def attend_qkv(heads: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks) -> tuple[torch.Tensor, Saved]:
+    """Attend with query, key and value in one tensor [tokens, 3, heads, width]; on a CPU one copy lays them out in grids."""
+    if heads.is_cuda:
+        return attend(*heads.unbind(1), packing, rate, masks)  # type: ignore[call-arg, arg-type]
+    tokens, _, number, width = heads.shape
+    grids, saved = packing.grids, []
+    # Slots without a token may hold any number: their keys get no weight, and the results of their queries are not read.
+    laid = heads.view(tokens, -1).index_select(0, grids.token_of_slot)
+    outs = laid.new_empty(len(laid), number * width)
+    for grid in grids.parts:
+        part = laid[grid.slots].view(grid.sequences, grid.longest, 3, number, width).permute(2, 0, 3, 1, 4).contiguous()
+        flat = part.view(3, grid.sequences * number, grid.longest, width)
+        scores = grid.additive_mask[:, None, None].to(laid.dtype).expand(-1, number, grid.longest, -1).contiguous()
+        scores.view(-1, grid.longest, grid.longest).baddbmm_(flat[0], flat[1].mT, alpha=width**-0.5)
+        probabilities = torch.softmax(scores, -1)
+        mask = masks.draw(probabilities, rate)
+        out = torch.bmm(apply_mask(probabilities, mask).view(-1, grid.longest, grid.longest), flat[2]).view(part.shape[1:])
+        outs[grid.slots].view(grid.sequences, grid.longest, number, width).copy_(out.transpose(1, 2))
+        saved.append((flat, probabilities, mask))
+    return outs.index_select(0, grids.slot_of_token).view(tokens, number, width), (saved, grids)
+
+
+def apply_mask(probabilities: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return probabilities after dropout; computing them again in the backward pass is cheaper than keeping them."""
+    return probabilities if mask is None else probabilities * mask
+
+
+def attend_qkv_backward(grad: torch.Tensor, saved: Saved) -> list[torch.Tensor]:
+    """Return the gradients of query, key and value [tokens, heads * width] each, or one tensor with all three."""
+    if not isinstance(saved[-1], Grids):
+        return [part.reshape(part.shape[0], -1) for part in attend_backward(grad, saved)]
+    kept_of_grids, grids = saved
+    number, width = grad.shape[1:]
+    laid = grad.reshape(len(grad), -1).index_select(0, grids.token_of_slot).mul_(grids.has_token)
+    found = laid.new_empty(len(laid), 3 * number * width)
+    for grid, (flat, probabilities, mask) in zip(grids.parts, kept_of_grids, strict=True):
+        part = laid[grid.slots].view(grid.sequences, grid.longest, number, width).transpose(1, 2).reshape(flat.shape[1:])
+        grad_flat, scale = torch.empty_like(flat), width**-0.5
+        torch.bmm(apply_mask(probabilities, mask).view(-1, grid.longest, grid.longest).mT, part, out=grad_flat[2])
+        grad_probabilities = torch.bmm(part, flat[2].mT).view(probabilities.shape)
+        grad_probabilities = grad_probabilities if mask is None else grad_probabilities.mul_(mask)
+        grad_score = aten._softmax_backward_data(grad_probabilities, probabilities, -1, probabilities.dtype)
+        grad_score = grad_score.view(-1, grid.longest, grid.longest)
+        torch.baddbmm(grad_flat[0], grad_score, flat[1], beta=0, alpha=scale, out=grad_flat[0])
+        torch.baddbmm(grad_flat[1], grad_score.mT, flat[0], beta=0, alpha=scale, out=grad_flat[1])
+        grad_part = grad_flat.view(3, grid.sequences, number, grid.longest, width).permute(1, 3, 0, 2, 4)
+        found[grid.slots].view(grad_part.shape).copy_(grad_part)
+    return [found.index_select(0, grids.slot_of_token)]
+
+
+def with_filler(rows: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """Return one entry for each sequence: those of the rows, and zeros for the filler sequence if there is one."""
+    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])]) if packing.has_filler else rows
+
+
+def to_grid(tokens: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """Return [tokens, heads, width] as a grid [sequences, heads, longest, width], with zeros in slots without a token."""
+    heads, width = tokens.shape[1:]
+    grid = tokens.reshape(-1, heads * width).index_select(0, packing.token_of_slot).mul_(packing.has_token)
+    return grid.view(packing.sequences, packing.longest, heads, width).transpose(1, 2).contiguous()
+
+
+def from_grid(grid: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """Return the tokens of a grid [sequences, heads, longest, width] one after the other."""
+    sequences, heads, longest, width = grid.shape
+    rows = grid.transpose(1, 2).reshape(sequences * longest, heads * width)
+    return rows.index_select(0, packing.slot_of_token).view(-1, heads, width)
+
+
+def attend_in_grid(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks,
+    window: int, first_tokens_only: bool,
+) -> tuple[torch.Tensor, Saved]:  # fmt: skip
+    """Attend in one padded grid."""
+    keys, values = to_grid(key, packing), to_grid(value, packing)
+    queries = with_filler(query, packing)[:, :, None] if first_tokens_only else to_grid(query, packing)
+    scale = query.shape[-1] ** -0.5
+    scores = torch.matmul(queries, keys.transpose(2, 3)).mul_(scale).add_(packing.additive_mask[:, None, None, :])
+    if window >= 0:
+        position = torch.arange(packing.longest, device=query.device)
+        too_far = (position[: scores.shape[2], None] - position).abs() > window
+        scores = scores.masked_fill_(too_far, torch.finfo(scores.dtype).min)
+    probabilities = torch.softmax(scores, -1)
+    mask = masks.draw(probabilities, rate)
+    out = torch.matmul(apply_mask(probabilities, mask), values)
+    found = out[: packing.rows, :, 0] if first_tokens_only else from_grid(out, packing)
+    return found, (queries, keys, values, probabilities, mask, scale, first_tokens_only, packing)
+
+
+def attend_in_grid_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of query, key and value."""
+    queries, keys, values, probabilities, mask, scale, first_tokens_only, packing = saved
+    grid = with_filler(grad, packing)[:, :, None].contiguous() if first_tokens_only else to_grid(grad, packing)
+    grad_value = torch.matmul(apply_mask(probabilities, mask).transpose(2, 3), grid)
+    grad_probabilities = torch.matmul(grid, values.transpose(2, 3))
+    grad_probabilities = grad_probabilities if mask is None else grad_probabilities.mul_(mask)
+    grad_score = aten._softmax_backward_data(grad_probabilities, probabilities, -1, probabilities.dtype).mul_(scale)
+    grad_query = torch.matmul(grad_score, keys)
+    grad_key = torch.matmul(grad_score.transpose(2, 3), queries)
+    query_grad = grad_query[: packing.rows, :, 0] if first_tokens_only else from_grid(grad_query, packing)
+    return query_grad, from_grid(grad_key, packing), from_grid(grad_value, packing)
+
+
+class TorchOperations:
+    """Linear layers with GELU, dropout, residual sums and layer norms, and embeddings: forward and backward.
+
+    A forward method returns what its backward method needs as `saved`. Backward methods return the gradients of their inputs
+    and add those of parameters to the storage.
+    """
+
+    def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
+        self.masks, self.matmul_dtype = DropoutMasks(device), matmul_dtype
+        self.launchers: list[KernelLauncher] = []  # of Triton kernels
+        self.needs_gradients = True
+        self.last_low: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.touched_rows: dict[int, list[torch.Tensor]] = {}
+
+    def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
+        """Prepare for the forward pass of a batch; without `training` no random number is drawn."""
+        if training:
+            self.masks.start()
+        self.last_low = None
+        self.needs_gradients = torch.is_grad_enabled()
+
+    def after_forward(self) -> None:
+        """Drop the last layer's output: through autograd it refers to these operations, a circle that Python never frees."""
+        self.last_low = None
+
+    def after_backward(self, storage: FlatStorage) -> None:
+        """Finish the gradients of a batch."""
+
+    def to_matmul_dtype(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x in the dtype of matrix multiplications; the copy that the last layer made is used again."""
+        if self.last_low is not None and self.last_low[0] is x:
+            return self.last_low[1]
+        return x.to(self.matmul_dtype)
+
+    def remember_low(self, x: torch.Tensor, low_x: torch.Tensor) -> None:
+        """Keep x in the dtype of matrix multiplications for the next layer."""
+        self.last_low = (x, low_x)
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return x @ weight^T + bias."""
+        return torch.addmm(bias, x, weight.t())
+
+    def add_matmul(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:
+        """Add left @ right to `total` in place; with `defer` a subclass may leave the sum to the next backward method."""
+        return total.addmm_(left, right) if total.dtype == left.dtype else total.add_(left @ right)
+
+    def add_and_norm(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
+        shift: torch.Tensor, eps: float, rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return norm(residual + dropout(x @ weight^T + bias)), its copy for matrix multiplications, and `saved`."""
+        product = self.linear(x, weight, bias.to(self.matmul_dtype))
+        mask = self.masks.draw(product, rate)
+        product = product if mask is None else product.mul_(mask)
+        total = product.add_(residual) if product.dtype == residual.dtype else residual + product
+        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], gain, shift, eps)
+        return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
+
+    def add_and_norm_backward(
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
+        storage: FlatStorage,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
+        total, mean, inverse_std, mask = saved
+        if extra_grad is not None:
+            grad = grad + extra_grad
+        grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
+            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
+        )
+        storage.add(norm.weight, grad_gain)
+        storage.add(norm.bias, grad_shift)
+        grad_product = grad_total.to(self.matmul_dtype)
+        grad_product = grad_product if mask is None else grad_product * mask
+        storage.add(linear.bias, grad_product.sum(0, dtype=torch.float32))
+        return grad_total, grad_product
+
+    def embed(
+        self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: nn.LayerNorm,
+        rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return dropout(norm(word + type + position)), its copy for matrix multiplications, and `saved`."""
+        total = words.index_select(0, packing.ids)
+        if types is not None:
+            total += types.index_select(0, packing.types)
+        total += positions.index_select(0, packing.positions)
+        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], norm.weight, norm.bias, norm.eps)
+        mask = self.masks.draw(y, rate)
+        y = y if mask is None else y.mul_(mask)
+        return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
+
+    def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
+        """Return the gradient of word + type + position."""
+        total, mean, inverse_std, mask = saved
+        grad = grad if mask is None else grad * mask
+        grad_total: torch.Tensor
+        grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
+            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
+        )
+        storage.add(norm.weight, grad_gain)
+        storage.add(norm.bias, grad_shift)
+        return grad_total
+
+    def add_table_gradient(
+        self, weight: torch.Tensor, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int,
+        storage: FlatStorage,
+    ) -> None:  # fmt: skip
+        """Add `grad` to these rows of a table's gradient; first zero the rows that the last step wrote."""
+        slot = storage.gradient(weight)
+        if id(weight) not in storage.written:
+            if storage.gradients_exposed:  # any row may have been written to
+                slot.zero_()
+            for touched in self.touched_rows.get(id(weight), []):
+                slot.index_fill_(0, touched, 0.0)
+            self.touched_rows[id(weight)] = []
+        where = rows.long()
+        slot.index_add_(0, where, grad)
+        self.touched_rows[id(weight)].append(where)
+        if padding >= 0:
+            slot[padding].zero_()
+        storage.mark_written(weight)
+
+    def add_type_gradient(self, weight: torch.Tensor, rows: torch.Tensor, grad: torch.Tensor, storage: FlatStorage) -> None:
+        """Add `grad` to these rows of the gradient of a table with few rows."""
+        is_type = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
+        storage.add(weight, is_type.to(grad.dtype) @ grad)
+
+    def linear_gelu(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x @ weight^T + bias, and its GELU."""
+        pre_activation = self.linear(x, weight, bias.to(self.matmul_dtype))
+        if self.needs_gradients:
+            return pre_activation, functional.gelu(pre_activation, approximate=approximate)
+        return pre_activation, aten.gelu_(pre_activation, approximate=approximate)
+
+    def linear_gelu_backward(
+        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
+    ) -> torch.Tensor:
+        """Return the gradient of x @ weight^T + bias."""
+        found: torch.Tensor = aten.gelu_backward(grad, pre_activation, approximate=approximate)
+        storage.add(linear.bias, found.sum(0, dtype=torch.float32))
+        return found
+
+    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, Saved]:
+        """Return the attention of query, key and value given in one tensor [tokens, 3, heads, width], and `saved`."""
+        return attend_qkv(heads, packing, rate, self.masks)
+
+    def attend_backward(self, grad: torch.Tensor, saved: Saved, linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+        """Return the gradients of query, key and value side by side."""
+        return self.join_gradients(attend_qkv_backward(grad, saved), linears, storage)
+
+    def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+        """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)
+        for part, linear in zip(sums, linears, strict=True):
+            storage.add(linear.bias, part)
+        return joined

@@ -1,0 +1,323 @@
+"""Flat storage: all weights in one block of memory, all gradients in another, and only the word vectors that occur."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassloop.backends.fast.encoder_parts import LayerParts
+from glassloop.base.errors import SettingsError
+from glassloop.data.interfaces import Model, Rows
+from glassloop.data.row_reader import RowReader
+from glassloop.data.rows import arrow_rows
+
+MAX_USED_SHARE = 0.9  # if more of the word vectors are used, a smaller table saves nothing
+
+
+READ_ROWS = 10_000
+
+
+class ReducedVocabulary:
+    """The used rows of the full table of word vectors, in their order, and the new id of each token."""
+
+    def __init__(self, used: np.ndarray, size: int, device: torch.device) -> None:
+        self.used = torch.from_numpy(used).to(device)
+        new_ids = np.full(size, -1, dtype=np.int32)
+        new_ids[used] = np.arange(len(used), dtype=np.int32)
+        self.new_ids = torch.from_numpy(new_ids)
+
+    def select(self, full: torch.Tensor) -> torch.Tensor:
+        """Return the used rows of a full table."""
+        return full.index_select(0, self.used.to(full.device))
+
+    def expand(self, small: torch.Tensor) -> torch.Tensor:
+        """Return a full table with the used rows, and zeros elsewhere: unused rows have no gradient and no moments."""
+        table = small.new_zeros(len(self.new_ids), *small.shape[1:])
+        return table.index_copy_(0, self.used, small)
+
+    def write_back(self, small: torch.Tensor, full: torch.Tensor) -> None:
+        """Copy the trained rows into the full table."""
+        full.index_copy_(0, self.used, small)
+
+
+def choose_vocabulary(model: Model, used: np.ndarray, weight_decay: float) -> ReducedVocabulary | None:
+    """Return a smaller table of word vectors; None if weight decay changes every row or if most rows are used."""
+    embedding = model.get_input_embeddings()
+    if weight_decay > 0 or len(used) > MAX_USED_SHARE * embedding.num_embeddings:
+        return None
+    return ReducedVocabulary(used, embedding.num_embeddings, embedding.weight.device)
+
+
+def used_ids(data_sets: Iterable[Rows], size: int, padding: int) -> np.ndarray:
+    """Return the token ids that occur in encoded data sets, in order, and always the padding token.
+
+    Raises:
+        SettingsError: A row has a token id that the model has no vector for.
+    """
+    seen = np.zeros(size, dtype=bool)
+    seen[padding] = True
+    for ids in (ids for rows in data_sets for ids in token_ids(rows)):
+        if len(ids) and not 0 <= (wrong := int(ids.min() if ids.min() < 0 else ids.max())) < size:
+            problem = f"a row has the token id {wrong:,}, but the vocabulary of the model has only {size:,} tokens"
+            raise SettingsError(problem, "use the model's own tokenizer")
+        seen[ids] = True
+    return np.flatnonzero(seen)
+
+
+def token_ids(rows: Rows) -> Iterator[np.ndarray]:
+    """Yield the token ids of a data set: of many rows at a time if it is an Arrow file, else of one row."""
+    if isinstance(rows, RowReader) and not rows.in_memory:
+        rows.survey()
+        yield np.array(sorted(rows.words), dtype=np.int64)
+        return
+    stored = arrow_rows(rows)
+    if stored is None:
+        yield from (np.asarray(rows[number]["input_ids"]) for number in range(len(rows)))
+        return
+    for start in range(0, len(rows), READ_ROWS):
+        yield stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+
+ALIGNED = 64  # groups of weights start at a multiple of this; within a group there is no gap, so it can be used as one
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of the flat storage that is updated in one pass."""
+
+    start: int
+    stop: int
+    decays: bool
+    in_layers: bool  # the matrices of fast layers, which have a copy in the dtype of matrix multiplications
+
+    @property
+    def span(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class FlatStorage:
+    """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
+
+    Args:
+        model: The model whose parameters are stored.
+        layers: Its fast layers. Their matrices come first, so that one copy in `matmul_dtype` holds them all.
+        no_decay: The ids of the parameters without weight decay.
+        embedding_vectors: The norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
+        tables: By parameter id, the tables of which only some rows are trained.
+        matmul_dtype: The dtype of matrix multiplications. Unless it is fp32, the layers' matrices and vectors get a copy in it.
+        low_precision_gradients: Whether the gradients of the layers' matrices are kept in `matmul_dtype` too.
+        trains: Whether parameters move into the storage; else only what layers read in one piece is copied.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Sequence[LayerParts],
+        no_decay: set[int],
+        *,
+        embedding_vectors: list[torch.Tensor] | None = None,
+        tables: dict[int, ReducedVocabulary] | None = None,
+        matmul_dtype: torch.dtype = torch.float32,
+        low_precision_gradients: bool = False,
+        trains: bool = True,
+    ) -> None:
+        self.tables = tables or {}
+        named = list(model.parameters())
+        matrices = [group for layer in layers for group in layer.matrices]
+        vectors = [*([embedding_vectors] if embedding_vectors else []), *(layer.vectors for layer in layers)]
+        known = {id(weight) for group in (*matrices, *vectors) for weight in group}
+        rest = [weight for weight in named if id(weight) not in known and trains]
+        sections: list[tuple[list[list[torch.Tensor]], bool, bool]] = [
+            (matrices, True, True),
+            ([[weight] for weight in rest if id(weight) not in no_decay], True, False),
+            (vectors + [[weight] for weight in rest if id(weight) in no_decay], False, False),
+        ]
+        self.parameters = [weight for section, _, _ in sections for group in section for weight in group]
+        values = {id(weight): self.trained_values(weight) for weight in self.parameters}
+        self.locations: dict[int, tuple[int, torch.Size]] = {}
+        self.regions: list[Region] = []
+        place = 0
+        for section, decays, in_layers in sections:
+            start = place
+            for group in section:
+                for weight in group:
+                    self.locations[id(weight)] = (place, values[id(weight)].shape)
+                    place += values[id(weight)].numel()
+                place = -(-place // ALIGNED) * ALIGNED
+            if section:
+                self.regions.append(Region(start, place, decays, in_layers))
+        device = named[0].device
+        self.num_matrix_values = self.regions[0].stop if matrices else 0
+        self.weights = torch.zeros(place, device=device)
+        self.matmul_dtype, self.low_precision_gradients = matmul_dtype, low_precision_gradients
+        self.low_matrices: torch.Tensor | None = None
+        if matmul_dtype is not torch.float32:
+            self.low_matrices = torch.zeros(self.num_matrix_values, dtype=matmul_dtype, device=device)
+        self.vectors = [weight for group in vectors for weight in group]
+        self.first_vector = self.locations[id(self.vectors[0])][0] if vectors else place
+        last = self.vectors[-1] if vectors else None
+        self.num_vector_values = self.locations[id(last)][0] + last.numel() - self.first_vector if last is not None else 0
+        self.low_vectors = self.weights[:0]
+        if matmul_dtype is not torch.float32:
+            self.low_vectors = torch.zeros(self.num_vector_values, dtype=matmul_dtype, device=device)
+        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # cached: a step asks for hundreds of them
+        self.written: set[int] = set()  # the ids of parameters that got a gradient since the last step
+        self.gradients_exposed = False  # whether the user's code may write into gradients
+        self.trains = trains
+        if self.parameters:
+            torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
+        for weight in self.parameters if trains else ():
+            if id(weight) not in self.tables:
+                weight.data = self.view(self.weights, id(weight))
+        self.refresh_low_copies()
+
+    def trained_values(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the values of a parameter that are trained: all of them, or the used rows of a table."""
+        table = self.tables.get(id(weight))
+        return table.select(weight.detach()) if table is not None else weight.detach()
+
+    def open_for_training(self) -> None:
+        """Allocate gradients and moments."""
+        device, size, in_matrices = self.weights.device, self.weights.numel(), self.num_matrix_values
+        self.moments = (torch.zeros(size, device=device), torch.zeros(size, device=device))
+        dtype = self.matmul_dtype if self.low_precision_gradients else torch.float32
+        self.matrix_gradients = torch.zeros(in_matrices, dtype=dtype, device=device)
+        self.other_gradients = torch.zeros(size - in_matrices, device=device)
+
+    def view(self, block: torch.Tensor, number: int, offset: int = 0) -> torch.Tensor:
+        """Return the stretch of a block that belongs to the parameter with this id, in its shape."""
+        start, shape = self.locations[number]
+        return block[start - offset : start - offset + shape.numel()].view(shape)
+
+    def table_rows(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the rows of a table that the model reads: all of them, or those that are trained."""
+        return self.view(self.weights, id(weight)) if id(weight) in self.locations else weight.detach()
+
+    def gradient(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the memory of a parameter's gradient."""
+        found = self.views.get((id(weight),))
+        if found is None:
+            is_matrix = self.locations[id(weight)][0] < self.num_matrix_values
+            block, offset = (self.matrix_gradients, 0) if is_matrix else (self.other_gradients, self.num_matrix_values)
+            found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
+        return found
+
+    def full_gradient(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a parameter's gradient in its full shape and in fp32."""
+        table, found = self.tables.get(id(weight)), self.gradient(weight).float()
+        return table.expand(found) if table is not None else found
+
+    def joined_view(self, weights: Sequence[torch.Tensor], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
+        """Return adjacent parameters as one: query, key and value form a matrix with three times the rows."""
+        key = (block.data_ptr(), *map(id, weights))
+        if key in self.views:
+            return self.views[key]
+        start = self.locations[id(weights[0])][0]
+        shapes = [self.locations[id(weight)][1] for weight in weights]
+        size = sum(shape.numel() for shape in shapes)
+        together = block[start - offset : start - offset + size]
+        last = self.locations[id(weights[-1])][0] + shapes[-1].numel()
+        if last - start != size:
+            raise ValueError("these parameters are not adjacent in the storage")
+        self.views[key] = together.view(-1, *shapes[0][1:])
+        return self.views[key]
+
+    def matmul_weight(self, *weights: torch.Tensor) -> torch.Tensor:
+        """Return matrices of a layer in the dtype of matrix multiplications; several are joined."""
+        return self.joined_view(weights, self.weights if self.low_matrices is None else self.low_matrices)
+
+    def add_matmul_gradient(self, weights: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
+        """Add left^T @ right to the joined gradient of `weights`; a batch of products fills the rows one after the other."""
+        slot = self.joined_view(weights, self.matrix_gradients)
+        slot = slot.view(*left.shape[:-2], -1, slot.shape[-1])
+        transposed = left.mT
+        if id(weights[0]) in self.written:
+            slot.addmm_(transposed, right) if slot.dtype == left.dtype and slot.dim() == 2 else slot.add_(transposed @ right)
+        elif slot.dtype == left.dtype:
+            torch.matmul(transposed, right, out=slot)
+        else:
+            slot.copy_(transposed @ right)
+        self.mark_written(*weights)
+
+    def add(self, weight: torch.Tensor, value: torch.Tensor) -> None:
+        """Add a value to a parameter's gradient."""
+        slot = self.gradient(weight)
+        slot.add_(value) if id(weight) in self.written else slot.copy_(value)
+        self.mark_written(weight)
+
+    def mark_written(self, *weights: torch.Tensor) -> None:
+        """Record that these parameters have a gradient, and expose it as `.grad`."""
+        for weight in weights:
+            self.written.add(id(weight))
+            slot = self.gradient(weight)
+            if slot.dtype == weight.dtype and slot.shape == weight.shape:
+                weight.grad = slot
+
+    def adopt_gradient(self, weight: torch.Tensor) -> None:
+        """Move a gradient that autograd has just made into the storage; a second one was added there by autograd."""
+        if weight.grad is not None and weight.grad.data_ptr() != self.gradient(weight).data_ptr():
+            self.add(weight, weight.grad)
+
+    def adopt_gradients(self) -> None:
+        """Copy gradients that `on_gradients` has replaced into the storage; raise if it has removed one."""
+        self.gradients_exposed = True
+        for weight in self.parameters:
+            slot = self.gradient(weight)
+            if weight.grad is None and id(weight) in self.written:
+                raise SettingsError("on_gradients set a gradient to None", "set it to zero instead, or use backend plain")
+            if weight.grad is not None and weight.grad.data_ptr() != slot.data_ptr():
+                slot.copy_(weight.grad)
+
+    def clear_gradients(self) -> None:
+        """Discard all gradients and keep their memory."""
+        self.written.clear()
+        for weight in self.parameters:
+            weight.grad = None
+
+    def zero_missing_gradients(self) -> None:
+        """Zero the gradients of parameters that got none in this step."""
+        for weight in self.parameters:
+            if id(weight) not in self.written:
+                self.gradient(weight).zero_()
+
+    def refresh_low_copies(self) -> None:
+        """Update the copies in the dtype of matrix multiplications."""
+        if self.low_matrices is not None:
+            self.low_matrices.copy_(self.weights[: self.num_matrix_values])
+        self.refresh_low_vectors()
+
+    def refresh_low_vectors(self) -> None:
+        """Update the copy of the vectors in the dtype of matrix multiplications."""
+        if self.low_matrices is not None:
+            self.low_vectors.copy_(self.weights[self.first_vector : self.first_vector + self.num_vector_values])
+
+    def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
+        """Return adjacent biases of a layer in the dtype of matrix multiplications, joined."""
+        if self.low_matrices is None:
+            return self.joined_view(weights, self.weights)
+        return self.joined_view(weights, self.low_vectors, self.first_vector)
+
+    @property
+    def vector_gradients(self) -> torch.Tensor:
+        """Return the gradients of the layers' biases and norms, one after the other."""
+        start = self.first_vector - self.num_matrix_values
+        return self.other_gradients[start : start + self.num_vector_values]
+
+    def release(self) -> None:
+        """Give every parameter its own memory again; free what training needed first."""
+        self.views.clear()
+        if not self.trains:
+            return
+        if hasattr(self, "moments"):  # else gradients were not ours
+            for weight in self.parameters:
+                weight.grad = None
+            del self.moments, self.matrix_gradients, self.other_gradients
+        for weight in self.parameters:
+            weight.data = weight.data.clone()
+        # The optimizer outlives its training as `trainer.optimizer`, and with it this object.
+        self.weights = self.low_vectors = self.weights.new_empty(0)
+        self.low_matrices = None

@@ -1,0 +1,224 @@
+"""The operations of a layer around its matrix multiplications, as Triton kernels: for GPUs."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import nn
+
+from glassloop.backends.fast.kernel_launcher import KernelLauncher
+from glassloop.backends.fast.operations import Saved, TorchOperations
+from glassloop.backends.fast.packing import Packing
+from glassloop.backends.fast.storage import FlatStorage
+from glassloop.backends.fast.triton_kernels import (
+    add_and_norm_kernel,
+    embed_kernel,
+    gelu_backward_kernel,
+    gelu_kernel,
+    join_gradients_kernel,
+    norm_backward_kernel,
+    table_gradient_kernel,
+)
+
+MIN_ROWS_PER_PROGRAM = 2
+
+
+MAX_PARTIAL_SUMS = 264  # column sums are first taken over at most this many groups of rows
+
+
+DROPOUT_SALT = 0x9E3779B1  # times the number of the dropout in a pass: each draws a mask of its own
+
+
+class TritonOperations(TorchOperations):
+    """The operations of `TorchOperations` as Triton kernels. Sums over rows always have the same order, so they repeat."""
+
+    def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(device, matmul_dtype)
+        self.launch = KernelLauncher()
+        self.launchers = [self.launch]
+        self.device, self.has_low_copy = device, matmul_dtype is not torch.float32
+        self.seed = torch.zeros(1, dtype=torch.int64, device=device)
+        self.num_dropouts = 0
+        # Each program sums the gradients of biases and norms over its rows in one row of `partial_sums`.
+        self.partial_sums: torch.Tensor | None = None
+        self.num_partial_sums = 0
+        self.summed: set[int] = set()  # the columns that hold sums of this pass
+        self.deferred: tuple[int, torch.Tensor] | None = None
+
+    def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
+        """Draw the seed of all dropout masks of this pass, and allocate the partial sums."""
+        self.last_low = self.deferred = None
+        self.num_dropouts = 0
+        if training:
+            self.seed = torch.randint(2**31, (1,), dtype=torch.int64, device=self.device)
+        self.num_partial_sums = min(triton.cdiv(packing.tokens, MIN_ROWS_PER_PROGRAM), MAX_PARTIAL_SUMS)
+        self.summed.clear()
+        if self.partial_sums is None and hasattr(storage, "other_gradients"):
+            self.partial_sums = torch.zeros(MAX_PARTIAL_SUMS, storage.num_vector_values, device=self.device)
+
+    def after_backward(self, storage: FlatStorage) -> None:
+        """Add the partial sums to the gradients of biases and norms."""
+        if self.partial_sums is None or not self.summed:
+            return
+        slot = storage.vector_gradients
+        if id(storage.vectors[0]) in storage.written:
+            slot.add_(self.partial_sums[: self.num_partial_sums].sum(0))
+        else:
+            torch.sum(self.partial_sums[: self.num_partial_sums], 0, out=slot)
+        storage.mark_written(*storage.vectors)
+
+    def columns_of(self, storage: FlatStorage, *weights: torch.Tensor) -> tuple[list[int], bool]:
+        """Return where the columns of these vectors start in the partial sums, and whether they hold sums of this pass."""
+        starts = [storage.locations[id(weight)][0] - storage.first_vector for weight in weights]
+        accumulate = starts[0] in self.summed
+        self.summed.add(starts[0])
+        return starts, accumulate
+
+    def add_matmul(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:
+        """Add left @ right to `total`; in low precision the norm of the layer before may add it while it reads `total`."""
+        if not self.has_low_copy:
+            return total.addmm_(left, right)
+        if not defer:
+            return total.add_(left @ right)
+        self.deferred = (total.data_ptr(), left @ right)
+        return total
+
+    def take_deferred(self, grad: torch.Tensor) -> torch.Tensor | None:
+        """Return the product that `add_matmul` left to be added to this gradient."""
+        deferred, self.deferred = self.deferred, None
+        return deferred[1] if deferred is not None and deferred[0] == grad.data_ptr() else None
+
+    def add_and_norm(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
+        shift: torch.Tensor, eps: float, rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return norm(residual + dropout(x @ weight^T + bias)), its copy for matrix multiplications, and `saved`."""
+        product = x @ weight.t()
+        rows, width = product.shape
+        y, normed = torch.empty_like(residual), torch.empty_like(residual)
+        low_y = torch.empty_like(product) if self.has_low_copy else y
+        inverse_std = torch.empty(rows, device=x.device)
+        self.num_dropouts += 1
+        salt = self.num_dropouts * DROPOUT_SALT & 0x7FFFFFFF  # always a 32-bit number, so that one compiled kernel fits all
+        self.launch(
+            add_and_norm_kernel, (rows,),
+            product, bias, residual, gain, shift, y, low_y, normed, inverse_std, self.seed, salt, rate, eps, width,
+            HAS_DROPOUT=rate > 0, HAS_LOW_COPY=self.has_low_copy, BLOCK=triton.next_power_of_2(width), num_warps=4,
+        )  # fmt: skip
+        return y, low_y, (normed, inverse_std, self.seed, salt, rate)
+
+    def add_and_norm_backward(
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
+        storage: FlatStorage,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
+        normed, inverse_std, seed, salt, rate = saved
+        extra_grad = self.take_deferred(grad) if extra_grad is None else extra_grad
+        rows, width = normed.shape
+        grad_residual = torch.empty_like(normed)
+        grad_product = torch.empty(rows, width, dtype=self.matmul_dtype, device=grad.device)
+        (bias_start, gain_start, shift_start), accumulate = self.columns_of(storage, linear.bias, norm.weight, norm.bias)
+        self.launch(
+            norm_backward_kernel, (self.num_partial_sums,),
+            grad.contiguous(), grad if extra_grad is None else extra_grad, normed, inverse_std, norm.weight,
+            grad_residual, grad_product, self.partial_sums, storage.num_vector_values, bias_start, gain_start, shift_start,
+            seed, salt, rate, rows, width,
+            HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=False, ACCUMULATE=accumulate,
+            BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
+        )  # fmt: skip
+        return grad_residual, grad_product
+
+    def embed(
+        self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: nn.LayerNorm,
+        rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        """Return dropout(norm(word + type + position)), its copy for matrix multiplications, and `saved`."""
+        tokens, width = packing.tokens, words.shape[1]
+        y, normed = (torch.empty(tokens, width, device=words.device) for _ in range(2))
+        low_y = torch.empty_like(y, dtype=self.matmul_dtype) if self.has_low_copy else y
+        inverse_std = torch.empty(tokens, device=words.device)
+        self.launch(
+            embed_kernel, (tokens,),
+            words, positions, words if types is None else types, packing.ids, packing.positions, packing.types,
+            norm.weight, norm.bias, y, low_y, normed, inverse_std, self.seed, 0, rate, norm.eps, width,
+            HAS_TYPES=types is not None, HAS_DROPOUT=rate > 0, HAS_LOW_COPY=self.has_low_copy,
+            BLOCK=triton.next_power_of_2(width), num_warps=4,
+        )  # fmt: skip
+        return y, low_y, (normed, inverse_std, self.seed, rate)
+
+    def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
+        """Return the gradient of word + type + position."""
+        normed, inverse_std, seed, rate = saved
+        extra_grad = self.take_deferred(grad)
+        rows, width = normed.shape
+        grad_total = torch.empty_like(normed)
+        (gain_start, shift_start), accumulate = self.columns_of(storage, norm.weight, norm.bias)
+        self.launch(
+            norm_backward_kernel, (self.num_partial_sums,),
+            grad.contiguous(), grad if extra_grad is None else extra_grad, normed, inverse_std, norm.weight,
+            grad_total, grad_total, self.partial_sums, storage.num_vector_values, 0, gain_start, shift_start,
+            seed, 0, rate, rows, width,
+            HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=True, ACCUMULATE=accumulate,
+            BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
+        )  # fmt: skip
+        return grad_total
+
+    def add_table_gradient(
+        self, weight: torch.Tensor, rows: torch.Tensor, order: torch.Tensor, grad: torch.Tensor, padding: int,
+        storage: FlatStorage,
+    ) -> None:  # fmt: skip
+        """Add `grad` to these rows of a table's gradient; `order` sorts the rows, so that equal ones are adjacent."""
+        slot, accumulate = storage.gradient(weight), id(weight) in storage.written
+        if not accumulate:
+            slot.zero_()
+        count, width = grad.shape
+        self.launch(
+            table_gradient_kernel, (count, triton.cdiv(width, 256)),
+            grad, rows, order, slot, count, width, padding,
+            ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
+        )  # fmt: skip
+        storage.mark_written(weight)
+
+    def linear_gelu(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x @ weight^T without the bias, and the GELU of both together."""
+        pre_activation = x @ weight.t()
+        activation = torch.empty_like(pre_activation)
+        size = pre_activation.numel()
+        self.launch(
+            gelu_kernel, (triton.cdiv(size, 1024),),
+            pre_activation, bias, activation, pre_activation.shape[1], size,
+            TANH=approximate == "tanh", BLOCK=1024, num_warps=4,
+        )  # fmt: skip
+        return pre_activation, activation
+
+    def linear_gelu_backward(
+        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
+    ) -> torch.Tensor:
+        """Return the gradient of x @ weight^T + bias."""
+        rows, width = pre_activation.shape
+        found = torch.empty_like(pre_activation)
+        (bias_start,), accumulate = self.columns_of(storage, linear.bias)
+        self.launch(
+            gelu_backward_kernel, (triton.cdiv(width, 256), self.num_partial_sums),
+            grad, pre_activation, linear.bias, found, self.partial_sums, storage.num_vector_values, bias_start, rows, width,
+            TANH=approximate == "tanh", ACCUMULATE=accumulate, BLOCK=256, num_warps=4,
+        )  # fmt: skip
+        return found
+
+    def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+        """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
+        if len(parts) < len(linears):
+            parts = list(parts[0].chunk(len(linears), 1))
+        rows, width = parts[0].shape
+        joined = torch.empty(rows, width * len(parts), dtype=parts[0].dtype, device=parts[0].device)
+        (bias_start,), accumulate = self.columns_of(storage, linears[0].bias)
+        sources = [part.contiguous() for part in parts]
+        self.launch(
+            join_gradients_kernel, (triton.cdiv(width, 256), len(parts), self.num_partial_sums),
+            sources[0], sources[min(1, len(parts) - 1)], sources[-1], joined, self.partial_sums, storage.num_vector_values,
+            bias_start, rows, width, len(parts),
+            ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
+        )  # fmt: skip
+        return joined

@@ -1,0 +1,248 @@
+"""Examine this machine: Python, packages, devices, bf16, the packaged model, the hub, data, disk and GPU memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from glassloop.base.errors import GlassloopError, counted
+from glassloop.base.files import cache_dir, path_problem, user_path
+from glassloop.base.hub import hub_unreachable
+from glassloop.models.files import quickstart_model
+
+GOOD, FAIR, BAD = "good", "fair", "bad"
+
+
+LEAST_FREE_BYTES = 5 * 1024**3
+
+
+BF16_SECONDS = 60
+
+
+# Times a matrix multiplication in fp32 and in bf16 after a warm-up. It runs in a child process, which bf16 may kill.
+BF16_TRIAL = """
+import sys, time, torch
+device = sys.argv[1]
+width = 4096 if device == "cuda" else 512
+def seconds(kind):
+    left, right = (torch.randn(width, width, device=device).to(kind) for _ in range(2))
+    best = float("inf")
+    for turn in range(8):
+        began = time.perf_counter()
+        out = left @ right
+        torch.nn.functional.layer_norm(out, (width,))
+        out.float().sum().item()
+        best = min(best, time.perf_counter() - began) if turn else best
+    return best
+print("\\ngain", seconds(torch.float32) / seconds(torch.bfloat16))
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about this machine, its state (good, fair or bad), and what to do."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine() -> list[Finding]:
+    """Return all findings, the essential ones first. Never raise."""
+    checks: list[Callable[[], Finding]] = [
+        python_found,
+        *(lambda name=name: package_found(name) for name in ("torch", "transformers", "datasets", "accelerate")),
+        device_found,
+        bf16_found,
+        model_found,
+        hub_found,
+        data_found,
+        disk_found,
+    ]
+    return [check() for check in checks]
+
+
+def python_found() -> Finding:
+    """Return the version of Python."""
+    good = sys.version_info >= (3, 11)
+    return Finding("Python", GOOD if good else BAD, platform.python_version(), "" if good else "install Python 3.11 or newer")
+
+
+def package_found(name: str) -> Finding:
+    """Return the version of an installed package."""
+    try:
+        return Finding(name, GOOD, version(name))
+    except PackageNotFoundError:
+        return Finding(name, BAD, "not installed", f"pip install {name}")
+
+
+def device_found() -> Finding:
+    """Return the devices that torch can use."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Finding("device", BAD, f"torch cannot be imported: {error}", "pip install torch")
+    if torch.cuda.is_available():
+        names = {torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())}
+        return Finding("device", GOOD, f"{torch.cuda.device_count()} × {', '.join(sorted(names))}, CUDA {torch.version.cuda}")
+    if torch.backends.mps.is_available():
+        return Finding("device", GOOD, "Apple GPU (mps)")
+    why = "this torch is built without CUDA" if torch.version.cuda is None else "no usable GPU or driver"
+    remedy = (
+        "fine for small models; to use a GPU, install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
+    )
+    return Finding("device", FAIR, f"CPU only, {counted(torch.get_num_threads(), 'thread', 'threads')} ({why})", remedy)
+
+
+def machine_name(device: str) -> str:
+    """Return the GPU of a device, or the processor and its number of cores."""
+    import torch
+
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.device(device))
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{named or platform.processor() or platform.machine()}, {counted(os.cpu_count() or 1, 'core', 'cores')}"
+
+
+def bf16_found() -> Finding:
+    """Return whether bf16 works and how fast. A child process tests it: some machines end it with an illegal instruction."""
+    try:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        trial = subprocess.run(
+            [sys.executable, "-c", BF16_TRIAL, device],
+            capture_output=True,
+            text=True,
+            timeout=BF16_SECONDS,
+            check=False,
+        )
+    except (ImportError, OSError, subprocess.TimeoutExpired) as error:
+        return Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
+    if trial.returncode < 0:
+        number = -trial.returncode
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return Finding(
+            "bf16",
+            FAIR,
+            f"kills the process ({name}), although the CPU reports support",
+            "train in fp32, as precision auto does",
+        )
+    said = trial.stdout.split()[-2:]
+    if trial.returncode or said[:1] != ["gain"]:
+        return Finding(
+            "bf16",
+            FAIR,
+            "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100],
+            "train in fp32",
+        )
+    gain = float(said[1])
+    if gain < 1:
+        return Finding(
+            "bf16",
+            FAIR,
+            f"works on the {device}, {1 / gain:.1f} times slower than fp32",
+            "train in fp32, as precision auto does",
+        )
+    return Finding("bf16", GOOD, f"works on the {device}, {gain:.1f} times as fast as fp32")
+
+
+def model_found() -> Finding:
+    """Return whether the packaged model is installed and intact."""
+    try:
+        return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({quickstart_model().name}/)")
+    except GlassloopError as error:
+        return Finding("packaged model", FAIR, error.problem, error.remedy)
+
+
+def hub_found() -> Finding:
+    """Return whether the model hub can be reached."""
+    reason = hub_unreachable()
+    if reason is None:
+        return Finding("model hub", GOOD, "reachable")
+    return Finding("model hub", FAIR, f"not reachable ({reason})", "use local models and data, or quickstart")
+
+
+def data_found() -> Finding:
+    """Return whether GLASSLOOP_DATA names a folder with GLUE files."""
+    place = os.environ.get("GLASSLOOP_DATA")
+    if not place:
+        return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that contains glue/MRPC/ to use local GLUE files")
+    if (problem := path_problem(place)) is not None:
+        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that contains glue/MRPC/")
+    if (user_path(place) / "glue").is_dir():
+        return Finding("GLASSLOOP_DATA", GOOD, place)
+    return Finding("GLASSLOOP_DATA", FAIR, f"{place} contains no folder glue", "set it to a folder that contains glue/MRPC/")
+
+
+def disk_found() -> Finding:
+    """Return the free disk space and the size of the cache."""
+    try:
+        folder = cache_dir()
+    except GlassloopError as error:
+        return Finding("disk", BAD, error.problem, error.remedy)
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
+    found = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        remedy = "set GLASSLOOP_CACHE to a folder that can be written to"
+        return Finding("disk", BAD, f"{existing} cannot be written to", remedy)
+    if free <= LEAST_FREE_BYTES:
+        return Finding("disk", FAIR, found, "free some disk space")
+    return Finding("disk", GOOD, found)
+
+
+MOST_RUNS_AT_ONCE = 8
+
+
+FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
+
+
+def memory_need(num_parameters: int, num_tokens: float) -> float:
+    """Return a generous estimate of the bytes of GPU memory that a run needs.
+
+    It counts the CUDA context and its libraries, 24 bytes per weight (the weight, its gradient, two moments of AdamW,
+    copies), and the activations of fp32 layers: for hidden sizes of 384 to 1,024, up to 2.3 % of the weights per token.
+    """
+    return 2 * 2**30 + 24 * num_parameters + num_tokens * max(0.025 * num_parameters, 2**16)
+
+
+def runs_at_once(device: str, need: float) -> int:
+    """Return how many runs of `need` bytes to train at the same time: as many as fit on the first GPU, elsewhere one."""
+    return runs_on_gpus(1, need)[0] if device == "cuda" else 1
+
+
+def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
+    """Return how many runs of `need` bytes to train at the same time on each GPU.
+
+    A GPU without enough free memory gets none. If none has enough, one run is tried on the one with the most.
+    """
+    free = [*free_memory(), *[0] * num_gpus][:num_gpus]
+    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus))
+    found = [min(most, math.floor(0.9 * one / need)) for one in free]
+    return found if any(found) else [int(place == free.index(max(free))) for place in range(num_gpus)]
+
+
+def free_memory() -> list[int]:
+    """Return the free bytes of each GPU; empty if they are not known.
+
+    Another process asks for them, so that this one takes none of the memory.
+    """
+    asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
+    words = asked.stdout.split() if asked.returncode == 0 else []
+    return [int(word) for word in words] if all(word.isdigit() for word in words) else []

@@ -1,0 +1,190 @@
+"""A cache whose entries carry checksums. A damaged entry is rebuilt."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from glassloop.base.errors import ResourceError, say
+from glassloop.base.files import cache_dir, replacing_dir, sha256_of
+from glassloop.base.records import sealed
+
+MANIFEST_NAME = "manifest.json"
+
+
+ATTEMPTS = 3  # another process may replace an entry between check and load
+
+
+LEFTOVER = re.compile(r"\.[0-9a-f]{32}\..+")
+
+
+YOUNG_SECONDS = 60  # a folder is created shortly before it is locked
+
+
+OLD_SECONDS = 24 * 3600  # for file systems without locks
+
+
+Loaded = TypeVar("Loaded")
+
+
+def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Callable[[Path], Loaded]) -> Loaded:
+    """Return an entry of the cache, and build it first if it is missing or damaged.
+
+    All files of an entry are compared with their checksums before it is loaded. If the cache cannot be written to, the entry
+    is kept in a temporary folder until the process ends.
+
+    Args:
+        kind: The part of the cache.
+        key: The name of the entry.
+        build: Fills an empty folder.
+        load: Reads a finished folder.
+    """
+    folder = cache_dir() / kind / key
+    for attempt in range(1, ATTEMPTS + 1):
+        is_there = os.path.lexists(folder)
+        problem = damage(folder) if is_there else "missing"
+        if problem is None:
+            try:
+                return load(folder)
+            except Exception as error:
+                if attempt == ATTEMPTS:
+                    raise
+                problem = f"{type(error).__name__}: {error}"
+        if attempt == ATTEMPTS:
+            raise ResourceError(
+                f"{folder}: damaged again right after it was written: {problem}",
+                "check the disk, or set GLASSLOOP_CACHE to a folder on another one",
+            )
+        if not may_write(folder):
+            folder = private_cache() / kind / key
+            if os.path.lexists(folder):
+                continue
+        elif is_there:
+            say(f"the cached {kind}/{key} is damaged ({problem}); building it again")
+        build_entry(folder, build, replace=is_there)
+    raise RuntimeError("unreachable")
+
+
+def damage(folder: Path) -> str | None:
+    """Return what is wrong with an entry, or None if every file matches its manifest."""
+    name = MANIFEST_NAME
+    try:
+        manifest = json.loads(read_regular(folder / name))
+        if sealed(manifest) != manifest:
+            return f"{MANIFEST_NAME}: its checksum differs"
+        if manifest["entry"] != entry_name(folder):
+            return f"{MANIFEST_NAME}: it belongs to {manifest['entry']}"
+        expected = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        if not expected:
+            return f"{MANIFEST_NAME}: lists no files"
+        for name, (size, checksum) in expected.items():
+            found = regular(folder / name).stat().st_size
+            if found != size:
+                return f"{name}: {found:,} bytes instead of {size:,}"
+            if sha256_of(folder / name) != checksum:
+                return f"{name}: its checksum differs"
+    except OSError as error:
+        return f"{name}: {error.strerror or error}"
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return f"{name}: not a manifest"
+    return None
+
+
+def entry_name(folder: Path) -> str:
+    """Return kind and key of an entry. The manifest contains them, so that swapped entries count as damaged."""
+    return f"{folder.parent.name}/{folder.name}"
+
+
+def regular(path: Path) -> Path:
+    """Return `path`. Raise `OSError` for anything but a file: reading from a pipe would never end."""
+    if path.exists() and not path.is_file():
+        raise OSError("not a file")
+    return path
+
+
+def read_regular(path: Path) -> str:
+    """Return the text of a file. Raise `OSError` for anything but a file."""
+    return regular(path).read_text(encoding="utf-8")
+
+
+def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -> None:
+    """Build an entry in a temporary folder, write its manifest last, and rename it."""
+    remove_leftovers(folder.parent)
+    if replace and (folder.is_symlink() or not folder.is_dir()):
+        folder.unlink(missing_ok=True)
+    with replacing_dir(folder, replace=replace) as writing, held(writing):
+        build(writing)
+        files = {
+            path.relative_to(writing).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
+            for path in sorted(writing.rglob("*"))
+            if path.is_file()
+        }
+        (writing / MANIFEST_NAME).write_text(
+            json.dumps(sealed({"entry": entry_name(folder), "files": files}), indent=1), encoding="utf-8"
+        )
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Lock a folder while it is filled. The system releases the lock of a process that dies."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove incomplete entries of processes that died, as far as possible."""
+    for path in folder.glob(".*") if folder.is_dir() else ():
+        with suppress(OSError):
+            if LEFTOVER.fullmatch(path.name) and is_left_over(path):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def is_left_over(path: Path) -> bool:
+    """Return whether no process is filling this folder any more."""
+    age = time.time() - path.lstat().st_mtime
+    if age < YOUNG_SECONDS or not path.is_dir():
+        return age >= YOUNG_SECONDS
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return age > OLD_SECONDS
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def may_write(folder: Path) -> bool:
+    """Return whether this user may create or replace the entry `folder`."""
+    existing = next(place for place in (folder.parent, *folder.parent.parents) if os.path.lexists(place))
+    if existing.is_dir() and not os.access(existing, os.W_OK | os.X_OK):
+        return False
+    return not folder.is_dir() or os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+@cache
+def private_cache() -> Path:
+    """Return a cache for this process only, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="glassloop-cache-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    problem = f"this user cannot write to the cache {cache_dir()}"
+    say(f"{problem}; using a temporary cache for this run (set GLASSLOOP_CACHE to a folder to keep it)")
+    return folder

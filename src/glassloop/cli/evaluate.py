@@ -1,0 +1,139 @@
+"""`glassloop evaluate`: score a trained model on a split of its own or of other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassloop.base.files import user_path
+from glassloop.base.result import CommandResult
+from glassloop.cli.options import Device, Json, Run, given_for, with_settings
+from glassloop.runs.record import FINISHED
+from glassloop.runs.seeds import MeasuresRecord, SeedRecord, read_seeds
+from glassloop.settings.fields import DataSettings
+from glassloop.training.stage_display import starting
+
+if TYPE_CHECKING:
+    from glassloop.predict.evaluation import Evaluated, Wanted
+    from glassloop.training.results import Outcome
+
+
+def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> CommandResult:
+    """Evaluate each finished seed in a folder, and all of them as one model, whose predictions are written to `target`."""
+    from rich.console import Console
+
+    from glassloop.predict.evaluation import evaluate_run, finished_runs
+    from glassloop.scores.measures import short_metrics
+    from glassloop.study.seeds import show_seeds
+    from glassloop.training.results import outcomes_content
+
+    runs = finished_runs(folder)
+    found = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
+    first = next(iter(found.values()))
+    together = replace(first, outcomes=[together_of(parts, first) for parts in zip(*outcomes_of(found), strict=True)])
+    record = replace(read_seeds(folder), seeds={seed: seed_record(one) for seed, one in found.items()})
+    titles = ", ".join(map(first.title, first.outcomes))
+    show_seeds(record, Console(), titles, short_metrics(together.metrics))
+    if target:
+        together.save(target)
+    return CommandResult(
+        {
+            "run": folder,
+            "data": first.source,
+            "seeds": {seed: {"run": runs[seed], "splits": outcomes_content(one.outcomes)} for seed, one in found.items()},
+            "mean": record.mean,
+            "standard_deviation": record.standard_deviation,
+            "baseline": record.baseline,
+            "together": short_metrics(together.metrics),
+            "out": target,
+        }
+    )
+
+
+def outcomes_of(found: Mapping[int, Evaluated]) -> list[Sequence[Outcome]]:
+    """Return the evaluations of each seed, one per split."""
+    return [one.outcomes for one in found.values()]
+
+
+def together_of(parts: Sequence[Outcome], first: Evaluated) -> Outcome:
+    """Return the evaluation of all seeds as one model on a split, without a loss."""
+    from glassloop.scores.conclusions import averaged_logits
+
+    examples, outcome = first.examples, parts[0]
+    logits = averaged_logits([part.found.logits for part in parts], examples.task)
+    names = examples.labels.names if examples.labels else ["score"]
+    scores = outcome.measures.scores(logits, outcome.found.labels, examples.task, names)
+    metrics = {f"{outcome.prefix}_{name}": value for name, value in scores.items()}
+    return replace(outcome, found=replace(outcome.found, logits=logits, loss=None, metrics=metrics))
+
+
+def seed_record(found: Evaluated) -> SeedRecord:
+    """Return the evaluation of one seed as `train --seeds` records it."""
+    from glassloop.scores.measures import short_metrics
+
+    outcomes, measures = found.outcomes, found.outcomes[0].measures
+    baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
+    return SeedRecord(
+        FINISHED,
+        metrics=short_metrics(found.metrics),
+        baseline=short_metrics(baseline),
+        measures=MeasuresRecord(measures.keys, measures.positive),
+        rows={name: fact.fingerprint for name, fact in found.examples.facts.items()},
+    )
+
+
+def evaluate(run: str, wanted: Wanted, out: str | None = None, *, overwrite: bool = False) -> CommandResult:
+    """Print the metrics of a trained model, or of the models of several seeds, and write their predictions to `out`."""
+    from rich.console import Console
+
+    from glassloop.data.writers import refuse_existing, refuse_target
+    from glassloop.predict.evaluation import evaluate_run, has_seeds
+    from glassloop.training.results import outcomes_content, show_outcome
+
+    target = user_path(out) if out is not None else None
+    if target:
+        refuse_target(target)  # before the model is loaded
+        if not overwrite:
+            refuse_existing(target)
+    if has_seeds(user_path(run)):
+        return evaluate_seeds(user_path(run), wanted, target)
+    found = evaluate_run(run, wanted)
+    for outcome in found.outcomes:
+        show_outcome(Console(), outcome, found.title(outcome))
+    if target:
+        found.save(target)
+    return CommandResult({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})
+
+
+@with_settings(DataSettings)
+def evaluate_command(
+    run: Run,
+    data: Annotated[str | None, typer.Argument(help="Data to evaluate on. Default: the data of the run.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Split to evaluate. Default: every validation split.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="<str>", help="Metrics to compute, separated by commas. Default: those of the run."),
+    ] = None,
+    positive_label: Annotated[
+        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: the class chosen for the run.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", help="File for the predictions of the rows: .csv, .tsv or .jsonl.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
+    device: Device = "auto",
+    batch_size: Annotated[int, typer.Option("--batch_size", min=1, metavar="<int>", help="Batch size.")] = 64,
+    as_json: Json = False,
+    **options: object,
+) -> CommandResult:
+    """Evaluate a trained model and compare it with a baseline."""
+    with starting():
+        from glassloop.predict.evaluation import Wanted
+
+    given = given_for(DataSettings, options)
+    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
+    return evaluate(run, wanted, out, overwrite=overwrite)

@@ -1,0 +1,67 @@
+"""`glassloop init`: write a settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from glassloop.base.errors import SettingsError, counted, show
+from glassloop.base.files import user_path, write_text
+from glassloop.cli.options import DATA_HELP, MODEL_HELP, given_for, with_settings
+from glassloop.settings.defaults import CHOSEN_SETTINGS
+from glassloop.settings.fields import DataSettings, data_settings
+from glassloop.settings.file import toml
+from glassloop.settings.training import TrainingArguments
+from glassloop.training.stage_display import starting
+
+
+def write_template(data: str, model: str, out: str, given: Mapping[str, object]) -> None:
+    """Inspect the data and write every setting with its description. Settings that keep their default are commented out."""
+    from glassloop.data.sources import load_examples
+
+    path = user_path(out)
+    if path.exists():
+        raise SettingsError(f"{path} already exists", "choose another name with --out")
+    settings = data_settings(given)
+    examples = load_examples(data, **asdict(settings))
+    found = {"text": examples.columns.text, "text_pair": examples.columns.text_pair, "label": ",".join(examples.columns.label)}
+    known: Mapping[str, object] = {**given, **{name: value for name, value in found.items() if value}, "task": examples.task}
+    if data == "quickstart" or data.startswith("glue"):
+        known = given
+    lines = [
+        "# Settings for glassloop train --config " + path.name,
+        *(f"# {name}: {counted(fact.num_rows, 'row', 'rows')}" for name, fact in examples.facts.items()),
+        *(f"# {note}" for note in examples.notes),
+        "",
+        f"source = {toml(data)}",
+        f"model = {toml(model)}",
+    ]
+    for section, kind, values in (("data", DataSettings, known), ("training", TrainingArguments, {})):
+        lines += ["", f"[{section}]"]
+        for entry in fields(kind):
+            lines.append(f"# {entry.metadata['help']}")
+            chosen = values.get(entry.name)
+            default = entry.default if entry.default is not None else ""
+            chooses = "  # if omitted: chosen from the data and the model, except for GLUE"
+            note = chooses if entry.name in CHOSEN_SETTINGS else ""
+            lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}{note}")
+    write_text(path, "\n".join(lines) + "\n")
+    show(f"wrote {path}; use it with: glassloop train --config {path}")
+
+
+@with_settings(DataSettings)
+def init_command(
+    data: Annotated[str, typer.Argument(help=DATA_HELP.format("train on"))] = "quickstart",
+    model: Annotated[str, typer.Option("--model", help=MODEL_HELP)] = "quickstart",
+    out: Annotated[str, typer.Option("-o", "--out", help="File to write.")] = "run.toml",
+    **options: object,
+) -> None:
+    """Write a commented settings file for glassloop train --config."""
+    with starting(lines=False):
+        import_module("glassloop.study.assembly")
+
+    write_template(data, model, out, given_for(DataSettings, options))

@@ -1,0 +1,195 @@
+"""The command line: turn options into calls and errors into exit statuses. Each command imports heavy packages itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from glassloop import __version__
+from glassloop.base.errors import GlassloopError, ResourceError, resource_error, say, show
+from glassloop.base.output import TolerantStream, tolerant_streams
+from glassloop.base.result import CommandResult, error_result, output_of, show_result
+from glassloop.base.stages import show_on
+from glassloop.cli.calibrate import calibrate_command
+from glassloop.cli.compare import compare_command
+from glassloop.cli.data import data_command
+from glassloop.cli.doctor import doctor_command
+from glassloop.cli.eject import eject_command
+from glassloop.cli.evaluate import evaluate_command
+from glassloop.cli.export import export_command
+from glassloop.cli.init import init_command
+from glassloop.cli.list import list_command
+from glassloop.cli.options import GroupedCommand, end_of_own, usage_error, with_resume_value
+from glassloop.cli.port import port_command
+from glassloop.cli.predict import predict_command
+from glassloop.cli.push import push_command
+from glassloop.cli.report import report_command
+from glassloop.cli.run import run_command
+from glassloop.cli.serve import serve_command
+from glassloop.cli.study import study_command
+from glassloop.cli.train import train_command
+from glassloop.cli.ui import ui_command
+from glassloop.cli.verify import verify_command
+from glassloop.settings.fields import refuse_invalid_bytes
+from glassloop.training.processes import report
+
+app = typer.Typer(
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # panels of rich cut off the names of long options in a terminal of 80 columns
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+        "token_normalize_func": lambda name: name.replace("-", "_"),  # --learning-rate is --learning_rate
+    },
+)
+
+
+COMMANDS = {  # in the order of the help page
+    "data": data_command,
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "calibrate": calibrate_command,
+    "study": study_command,
+    "predict": predict_command,
+    "serve": serve_command,
+    "push": push_command,
+    "export": export_command,
+    "report": report_command,
+    "compare": compare_command,
+    "list": list_command,
+    "init": init_command,
+    "eject": eject_command,
+    "port": port_command,
+    "run": run_command,
+    "verify": verify_command,
+    "doctor": doctor_command,
+    "ui": ui_command,
+}
+
+
+FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
+
+
+FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
+
+
+BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
+
+
+for name, command in COMMANDS.items():
+    interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script of `run` belongs to the script
+    app.command(name, cls=GroupedCommand, context_settings=interspersed)(command)
+
+
+def main() -> None:
+    """Run the command. An error prints two lines on standard error and sets the exit status, without a traceback."""
+    end = end_of_own(sys.argv[1:]) + 1
+    own = [argument for argument in sys.argv[1:end] if argument != "--debug"]
+    debug = len(own) < len(sys.argv[1:end])
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets its number
+    as_json = "--json" in own
+    with tolerant_streams() as standard:
+        with output_of(as_json) as output:
+            found = result_of(own, debug, sys.argv[end:])
+        if as_json and isinstance(found, CommandResult):
+            show_result(found, output)
+        status = found.exit_status if isinstance(found, CommandResult) else found or 0
+        status = status or status_of_output(standard, needed=prints_its_result(own))
+    sys.exit(status)
+
+
+def prints_its_result(arguments: list[str]) -> bool:
+    """Return whether the result of a command is what it prints on standard output, not a file or folder."""
+    if {"--json", "-h", "--help", "--version"} & {*arguments}:
+        return True
+    given = {argument.partition("=")[0] for argument in arguments}
+    return not given & FILE_OPTIONS and not {*arguments[:1]} & FILE_COMMANDS
+
+
+def status_of_output(output: TolerantStream, *, needed: bool) -> int:
+    """Return the exit status of a command that succeeded: not 0 if standard output is its result and could not be written."""
+    output.flush()
+    if output.closed_from_start and needed:  # a child process may have printed the result
+        output.lose(OSError(errno.EBADF, os.strerror(errno.EBADF)))
+    if output.error is None:
+        return 0
+    if isinstance(output.error, BrokenPipeError):  # the reader has seen enough, as in `| head -1`
+        return BROKEN_PIPE if needed else 0
+    problem = f"standard output cannot be written: {getattr(output.error, 'strerror', None) or output.error}"
+    if not needed:
+        say(problem)
+        return 0
+    error = ResourceError(problem, "write it to another file or disk")
+    report(error)
+    return error.exit_code
+
+
+def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) -> CommandResult | int | None:
+    """Run the command and return its result, or its exit status. An error is printed and returned as a result."""
+    try:
+        refuse_invalid_bytes(arguments)
+        found: CommandResult | int | None = app(
+            args=[*with_resume_value(arguments), *of_script], prog_name="glassloop", standalone_mode=False, obj=debug
+        )
+        return found
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as left:  # of a launcher of several processes
+        if isinstance(left.code, str):
+            raise
+        return left.code
+    except Exception as raised:
+        known = raised if isinstance(raised, GlassloopError) else usage_error(raised, option_names(), arguments)
+        known = known or resource_error(raised)
+        if known is None:
+            raise
+        if debug:
+            traceback.print_exc()
+        return error_result(known) if report(known) else known.exit_code
+    finally:
+        show_on(None)
+
+
+def option_names() -> dict[str, list[str]]:
+    """Return the names of the options of each command, without the dashes in front; under "" those before the command."""
+    root = typer.main.get_command(app)
+    flags = {
+        verb: ["--help", *(flag for entry in command.params for flag in (*entry.opts, *entry.secondary_opts))]
+        for verb, command in {"": root, **root.commands}.items()  # type: ignore[attr-defined]
+    }
+    return {
+        verb: [flag.lstrip("-").replace("-", "_") for flag in found if flag.startswith("-")] for verb, found in flags.items()
+    }
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and exit, if wanted."""
+    if wanted:
+        show(f"glassloop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Fine-tune pretrained transformer encoders on texts and pairs of texts.
+
+    Add --debug anywhere to show the traceback of an error.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)

@@ -1,0 +1,346 @@
+"""Changes of imported libraries, for this process only: methods and arguments that they no longer have.
+
+Each function gets a module that has just been imported. It adds what is missing and wraps what has changed, so that a call
+written for an older version does what it did then. Every use is recorded.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, wraps
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Protocol
+
+from glassloop.base.hub import is_hub_name
+from glassloop.compat.loading import why_offline
+from glassloop.compat.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
+from glassloop.compat.substitution import LEDGER, Change, is_script, script_frame
+from glassloop.models.files import quickstart_model
+from glassloop.models.loading import offline
+
+PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
+
+
+RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}
+
+
+CALL = "the tokenizer itself is called since transformers 5"
+
+
+# Classes with `from_pretrained`, by module.
+PRETRAINED = {
+    "transformers.modeling_utils": ("PreTrainedModel",),
+    "transformers.configuration_utils": ("PreTrainedConfig", "PretrainedConfig"),
+    "transformers.models.auto.auto_factory": ("_BaseAutoModelClass",),
+    "transformers.models.auto.tokenization_auto": ("AutoTokenizer",),
+    "transformers.models.auto.configuration_auto": ("AutoConfig",),
+}
+
+
+Method = Callable[..., object]
+
+
+class FormerTokenizer(Protocol):
+    """What the methods that are added to tokenizers call."""
+
+    model_max_length: int
+
+    def __call__(self, *arguments: object, **named: object) -> object: ...
+
+    def tokenize(self, text: str) -> list[str]: ...
+
+    def convert_ids_to_tokens(self, number: int) -> str: ...
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str: ...
+
+
+class Outputs(Protocol):
+    """The outputs of a model, which are a dictionary."""
+
+    def to_tuple(self) -> tuple[object, ...]: ...
+
+
+class Formatted(Protocol):
+    """A data set that returns its rows in a format."""
+
+    _format_type: str | None
+
+
+def changes(models: Mapping[str, str]) -> dict[str, Change]:
+    """Return what to do with each library once it is imported.
+
+    Args:
+        models: The models that stand for others, as the user asked: a name, and a folder or another name.
+    """
+    found: dict[str, Change] = {name: resolving(kinds, models) for name, kinds in PRETRAINED.items()}
+    found["transformers.tokenization_utils_base"] = partial(change_tokenizers, models=models)
+    found["transformers.utils.generic"] = change_outputs
+    found["accelerate.accelerator"] = change_accelerator
+    found["datasets.arrow_dataset"] = change_datasets
+    found["pandas"] = change_pandas
+    return found
+
+
+# --- models by name ----------------------------------------------------------------------------------------------
+
+
+def resolving(kinds: tuple[str, ...], models: Mapping[str, str]) -> Change:
+    """Return a change that resolves the names of models in `from_pretrained` of some classes."""
+
+    def change(module: ModuleType) -> None:
+        for kind in {getattr(module, name) for name in kinds if hasattr(module, name)}:
+            kind.from_pretrained = classmethod(resolved(kind.from_pretrained.__func__, models))
+
+    return change
+
+
+def resolved(function: Method, models: Mapping[str, str]) -> Method:
+    """Return `from_pretrained` with names that stand for others, and with advice if the hub is needed but not there."""
+
+    @wraps(function)
+    def from_pretrained(kind: type, pretrained_model_name_or_path: object, *arguments: object, **named: object) -> object:
+        name = chosen_model(pretrained_model_name_or_path, models)
+        if not isinstance(name, str) or Path(name).exists() or not is_hub_name(name):
+            return function(kind, name, *arguments, **named)
+        reason = why_offline()
+        if reason and name in PACKAGED_NAMES:
+            LEDGER.note(f'model "{name}"', "the packaged copy", "the same weights, without the hub")
+            return function(kind, str(quickstart_model()), *arguments, **named)
+        try:
+            with offline(reason is not None):
+                return function(kind, name, *arguments, **named)
+        except OSError as error:
+            if reason and not getattr(error, "__notes__", None):
+                error.add_note(
+                    f"glassloop: the hub cannot be reached ({reason}), and this machine has no copy of {name}. To use another "
+                    f"model in its place, name it: glassloop run --model_map {name}=FOLDER SCRIPT"
+                )
+            raise
+
+    return from_pretrained
+
+
+def chosen_model(name: object, models: Mapping[str, str]) -> object:
+    """Return the model that the user chose for a name, else the name."""
+    if not isinstance(name, str) or name not in models:
+        return name
+    LEDGER.note(f'model "{name}"', models[name], "another model, as --model_map asks")
+    return str(quickstart_model()) if models[name] == "quickstart" else models[name]
+
+
+# --- tokenizers --------------------------------------------------------------------------------------------------
+
+
+def change_tokenizers(module: ModuleType, models: Mapping[str, str]) -> None:
+    """Let tokenizers take the arguments and have the methods they had."""
+    resolving(("PreTrainedTokenizerBase",), models)(module)
+    base = module.PreTrainedTokenizerBase
+    for name in ("__call__", "encode", "pad"):
+        setattr(base, name, with_former_arguments(getattr(base, name)))
+    for name, method in zip(CALLED_INSTEAD, (encode_plus, batch_encode_plus), strict=True):
+        if not hasattr(base, name):
+            setattr(base, name, method)
+    if not hasattr(base, "max_len"):
+        base.max_len = property(max_length_of)
+
+
+def with_former_arguments(function: Method) -> Method:
+    """Return a method of tokenizers that also takes former arguments, and columns of a data set for lists."""
+
+    @wraps(function)
+    def method(self: object, *arguments: object, **named: object) -> object:
+        named = arguments_today({name: listed_column(value) for name, value in named.items()})
+        return function(self, *map(listed_column, arguments), **named)
+
+    return method
+
+
+def listed_column(value: object) -> object:
+    """Return a column of a data set as a list, which it was until datasets 4."""
+    if type(value).__name__ != "Column" or not type(value).__module__.startswith("datasets."):
+        return value
+    LEDGER.note("tokenizer(dataset[column])", "a list of the column", "a column is no list since datasets 4")
+    return [*value]  # type: ignore[misc]
+
+
+def arguments_today(named: dict[str, object]) -> dict[str, object]:
+    """Return the arguments of a tokenizer under the names they have today."""
+    for old, new in RENAMED_ARGUMENTS.items():
+        if old in named:
+            named[new] = named.pop(old)
+            LEDGER.note(f"tokenizer({old}=)", f"{new}=", "renamed in transformers 4")
+    if "truncation_strategy" in named:
+        named.setdefault("truncation", named.pop("truncation_strategy"))
+        LEDGER.note("tokenizer(truncation_strategy=)", "truncation=", "renamed in transformers 4")
+    if "pad_to_max_length" in named:
+        LEDGER.note("tokenizer(pad_to_max_length=)", 'padding="max_length"', "ignored since transformers 5")
+        if named.pop("pad_to_max_length") and not named.get("padding"):
+            named["padding"] = "max_length"
+            if named.get("max_length") is not None and named.get("truncation") is None:
+                named["truncation"] = True  # a length alone asked for truncation
+    return named
+
+
+def encode_plus(self: FormerTokenizer, text: object, text_pair: object = None, **named: object) -> object:
+    """Return the encoding of one text or pair, as tokenizers did until transformers 4.
+
+    Args:
+        text: The text.
+        text_pair: The second text.
+        **named: Arguments of the tokenizer.
+    """
+    LEDGER.note("tokenizer.encode_plus", "tokenizer(...)", CALL)
+    if isinstance(text, list | tuple):  # tokens or their numbers, not a batch
+        return self(as_text(self, text), as_text(self, text_pair) if isinstance(text_pair, list | tuple) else None, **named)
+    return self(text, text_pair, **named)
+
+
+def as_text(tokenizer: FormerTokenizer, tokens: Sequence[str | int]) -> str:
+    """Return a text with these tokens. Raises `ValueError` if the tokenizer would split it differently."""
+    names = [tokenizer.convert_ids_to_tokens(token) if isinstance(token, int) else token for token in tokens]
+    text = tokenizer.convert_tokens_to_string(names)
+    if tokenizer.tokenize(text) != names:
+        raise ValueError("encode_plus got tokens that are not those of their text; pass the text instead")
+    return text
+
+
+def batch_encode_plus(self: FormerTokenizer, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
+    """Return the encodings of several texts or pairs, as tokenizers did until transformers 4.
+
+    Args:
+        batch_text_or_text_pairs: The texts, or pairs of them.
+        **named: Arguments of the tokenizer.
+    """
+    LEDGER.note("tokenizer.batch_encode_plus", "tokenizer(...)", CALL)
+    rows = [*batch_text_or_text_pairs]
+    if rows and isinstance(rows[0], list | tuple) and not named.get("is_split_into_words", named.get("is_pretokenized")):
+        first, second = zip(*rows, strict=True)
+        return self([*first], [*second], **named)
+    return self(rows, **named)
+
+
+def max_length_of(self: FormerTokenizer) -> int:
+    """Return the largest number of tokens, which was called max_len until transformers 3."""
+    LEDGER.note("tokenizer.max_len", "tokenizer.model_max_length", "renamed in transformers 4")
+    return self.model_max_length
+
+
+# --- outputs of models -------------------------------------------------------------------------------------------
+
+
+def change_outputs(module: ModuleType) -> None:
+    """Let `loss, logits = model(...)` unpack the outputs, which were a tuple until transformers 3, not their names."""
+
+    def iterate(self: Outputs) -> Iterator[object]:
+        frame = script_frame()
+        if frame is not None and is_unpacking(frame):
+            LEDGER.note("loss, logits = model(...)", "outputs.to_tuple()", "models return no tuple since transformers 4")
+            return iter(self.to_tuple())
+        return OrderedDict.__iter__(self)  # type: ignore[arg-type]
+
+    module.ModelOutput.__iter__ = iterate
+
+
+def is_unpacking(frame: FrameType) -> bool:
+    """Return whether a frame stands at the unpacking of a value into several names."""
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return instruction in ("UNPACK_SEQUENCE", "UNPACK_EX") and is_script(frame.f_code.co_filename)
+
+
+# --- Accelerate --------------------------------------------------------------------------------------------------
+
+LOADER_ARGUMENTS = ("dispatch_batches", "split_batches", "even_batches", "use_seedable_sampler")
+
+
+def change_accelerator(module: ModuleType) -> None:
+    """Let an Accelerator take arguments it no longer has."""
+    constructor = module.Accelerator.__init__
+
+    @wraps(constructor)
+    def initialize(self: object, *arguments: object, **named: object) -> None:
+        constructor(self, *arguments, **accelerator_arguments(named))
+
+    module.Accelerator.__init__ = initialize
+
+
+def accelerator_arguments(named: dict[str, object]) -> dict[str, object]:
+    """Return the arguments of an Accelerator under the names they have today."""
+    from accelerate import DataLoaderConfiguration
+
+    for precision in ("fp16", "bf16"):
+        if precision in named:
+            LEDGER.note(f"Accelerator({precision}=)", "mixed_precision=", "renamed in Accelerate 0.5")
+            if named.pop(precision):
+                named.setdefault("mixed_precision", precision)
+    if "logging_dir" in named:
+        LEDGER.note("Accelerator(logging_dir=)", "project_dir=", "renamed in Accelerate 0.17")
+        named.setdefault("project_dir", named.pop("logging_dir"))
+    loader = {name: named.pop(name) for name in LOADER_ARGUMENTS if name in named}
+    if loader:
+        for name in loader:
+            LEDGER.note(f"Accelerator({name}=)", "DataLoaderConfiguration", "moved in Accelerate 1.0")
+        named.setdefault("dataloader_config", DataLoaderConfiguration(**loader))
+    return named
+
+
+# --- datasets and pandas -----------------------------------------------------------------------------------------
+
+
+def change_datasets(module: ModuleType) -> None:
+    """Let a formatted column be the array or tensor it was, and give data sets the methods that changed them in place."""
+    kind = module.Dataset
+    original = kind.__getitem__
+
+    @wraps(original)
+    def get(self: Formatted, key: object) -> object:
+        found = original(self, key)
+        if not isinstance(key, str) or self._format_type in (None, "python", "custom") or not called_by_script():
+            return found
+        LEDGER.note("dataset[column] with a format", "an array of the column", "a column is no array since datasets 4")
+        return found[:]
+
+    kind.__getitem__ = get
+    for old, new in NO_LONGER_IN_PLACE.items():
+        if not hasattr(kind, old) and hasattr(kind, new):
+            setattr(kind, old, in_place(old, new))
+    if hasattr(module, "Column"):
+        module.Column.__add__ = lambda self, other: [*self[:], *other]
+        module.Column.__radd__ = lambda self, other: [*other, *self[:]]
+
+
+def in_place(old: str, new: str) -> Method:
+    """Return a method that changes a data set itself, as it did until datasets 2."""
+
+    def method(self: object, *arguments: object, **named: object) -> None:
+        LEDGER.note(f"dataset.{old}", f"dataset.{new}", "data sets are not changed in place since datasets 2")
+        vars(self).update(vars(getattr(self, new)(*arguments, **named)))
+
+    return method
+
+
+def called_by_script() -> bool:
+    """Return whether the caller of the calling method is the user's code."""
+    return is_script(sys._getframe(2).f_code.co_filename)
+
+
+def change_pandas(module: ModuleType) -> None:
+    """Give frames the methods that pandas 2 removed."""
+
+    def append(self: object, other: object, ignore_index: bool = False, **named: object) -> object:
+        LEDGER.note("DataFrame.append", "pandas.concat", "removed in pandas 2.0")
+        rows = module.DataFrame([other]) if isinstance(other, Mapping) else other
+        rows = rows.to_frame().T if isinstance(rows, module.Series) and isinstance(self, module.DataFrame) else rows
+        return module.concat([self, *(rows if isinstance(rows, list) else [rows])], ignore_index=ignore_index)
+
+    def iteritems(self: Mapping[str, object]) -> object:
+        LEDGER.note("DataFrame.iteritems", "items", "removed in pandas 2.0")
+        return self.items()
+
+    for kind in (module.DataFrame, module.Series):
+        for method in (append, iteritems):
+            if not hasattr(kind, method.__name__):
+                setattr(kind, method.__name__, method)

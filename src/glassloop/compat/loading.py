@@ -1,0 +1,302 @@
+"""`load_dataset`, `load_metric` and the module `evaluate` as scripts call them: local files first, no metric is downloaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glassloop.base.errors import SettingsError
+from glassloop.base.hub import hub_unreachable, is_hub_name
+from glassloop.compat.substitution import LEDGER
+from glassloop.data.glue import GLUE_TASKS, find_glue_files
+from glassloop.data.sources import load_dataset as own_dataset
+from glassloop.data.sources import offline
+from glassloop.scores.metrics import PLAIN, Numbers, Option
+from glassloop.scores.metrics import Metric as OwnMetric
+from glassloop.scores.metrics import load_metric as own_metric
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+
+GLUE_NAMES = ("glue", "nyu-mll/glue")
+
+
+REMOVED = {
+    **dict.fromkeys(("trust_remote_code", "script_version", "task"), None),
+    "use_auth_token": "token",
+    "ignore_verifications": None,
+}
+
+
+FORMATS = ("csv", "json", "text", "parquet", "arrow", "pandas", "xml", "imagefolder", "audiofolder", "webdataset")
+
+
+def load_dataset(path: str, name: str | None = None, *more: object, **named: object) -> object:
+    """Return a data set as `datasets.load_dataset` does. GLUE is read from local files if they are there.
+
+    Args:
+        path: The name of the data set, or a format.
+        name: The configuration, such as a GLUE task.
+        *more: Further arguments of `datasets.load_dataset`.
+        **named: Further arguments of `datasets.load_dataset`; those that were removed are dropped.
+    """
+    from datasets import load
+
+    for argument, today in REMOVED.items():
+        if argument in named:
+            value = named.pop(argument)
+            LEDGER.note(f"load_dataset({argument}=)", f"{today}=" if today else "nothing", "removed in datasets 4")
+            named |= {today: value} if today and value is not None else {}
+    if path in GLUE_NAMES and name in GLUE_TASKS and not more and find_glue_files(name, None):
+        return glue(name, named.get("split"))
+    is_hub = is_hub_name(path) and path not in FORMATS
+    reason = why_offline() if is_hub else None
+    try:
+        with offline(reason is not None):
+            return load.load_dataset(path, name, *more, **named)
+    except Exception as error:
+        if reason:
+            error.add_note(advice(path, name, reason))
+        raise
+
+
+@cache
+def why_offline() -> str | None:
+    """Return why the hub cannot be reached, asked once per process; None if it can."""
+    return hub_unreachable()
+
+
+def advice(path: str, name: str | None, reason: str) -> str:
+    """Return what to do about a data set that is not on this machine."""
+    local = f"; set GLASSLOOP_DATA to the folder that contains glue/{GLUE_TASKS[name].folder}/" if name in GLUE_TASKS else ""
+    return f"glassloop: the hub cannot be reached ({reason}), and this machine has no copy of the data set {path}{local}"
+
+
+def glue(task: str, split: object) -> DatasetDict | Dataset | list[Dataset]:
+    """Return the splits of a GLUE task that a script asks for, from local files."""
+    splits = own_dataset("glue", task)
+    LEDGER.note(f'load_dataset("glue", "{task}")', "glassloop.load_dataset", "reads the files of GLASSLOOP_DATA")
+    return splits if split is None else chosen(splits, split)
+
+
+def chosen(splits: Mapping[str, Dataset], split: object) -> Dataset | list[Dataset]:
+    """Return the rows that a split such as `train[:10%]+validation` means, or a list of them."""
+    from datasets import ReadInstruction, concatenate_datasets
+
+    if isinstance(split, list | tuple):
+        return [chosen(splits, one) for one in split]
+    wanted = split if isinstance(split, ReadInstruction) else ReadInstruction.from_spec(str(split))
+    parts = []
+    for one in wanted.to_absolute({name: len(rows) for name, rows in splits.items()}):
+        rows = splits[one.splitname]
+        start, end = one.from_ or 0, len(rows) if one.to is None else one.to
+        parts.append(rows if (start, end) == (0, len(rows)) else rows.select(range(start, end)))
+    return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
+
+
+def set_caching_enabled(wanted: bool) -> None:
+    """Turn the cache of `datasets` on or off.
+
+    Args:
+        wanted: Whether to use it.
+    """
+    import datasets
+
+    (datasets.enable_caching if wanted else datasets.disable_caching)()
+
+
+def set_progress_bar_enabled(wanted: bool) -> None:
+    """Turn the progress bars of `datasets` on or off.
+
+    Args:
+        wanted: Whether to show them.
+    """
+    import datasets
+
+    (datasets.enable_progress_bars if wanted else datasets.disable_progress_bars)()
+
+
+__version__ = "0.4"
+
+
+NO_DOWNLOAD = "computes the metric without a download"
+
+
+class Metric:
+    """A metric that also takes its rows by place, as old versions did.
+
+    Args:
+        metric: The metric of Glassloop.
+    """
+
+    def __init__(self, metric: OwnMetric) -> None:
+        self.own = metric
+        self.name, self.config_name = metric.name, metric.config_name
+
+    def add(self, prediction: Numbers = None, reference: Numbers = None, **named: Numbers) -> None:  # type: ignore[assignment]
+        """Add one row.
+
+        Args:
+            prediction: The prediction.
+            reference: The true value.
+            **named: Both under the names predictions and references.
+        """
+        predicted = named.get("predictions", prediction)
+        self.own.add(prediction=predicted, reference=named.get("references", reference))
+
+    def add_batch(self, predictions: Numbers, references: Numbers) -> None:
+        """Add rows.
+
+        Args:
+            predictions: The predictions.
+            references: The true values.
+        """
+        self.own.add_batch(predictions=predictions, references=references)
+
+    def compute(
+        self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
+    ) -> dict[str, float]:
+        """Return the values of all rows by name, then forget the rows.
+
+        Args:
+            predictions: More predictions.
+            references: As many true values.
+            **options: Options of the metric, such as `average`.
+        """
+        return self.own.compute(predictions=predictions, references=references, **options)
+
+
+class Combined:
+    """Several metrics of the same rows.
+
+    Args:
+        metrics: The metrics.
+    """
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = [*metrics]
+
+    def add(self, prediction: Numbers, reference: Numbers) -> None:
+        """Add one row to each metric.
+
+        Args:
+            prediction: The prediction.
+            reference: The true value.
+        """
+        for metric in self.metrics:
+            metric.add(prediction, reference)
+
+    def add_batch(self, predictions: Numbers, references: Numbers) -> None:
+        """Add rows to each metric.
+
+        Args:
+            predictions: The predictions.
+            references: The true values.
+        """
+        for metric in self.metrics:
+            metric.add_batch(predictions, references)
+
+    def compute(
+        self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
+    ) -> dict[str, float]:
+        """Return the values of all metrics by name.
+
+        Args:
+            predictions: More predictions.
+            references: As many true values.
+            **options: Options of the metrics.
+        """
+        found: dict[str, float] = {}
+        for metric in self.metrics:
+            fitting = options if metric.name not in ("accuracy", "matthews_correlation") else {}
+            found |= metric.compute(predictions, references, **fitting)
+        return found
+
+
+def load(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
+    """Return a metric by its name.
+
+    Args:
+        path: The name, such as "accuracy", or "glue".
+        config_name: The GLUE task.
+        *more: Accepted for compatibility.
+        **named: Accepted for compatibility: they concern downloads and several processes.
+
+    Raises:
+        SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
+    """
+    return metric_of("evaluate.load", path, config_name, *more, **named)
+
+
+def load_metric(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
+    """Return a metric by its name, as `datasets.load_metric` did.
+
+    Args:
+        path: The name, such as "accuracy", or "glue".
+        config_name: The GLUE task.
+        *more: Accepted for compatibility.
+        **named: Accepted for compatibility: they concern downloads and several processes.
+
+    Raises:
+        SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
+    """
+    return metric_of("load_metric", path, config_name, *more, **named)
+
+
+def metric_of(function: str, path: str, config_name: str | None, *more: object, **named: object) -> Metric:
+    """Return a metric of Glassloop, or that of the installed `evaluate` if Glassloop has none."""
+    name = Path(path).stem if path.endswith(".py") else path.rpartition("/")[2]
+    try:
+        found = Metric(own_metric(name, config_name))
+    except SettingsError:
+        if (evaluate := installed_evaluate()) is None:
+            raise
+        theirs: Metric = evaluate.load(path, config_name, *more, **named)  # type: ignore[attr-defined]
+        return theirs
+    called = f'{function}("{path}"' + (f', "{config_name}")' if config_name else ")")
+    LEDGER.note(called, "glassloop.load_metric", NO_DOWNLOAD)
+    return found
+
+
+def installed_evaluate() -> object | None:
+    """Return the package `evaluate` if it is installed, else None."""
+    try:
+        found = import_module("evaluate")
+    except ModuleNotFoundError:
+        return None
+    return None if found is sys.modules[__name__] else found
+
+
+def combine(evaluations: Iterable[str | Metric], force_prefix: bool = False) -> Combined:
+    """Return several metrics as one.
+
+    Args:
+        evaluations: Their names, or the metrics.
+        force_prefix: Accepted for compatibility.
+    """
+    return Combined(load(one) if isinstance(one, str) else one for one in evaluations)
+
+
+def list_evaluation_modules(*arguments: object, **named: object) -> list[str]:
+    """Return the names of the metrics.
+
+    Args:
+        *arguments: Accepted for compatibility.
+        **named: Accepted for compatibility.
+    """
+    return ["glue", *PLAIN]
+
+
+def list_metrics(*arguments: object, **named: object) -> list[str]:
+    """Return the names of the metrics.
+
+    Args:
+        *arguments: Accepted for compatibility.
+        **named: Accepted for compatibility.
+    """
+    return list_evaluation_modules()

@@ -1,0 +1,573 @@
+"""Names of transformers, datasets and evaluate since 2019: which ones Glassloop replaces, and where the others are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from glassloop.base.errors import SettingsError
+from glassloop.data.glue import GLUE_TASKS
+from glassloop.scores.metrics import load_metric
+
+METRICS = "glassloop.compat.loading"
+
+
+FORMER_GLUE = "glassloop.compat.former_functions"
+
+
+NO_NOTEBOOK = "there is no notebook to draw it in"
+
+
+@dataclass(frozen=True)
+class OldName:
+    """What stands for a name that a library no longer has.
+
+    Args:
+        now: The module and the attribute that serve it, as `module:attribute`.
+        reason: Why the name of the library is not used.
+        always: Whether it replaces a name that the library still has.
+        by_call: Whether only some calls of the function are served; these record themselves.
+        shown: What the list of substitutions calls it. Default: `now`.
+    """
+
+    now: str
+    reason: str
+    always: bool = False
+    by_call: bool = False
+    shown: str = ""
+
+    def __str__(self) -> str:
+        return self.shown or self.now.replace(":", ".")
+
+
+def gone(version: str, **names: str) -> dict[str, OldName]:
+    """Return names that were removed in a version, with what serves each of them."""
+    return {name: OldName(now, f"removed in {version}") for name, now in names.items()}
+
+
+def by_call(now: str, reason: str = "takes former arguments") -> OldName:
+    """Return a function that the library still has, and that is served because some calls of it need it."""
+    return OldName(now, reason, always=True, by_call=True)
+
+
+OURS = "Glassloop's Trainer, which takes the same arguments"
+
+
+TRAINER = {
+    "Trainer": OldName("glassloop.compat.former_trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
+    "TrainingArguments": OldName(
+        "glassloop.compat.arguments:TrainingArguments",
+        "the settings of Glassloop's Trainer",
+        always=True,
+        shown="glassloop.TrainingArguments",
+    ),
+}
+
+
+THEIRS = "takes former arguments"
+
+
+# The Trainers of transformers, for models that Glassloop does not train.
+THEIR_TRAINER = {
+    name: OldName(
+        f"glassloop.compat.their_trainer:{name}", THEIRS, always=True, shown=f"transformers.{name} with former arguments"
+    )
+    for name in ("Trainer", "TrainingArguments")
+}
+
+
+SEQ2SEQ = {
+    name: OldName(f"glassloop.compat.their_trainer:{name}", THEIRS, always=True, by_call=True)
+    for name in ("Seq2SeqTrainer", "Seq2SeqTrainingArguments")
+}
+
+
+# Settings of transformers' TrainingArguments that are gone -> their present names; None for those without an effect.
+FORMER_SETTINGS: dict[str, str | None] = {
+    "evaluation_strategy": "eval_strategy",
+    "no_cuda": "use_cpu",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "warmup_ratio": "warmup_steps",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+    **dict.fromkeys(
+        (
+            *(
+                "overwrite_output_dir",
+                "logging_dir",
+                "fp16_backend",
+                "half_precision_backend",
+                "fp16_opt_level",
+                "use_mps_device",
+            ),
+            *("save_safetensors", "jit_mode_eval", "use_ipex", "past_index", "ray_scope", "use_legacy_prediction_loop"),
+            *("dispatch_batches", "split_batches", "include_tokens_per_second", "tpu_metrics_debug"),
+        )
+    ),
+}
+
+
+ADAMW = {
+    "AdamW": OldName(
+        "glassloop.compat.former_functions:AdamW",
+        "removed in transformers 5",
+        shown="Glassloop's AdamW with the former defaults",
+    )
+}
+
+
+STRATEGY = gone("transformers 5", EvaluationStrategy="transformers.trainer_utils:IntervalStrategy")
+
+
+BACKENDS = gone(
+    "transformers 5",
+    is_torch_tpu_available="transformers.utils:is_torch_xla_available",
+    is_tf_available="glassloop.compat.former_functions:is_never_available",
+    is_flax_available="glassloop.compat.former_functions:is_never_available",
+    is_apex_available="glassloop.compat.former_functions:is_never_available",
+    is_offline_mode="glassloop.compat.former_functions:is_offline_mode",
+    send_example_telemetry="glassloop.compat.former_functions:send_example_telemetry",
+    TRANSFORMERS_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
+    PYTORCH_PRETRAINED_BERT_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
+    PYTORCH_TRANSFORMERS_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
+)
+
+
+GLUE_NAMES = ("InputExample", "InputFeatures", "DataProcessor", "glue_convert_examples_to_features", "glue_compute_metrics")
+
+
+GLUE_TABLES = ("glue_tasks_num_labels", "glue_output_modes")
+
+
+GLUE = gone("transformers 5", **{name: f"{FORMER_GLUE}:{name}" for name in (*GLUE_NAMES, *GLUE_TABLES)})
+
+
+SCHEDULES = gone(
+    "transformers 2.3",
+    WarmupLinearSchedule="glassloop.compat.former_functions:warmup_linear_schedule",
+    WarmupConstantSchedule="glassloop.compat.former_functions:warmup_constant_schedule",
+)
+
+
+LOAD_METRIC = gone(
+    "datasets 3",
+    load_metric=f"{METRICS}:load_metric",
+    list_metrics=f"{METRICS}:list_evaluation_modules",
+    Metric=f"{METRICS}:Metric",
+)
+
+
+LOAD_DATASET = {"load_dataset": by_call("glassloop.compat.loading:load_dataset", "reads the files of GLASSLOOP_DATA")}
+
+
+CACHING = gone(
+    "datasets 3",
+    set_caching_enabled="glassloop.compat.loading:set_caching_enabled",
+    set_progress_bar_enabled="glassloop.compat.loading:set_progress_bar_enabled",
+)
+
+
+BUILTIN_TYPES = {
+    name: OldName(f"builtins:{kind}", "removed in NumPy 1.24: it was only another name for Python's type")
+    for name, kind in {
+        **{name: name for name in ("int", "float", "bool", "object", "str", "complex")},
+        "unicode": "str",
+    }.items()
+}
+
+
+NUMPY = {
+    **BUILTIN_TYPES,
+    **gone(
+        "NumPy 2.0",
+        float_="numpy:float64",
+        complex_="numpy:complex128",
+        unicode_="numpy:str_",
+        string_="numpy:bytes_",
+        NaN="numpy:nan",
+        NAN="numpy:nan",
+        Inf="numpy:inf",
+        Infinity="numpy:inf",
+        infty="numpy:inf",
+        PINF="numpy:inf",
+        product="numpy:prod",
+        cumproduct="numpy:cumprod",
+        alltrue="numpy:all",
+        sometrue="numpy:any",
+        row_stack="numpy:vstack",
+        in1d="numpy:isin",
+        trapz="numpy:trapezoid",
+    ),
+}
+
+
+ABSTRACT = (
+    "Mapping",
+    "MutableMapping",
+    "Iterable",
+    "Iterator",
+    "Sequence",
+    "MutableSequence",
+    "Callable",
+    "Hashable",
+    "Set",
+    "Sized",
+)
+
+
+# By module: what stands for a name that scripts import from there.
+OLD_NAMES: dict[str, dict[str, OldName]] = {
+    "transformers": {**TRAINER, **SEQ2SEQ, **ADAMW, **STRATEGY, **BACKENDS, **GLUE, **SCHEDULES},
+    "transformers.trainer": TRAINER,
+    "transformers.training_args": TRAINER,
+    "transformers.optimization": {**ADAMW, **SCHEDULES},
+    "transformers.trainer_utils": STRATEGY,
+    "transformers.utils": BACKENDS,
+    "transformers.utils.import_utils": BACKENDS,
+    "transformers.file_utils": BACKENDS,
+    "datasets": {**LOAD_DATASET, **LOAD_METRIC, **CACHING},
+    "datasets.load": {**LOAD_DATASET, **LOAD_METRIC},
+    "evaluate": {
+        "load": by_call(f"{METRICS}:load", "computes the metric without a download"),
+        "combine": by_call(f"{METRICS}:combine", "computes the metrics without a download"),
+    },
+    "numpy": NUMPY,
+    "collections": gone("Python 3.10", **{name: f"collections.abc:{name}" for name in ABSTRACT}),
+    "time": gone("Python 3.8", clock="time:perf_counter"),
+    "sklearn.metrics": {
+        **gone(
+            "scikit-learn 1.2",
+            plot_confusion_matrix="glassloop.compat.former_functions:plot_confusion_matrix",
+            jaccard_similarity_score="sklearn.metrics:accuracy_score",
+        ),
+        "mean_squared_error": by_call("glassloop.compat.former_functions:mean_squared_error"),
+    },
+    "sklearn.utils.class_weight": {"compute_class_weight": by_call("glassloop.compat.former_functions:compute_class_weight")},
+    "IPython": {
+        name: OldName(f"glassloop.compat.former_functions:{name}", NO_NOTEBOOK)
+        for name in ("get_ipython", "display", "version_info")
+    },
+    "tqdm": {"tqdm_notebook": OldName("tqdm:tqdm", NO_NOTEBOOK, always=True)},
+    "tqdm.notebook": {
+        "tqdm": OldName("tqdm:tqdm", NO_NOTEBOOK, always=True),
+        "trange": OldName("tqdm:trange", NO_NOTEBOOK, always=True),
+    },
+}
+
+
+# Modules that do not exist today -> those that have their content.
+OLD_MODULES = {
+    "evaluate": f"{METRICS}",
+    "nlp": "datasets",
+    "pytorch_transformers": "transformers",
+    "IPython.display": "glassloop.compat.former_functions",
+    "torch._six": "glassloop.compat.former_functions",
+    "keras.preprocessing.sequence": "glassloop.compat.former_functions",
+    "transformers.deepspeed": "transformers.integrations.deepspeed",
+    "transformers.generation_utils": "transformers.generation.utils",
+    "transformers.file_utils": "transformers.utils",
+    "transformers.data.metrics": FORMER_GLUE,
+    "transformers.data.processors": FORMER_GLUE,
+    "transformers.data.processors.glue": FORMER_GLUE,
+    "transformers.data.processors.utils": FORMER_GLUE,
+    "transformers.modeling_auto": "transformers.models.auto.modeling_auto",
+    "transformers.tokenization_auto": "transformers.models.auto.tokenization_auto",
+    "transformers.configuration_auto": "transformers.models.auto.configuration_auto",
+    "sklearn.externals.joblib": "joblib",
+    "sklearn.cross_validation": "sklearn.model_selection",
+    "sklearn.grid_search": "sklearn.model_selection",
+    "sklearn.metrics.classification": "sklearn.metrics",
+    "sklearn.metrics.ranking": "sklearn.metrics",
+    "sklearn.preprocessing.label": "sklearn.preprocessing",
+}
+
+
+# Packages that are made of nothing but such modules.
+OLD_PACKAGES = ("IPython", "keras", "keras.preprocessing", "sklearn.externals")
+
+
+MODEL_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_(?!utils|outputs|auto)(\w+?)(_fast)?")
+
+
+FAST_TOKENIZER = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")
+
+
+# Names that nothing stands for -> what to do.
+INSTEAD = {
+    **dict.fromkeys(
+        ("glue_processors", "GlueDataset", "GlueDataTrainingArguments"),
+        'load the data with datasets.load_dataset("glue", task)',
+    ),
+    "LineByLineTextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
+    "TextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
+    "AutoModelWithLMHead": "use AutoModelForCausalLM or AutoModelForMaskedLM",
+    "TFTrainer": "use the Trainer: transformers no longer has TensorFlow models",
+    "apex": "use fp16=True, which needs no apex",
+    "pytorch_pretrained_bert": "use transformers: BertAdam is AdamW with a schedule there",
+    "tensorflow": "use PyTorch: transformers no longer has TensorFlow models",
+    "google.colab": "remove the lines that mount a drive or upload files: this is not Colab",
+}
+
+
+def module_today(name: str) -> str | None:
+    """Return the module that has the content of one that was moved; None if the name was never that of a moved module."""
+    if name in OLD_MODULES:
+        return OLD_MODULES[name]
+    if found := MODEL_MODULE.fullmatch(name):
+        return f"transformers.models.{found[2]}.{found[1]}_{found[2]}"
+    return found[1] if (found := FAST_TOKENIZER.fullmatch(name)) else None
+
+
+def instead_of(name: str) -> str | None:
+    """Return what to do about a name that nothing stands for; None if it is not known."""
+    if name.startswith(("TF", "Flax")) and ("For" in name or name.endswith("Model")):
+        return "use the PyTorch class: transformers no longer has TensorFlow and Flax models"
+    return INSTEAD.get(name)
+
+
+# Packages that were renamed.
+PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
+
+
+# Names that Glassloop replaces wherever a library had them.
+REPLACED = {name: f"glassloop.{name}" for name in ("Trainer", "TrainingArguments", "AdamW", "load_metric")}
+
+
+LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
+
+
+def place_today(name: str, old: OldName) -> str | None:
+    """Return where a name is today, for a script that imports it; None if a port does not replace it."""
+    module, _, attribute = old.now.partition(":")
+    if name in REPLACED:
+        return REPLACED[name]
+    if old.always or module.startswith("glassloop.compat."):
+        return None
+    return attribute if module == "builtins" else f"{module}.{attribute}"
+
+
+# Where a name was imported from -> where it is today. A renamed package has its present name here.
+MOVED = {
+    **{
+        f"{module}.{name}": place
+        for module, names in OLD_NAMES.items()
+        for name, old in names.items()
+        if (place := place_today(name, old)) is not None
+    },
+    "transformers.trainer.TrainingArguments": "glassloop.TrainingArguments",
+    "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
+    "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
+    "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
+    "transformers.WarmupConstantSchedule": "transformers.get_constant_schedule_with_warmup",
+    "transformers.WarmupLinearSchedule": "transformers.get_linear_schedule_with_warmup",
+    "transformers.WarmupCosineSchedule": "transformers.get_cosine_schedule_with_warmup",
+}
+
+
+# The same, for functions that are only replaced where Glassloop can do what a call asks for.
+MOVED_BY_CALL = {
+    "datasets.load_dataset": "glassloop.load_dataset",
+    "datasets.load.load_dataset": "glassloop.load_dataset",
+    "evaluate.load": "glassloop.load_metric",
+}
+
+
+OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
+
+
+CLASSIFIER = "SequenceClassification"
+
+
+ONLY_CLASSIFIERS = "Glassloop trains models for sequence classification only"
+
+
+ONLY_TORCH = "Glassloop trains PyTorch models only"
+
+
+# Names of transformers without a replacement.
+UNTRANSLATED = {
+    "Seq2SeqTrainer": ONLY_CLASSIFIERS,
+    "Seq2SeqTrainingArguments": ONLY_CLASSIFIERS,
+    "TFTrainer": ONLY_TORCH,
+    "TFTrainingArguments": ONLY_TORCH,
+}
+
+
+# Functions that are gone and only reported the use of an example: imports and calls of them are removed.
+TELEMETRY = ("transformers.utils.send_example_telemetry",)
+
+
+# Names that are gone, and what to do instead.
+UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
+
+
+GONE = {
+    **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
+    **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), f"read the rows yourself, {UNCHANGED}"),
+    "glue_convert_examples_to_features": f"encode the texts with the tokenizer, {UNCHANGED}",
+    "glue_compute_metrics": f'use glassloop.load_metric("glue", TASK).compute(predictions=…, references=…), {UNCHANGED}',
+    "glue_output_modes": f'it is "regression" for stsb, else "classification", {UNCHANGED}',
+    "glue_tasks_num_labels": f"read the labels of the data set, {UNCHANGED}",
+    "cached_path": "use huggingface_hub.hf_hub_download",
+    "set_caching_enabled": f"use datasets.enable_caching() or datasets.disable_caching(), {UNCHANGED}",
+    "is_tf_available": f"it is False: transformers supports PyTorch only, {UNCHANGED}",
+    "list_metrics": f"omit it, {UNCHANGED}",
+    "list_datasets": "use huggingface_hub.list_datasets()",
+}
+
+
+OTHER_FRAMEWORKS = ("TF", "Flax")
+
+
+# Arguments that have another name today: what is called -> the old name -> the present one.
+RENAMED_ARGUMENTS = {
+    **{
+        f"transformers.{name}": {
+            "warmup_steps": "num_warmup_steps",
+            "t_total": "num_training_steps",
+            "cycles": "num_cycles",
+        }
+        for name in ("WarmupConstantSchedule", "WarmupLinearSchedule", "WarmupCosineSchedule", "ConstantLRSchedule")
+    },
+}
+
+
+# Arguments that are gone -> their present name, and what it is for True and for False.
+REPLACED_ARGUMENTS = {
+    "fp16": ("mixed_precision", '"fp16"', '"no"'),  # of Accelerator
+    "pad_to_max_length": ("padding", '"max_length"', "False"),  # of tokenizers, which silently ignore it
+}
+
+
+# Arguments of datasets.load_metric and evaluate.load about downloads and processes, which a local metric does not need.
+ABOUT_DOWNLOADS = (
+    "cache_dir",
+    "download_config",
+    "download_mode",
+    "experiment_id",
+    "keep_in_memory",
+    "num_process",
+    "process_id",
+    "revision",
+    "script_version",
+    "trust_remote_code",
+)
+
+
+# Arguments of transformers' Trainer that are gone, and what to do instead.
+GONE_OF_TRAINER = {
+    "prediction_loss_only": "set prediction_loss_only in TrainingArguments",
+    "tb_writer": "set report_to='tensorboard' in TrainingArguments",
+}
+
+
+# Methods and attributes that have another name today, by the kind of object.
+RENAMED_ATTRIBUTES = {
+    "trainer": {
+        "is_world_master": "is_world_process_zero",
+        "is_local_master": "is_local_process_zero",
+        "tokenizer": "processing_class",
+    },
+    "tokenizer": {"max_len": "model_max_length"},
+}
+
+
+# Methods of datasets that changed a data set in place -> those that return the changed one.
+NO_LONGER_IN_PLACE = {f"{name}_": name for name in ("rename_column", "remove_columns", "cast", "flatten")}
+
+
+# Methods of tokenizers that are gone: the tokenizer itself is called instead.
+CALLED_INSTEAD = ("encode_plus", "batch_encode_plus")
+
+
+def present_place(place: str) -> str:
+    """Return where a name, given as package.module.name, is today; the place itself if nothing is known about it."""
+    package, dot, rest = place.partition(".")
+    place = PACKAGES.get(package, package) + dot + rest
+    if place in MOVED:
+        return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
+    if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
+        return whole  # a module, such as sklearn.externals.joblib
+    module, _, name = place.rpartition(".")
+    newer = module_today(module)
+    if newer is not None and is_gone(place) and not is_gone(f"{newer}.{name}") and not newer.startswith("glassloop"):
+        return f"{newer}.{name}"
+    if package in PACKAGES and module.count("."):
+        shorter = f"{module.partition('.')[0]}.{name}"  # pytorch_transformers.optimization.AdamW
+        return MOVED.get(shorter, shorter)
+    if module.startswith("transformers.") and is_gone(place) and not is_gone(f"transformers.{name}"):
+        return f"transformers.{name}"
+    return place
+
+
+def remedy_of(name: str) -> str:
+    """Return what to do about a name that is gone."""
+    return GONE.get(name) or instead_of(name) or "the installed version of transformers does not have it"
+
+
+def why_untranslated(name: str) -> str | None:
+    """Return why Glassloop has no replacement for a name that is imported from transformers; None if it needs none."""
+    if name in UNTRANSLATED:
+        return UNTRANSLATED[name]
+    start, found, kind = name.partition("For")
+    is_class = bool(found) and start[:1].isupper() and kind[:1].isupper()
+    if is_class and start.startswith(OTHER_FRAMEWORKS):
+        return ONLY_TORCH
+    return ONLY_CLASSIFIERS if is_class and kind != CLASSIFIER else None
+
+
+def why_their_trainer(names: Iterable[str]) -> str | None:
+    """Return why the Trainer of a script that uses these names stays that of transformers; None if it does not."""
+    models = (name for name in sorted({*names}) if not name.startswith("DataCollator"))
+    others = {name: why for name in models if (why := why_untranslated(name))}
+    if not others or any(name.endswith("ForSequenceClassification") for name in names):
+        return None
+    name, why = next(iter(others.items()))
+    return f"the script uses {name}, and {why}"
+
+
+@cache
+def is_gone(place: str) -> bool:
+    """Return whether the installed packages do not have a name, given as module.name, which earlier versions may have had.
+
+    The first call imports the library, which may take a second.
+    """
+    module, _, name = place.rpartition(".")
+    try:
+        if find_spec(module) is None:
+            return True
+        if name in dir(import_module(module)):
+            return False
+        return not hasattr(import_module(module), name) and find_spec(place) is None
+    except (ImportError, AttributeError, ValueError):
+        return module.partition(".")[0] in LIBRARIES and find_spec(module.partition(".")[0]) is not None
+    except Exception:  # a module that fails for another reason, such as a missing library, is there
+        return False
+
+
+def is_portable(name: str, arguments: list[object], named: dict[str, object]) -> bool:
+    """Return whether Glassloop can do what a call of a replaced function asks for. Arguments that are no literals are `...`."""
+    if name == "glassloop.load_metric":
+        named = {key: value for key, value in named.items() if key not in ABOUT_DOWNLOADS}
+        if "path" in named:
+            arguments, named = [named["path"], *arguments], {key: value for key, value in named.items() if key != "path"}
+        config = arguments[1] if len(arguments) == 2 else named.get("config_name", named.get("name"))
+        if not arguments or len(arguments) > 2 or ... in arguments[:1] or not {*named} <= {"config_name", "name"}:
+            return False
+        if config is ...:
+            return arguments[0] == "glue"
+        try:
+            load_metric(str(arguments[0]), None if config is None else str(config))
+        except SettingsError:
+            return False
+        return "name" not in named
+    path, *rest = [*arguments, *([named["path"]] if "path" in named else [])] or [None]
+    task = rest[0] if rest else named.get("name")
+    plain_split = str(named.get("split", "train")).isidentifier()
+    known = task is ... or task in GLUE_TASKS
+    return path == "glue" and known and len(rest) < 2 and plain_split and {*named} <= {"path", "name", "split"}

@@ -1,0 +1,468 @@
+"""A parsed script or notebook: its cells, its nodes, what each name stands for, and edits of its text."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from glassloop.base.errors import DataError
+from glassloop.base.records import Json
+
+PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
+
+
+def read_cells(text: str, name: str) -> tuple[Json, list[tuple[int, dict[str, Json]]], dict[int, str]]:
+    """Return a notebook, its code cells with their numbers from 1, and their code. Raises `DataError` if it is not one."""
+    try:
+        notebook = json.loads(text)
+        cells = [(number, cell) for number, cell in enumerate(notebook["cells"], 1) if cell["cell_type"] == "code"]
+        return notebook, cells, {number: "".join(cell["source"]) for number, cell in cells}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{name} is not a notebook: it has no cells", "open it in Jupyter, and save it again") from error
+
+
+def is_magic_cell(code: str) -> bool:
+    """Return whether a whole cell is for a magic, such as %%bash."""
+    return code.lstrip().startswith("%%") and code.split()[0] not in PYTHON_MAGICS
+
+
+def is_magic(line: str) -> bool:
+    """Return whether a line of a cell that is not Python is a magic, a shell command or a question."""
+    bare = line.lstrip()
+    return bare.startswith(("%", "!", "?")) or bare.endswith("?")
+
+
+def is_python(code: str) -> bool:
+    """Return whether code is valid Python."""
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+SAME_VALUE = ("to", "cuda", "cpu", "train", "eval", "half", "float", "double")  # methods of a model that return the model
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What one statement gives to a name.
+
+    Args:
+        origin: Where it was imported from, such as transformers.Trainer; empty if it was not imported.
+        node: The value that was assigned, a class, a function, or the annotation of a parameter.
+        place: The number of the value among those that were unpacked together; None if it is the whole value.
+        is_parameter: Whether it is a parameter of a function, and `node` its annotation.
+    """
+
+    origin: str = ""
+    node: ast.AST | None = None
+    place: int | None = None
+    is_parameter: bool = False
+
+
+@dataclass(eq=False)
+class Scope:
+    """The names of a module, class or function.
+
+    Args:
+        node: The module, class or function.
+        parent: The scope around it.
+        bindings: What each name was given, in the order of the text.
+        elsewhere: Names that a `global` or `nonlocal` statement declares.
+    """
+
+    node: ast.AST
+    parent: Scope | None = None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    elsewhere: dict[str, Scope] = field(default_factory=dict)
+
+    @property
+    def is_class(self) -> bool:
+        """Whether functions inside cannot see the names."""
+        return isinstance(self.node, ast.ClassDef)
+
+    def bind(self, name: str, binding: Binding) -> None:
+        """Add what a name was given."""
+        target = self.elsewhere.get(name, self)
+        target.bindings.setdefault(name, []).append(binding)
+
+    def holder(self, name: str) -> Scope | None:
+        """Return the scope that a name used here belongs to; None if no scope binds it."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.elsewhere.get(name, scope)
+            if name in found.bindings and (scope is self or not scope.is_class):
+                return found
+            scope = scope.parent
+        return None
+
+
+class Script:
+    """A script that is read once, in time proportional to its length.
+
+    Args:
+        text: The code.
+
+    Attributes:
+        nodes: All nodes, each before those inside it.
+        stars: The modules of `from MODULE import *`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self.starts = [0, *(found.end() for found in LINE_END.finditer(text))]
+        self.newline = found.group() if (found := LINE_END.search(text)) else "\n"
+        self.nodes: list[ast.AST] = []
+        self.scopes: dict[ast.AST, Scope] = {}
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.stars: list[str] = []
+        self.attributes: dict[tuple[ast.ClassDef, str], list[Binding]] = {}  # what methods assign to attributes of self
+        self._origins: dict[tuple[Scope, str], tuple[str, ...]] = {}
+        self._bases: dict[ast.ClassDef, frozenset[str]] = {}
+        self._bytes: dict[int, bytes] = {}
+        self._read()
+
+    # --- reading ---
+
+    def _read(self) -> None:
+        """Visit every node once, without recursion: long sums and chains are nested deeply."""
+        stack: list[tuple[ast.AST, Scope]] = [(self.tree, Scope(self.tree))]
+        while stack:
+            node, scope = stack.pop()
+            self.nodes.append(node)
+            self.scopes[node] = scope
+            bind(node, scope, self.stars)
+            inner = scope
+            if isinstance(node, (*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef)):
+                inner = Scope(node, scope)
+            if isinstance(node, FUNCTIONS):
+                bind_parameters(node.args, inner)
+            children = [(child, inner if inside else scope) for child, inside in children_of(node)]
+            self.parents.update((child, node) for child, _ in children)
+            stack.extend(reversed(children))
+        for node in self.nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Attribute) and (owner := self.class_of_self(target.value)) is not None:
+                        self.attributes.setdefault((owner, target.attr), []).append(Binding(node=node.value))
+
+    def of(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+        """Yield the nodes of some types; those of one type in the order of the text."""
+        return (node for kind in self.by_type for node in self.by_type[kind] if issubclass(kind, kinds))
+
+    @cached_property
+    def by_type(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """The nodes of each type."""
+        found: dict[type[ast.AST], list[ast.AST]] = {}
+        for node in self.nodes:
+            found.setdefault(type(node), []).append(node)
+        return found
+
+    # --- names ---
+
+    def bindings(self, node: ast.Name) -> list[Binding]:
+        """Return what a name was given, in the scope that it belongs to."""
+        scope = self.scopes[node].holder(node.id)
+        return [] if scope is None else scope.bindings[node.id]
+
+    def origins(self, node: ast.AST | None) -> tuple[str, ...]:
+        """Return where the thing that an expression names was imported from: several places, if it depends on a `try`."""
+        if isinstance(node, ast.Attribute):
+            return tuple(f"{base}.{node.attr}" for base in self.origins(node.value))
+        if not isinstance(node, ast.Name):
+            return ()
+        scope = self.scopes[node].holder(node.id)
+        if scope is None:
+            return () if hasattr(builtins, node.id) else tuple(f"{module}.{node.id}" for module in self.stars)
+        key = (scope, node.id)
+        if key not in self._origins:
+            self._origins[key] = ()  # a name that is assigned to itself ends here
+            found = [
+                origin for one in scope.bindings[node.id] for origin in ((one.origin,) if one.origin else self._alias_of(one))
+            ]
+            self._origins[key] = tuple(dict.fromkeys(found))
+        return self._origins[key]
+
+    def _alias_of(self, binding: Binding) -> tuple[str, ...]:
+        """Return the origins of another name that was assigned."""
+        named = isinstance(binding.node, ast.Name | ast.Attribute) and binding.place is None and not binding.is_parameter
+        return self.origins(binding.node) if named else ()
+
+    def classes(self, node: ast.AST | None) -> list[ast.ClassDef]:
+        """Return the classes of the script that an expression names."""
+        found = self.bindings(node) if isinstance(node, ast.Name) else []
+        return [one.node for one in found[-20:] if isinstance(one.node, ast.ClassDef)]
+
+    def bases(self, node: ast.AST | None) -> frozenset[str]:
+        """Return where an expression, or the classes that a class of the script is derived from, was imported from."""
+        return frozenset({*self.origins(node)}.union(*map(self.bases_of, self.classes(node))))
+
+    def bases_of(self, node: ast.ClassDef) -> frozenset[str]:
+        """Return where the classes that a class is derived from, directly or not, were imported from."""
+        if node in self._bases:
+            return self._bases[node]
+        found: set[str] = set()
+        waiting, seen = [node], set()
+        while waiting:
+            kind = waiting.pop()
+            if kind in seen:
+                continue
+            seen.add(kind)
+            for base in kind.bases:
+                found |= {*self.origins(base)}
+                waiting += self.classes(base)
+        self._bases[node] = frozenset(found)
+        return self._bases[node]
+
+    def class_of_self(self, node: ast.AST) -> ast.ClassDef | None:
+        """Return the class whose object a name is: the first parameter of a method."""
+        if not isinstance(node, ast.Name):
+            return None
+        scope = self.scopes[node].holder(node.id)
+        if scope is None or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef) or scope.parent is None:
+            return None
+        first = [*scope.node.args.posonlyargs, *scope.node.args.args][:1]
+        is_self = bool(first) and first[0].arg == node.id and isinstance(scope.parent.node, ast.ClassDef)
+        return scope.parent.node if is_self else None  # type: ignore[return-value]  # is_self says that it is a class
+
+    def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
+        """Return the nearest node around another that is of some type."""
+        found = self.parents.get(node)
+        while found is not None and not isinstance(found, kinds):
+            found = self.parents.get(found)
+        return found
+
+    def is_inside(self, node: ast.AST, other: ast.AST) -> bool:
+        """Return whether a node is another, or inside it."""
+        found: ast.AST | None = node
+        while found is not None and found is not other:
+            found = self.parents.get(found)
+        return found is other
+
+    def branches(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
+        """Return the statements around a node that may skip it, each with the name of its part, from the outside in."""
+        path: list[tuple[ast.AST, str]] = []
+        while (around := self.parents.get(node)) is not None:
+            if isinstance(
+                around, ast.If | ast.Try | ast.For | ast.While | ast.ExceptHandler | ast.FunctionDef | ast.match_case
+            ):
+                parts = [name for name in ("orelse", "finalbody", "handlers") if node in getattr(around, name, [])]
+                path.append((around, parts[0] if parts else "body"))
+            node = around
+        return path[::-1]
+
+    def is_guarded(self, node: ast.AST) -> bool:
+        """Return whether an import may fail: a `try` with another way stands around it."""
+        return any(isinstance(around, ast.Try) and part == "body" for around, part in self.branches(node))
+
+    # --- text ---
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the place in the text of a line, from 1, and a column in bytes of UTF-8."""
+        start = self.starts[line - 1]
+        if line not in self._bytes:
+            end = self.starts[line] if line < len(self.starts) else len(self.text)
+            self._bytes[line] = self.text[start:end].encode("utf-8", "surrogatepass")
+        return start + len(self._bytes[line][:column].decode("utf-8", "surrogatepass"))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Return where a node begins and ends in the text."""
+        return (
+            self.offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
+            self.offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def code(self, node: ast.AST) -> str:
+        """Return the text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def line_start(self, place: int) -> int:
+        """Return where the line of a place in the text begins."""
+        return self.starts[bisect_right(self.starts, place) - 1]
+
+    def line_end(self, place: int) -> int:
+        """Return where the line of a place in the text ends, before the line break."""
+        start = self.line_start(place)
+        return start + len(self.text[start : self.next_line(place)].rstrip("\r\n"))
+
+    def next_line(self, place: int) -> int:
+        """Return where the line after that of a place begins; the end of the text if there is none."""
+        number = bisect_right(self.starts, place)
+        return self.starts[number] if number < len(self.starts) else len(self.text)
+
+
+def children_of(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield the nodes inside a node, and whether each is in the scope that the node opens."""
+    for name, value in ast.iter_fields(node):
+        inside = name in ("body", "type_params") or isinstance(node, COMPREHENSIONS)
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child, inside
+
+
+def bind(node: ast.AST, scope: Scope, stars: list[str]) -> None:
+    """Add the names that a node binds to its scope."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            whole = alias.asname is not None
+            scope.bind(
+                alias.asname or alias.name.partition(".")[0], Binding(alias.name if whole else alias.name.partition(".")[0])
+            )
+    elif isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        for alias in node.names:
+            if alias.name == "*":
+                stars.append(module)
+            else:
+                scope.bind(alias.asname or alias.name, Binding(f"{module}.{alias.name}"))
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        scope.bind(node.name, Binding(node=node))
+    elif isinstance(node, ast.Global | ast.Nonlocal):
+        declare(node, scope)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            bind_target(target, node.value, scope)
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+        bind_target(node.target, node.value, scope)
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension | ast.withitem | ast.AugAssign):
+        for name in names_in(node.optional_vars if isinstance(node, ast.withitem) else node.target):
+            scope.bind(name, Binding())
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        scope.bind(node.name, Binding())
+
+
+def declare(node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+    """Let names of a function stand for those of a scope around it."""
+    for name in node.names:
+        target = scope.parent or scope
+        while target.parent is not None and (isinstance(node, ast.Global) or name not in target.bindings):
+            target = target.parent
+        scope.elsewhere[name] = target
+
+
+def bind_target(target: ast.AST, value: ast.AST, scope: Scope) -> None:
+    """Add the names of the left side of an assignment."""
+    if isinstance(target, ast.Name):
+        scope.bind(target.id, Binding(node=value))
+    elif isinstance(target, ast.Tuple | ast.List):
+        whole = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+        for place, part in enumerate(target.elts):
+            if not isinstance(part, ast.Name):
+                bind_target(part, ast.Constant(None), scope)
+            elif whole:
+                scope.bind(part.id, Binding(node=value.elts[place]))  # type: ignore[attr-defined]
+            else:
+                scope.bind(part.id, Binding(node=value, place=place))
+    elif isinstance(target, ast.Starred):
+        bind_target(target.value, ast.Constant(None), scope)
+
+
+def bind_parameters(arguments: ast.arguments, scope: Scope) -> None:
+    """Add the parameters of a function."""
+    several = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *several]:
+        scope.bind(one.arg, Binding(node=one.annotation, is_parameter=True))
+
+
+def names_in(target: ast.AST | None) -> list[str]:
+    """Return the names of a target such as `a, (b, c)`."""
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, ast.Starred):
+        return names_in(target.value)
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    return [name for part in parts for name in names_in(part)]
+
+
+class Edits:
+    """Changes of a text by place. Those that overlap are applied together: what one removes stays removed.
+
+    Args:
+        script: The script whose text changes.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.changes: list[tuple[int, int, str]] = []
+
+    def replace(self, start: int, end: int, text: str = "") -> None:
+        """Replace a part of the text."""
+        self.changes.append((start, end, text))
+
+    def replace_node(self, node: ast.AST, text: str) -> None:
+        """Replace the text of a node."""
+        self.replace(*self.script.span(node), text)
+
+    def result(self) -> str:
+        """Return the changed text."""
+        parts, place = [], 0
+        for start, end, text in sorted(self.changes, key=lambda change: change[:2]):
+            if start < place and end <= place and not (start == end == place):
+                continue
+            parts += [self.script.text[place : max(start, place)], text]
+            place = max(place, end)
+        return "".join([*parts, self.script.text[place:]])
+
+    def remove_items(self, items: list[tuple[int, int]], removed: Iterable[int], end: int) -> list[str]:
+        """Remove items of a list that is separated by commas, each with its line if nothing else is there.
+
+        Args:
+            items: Where each item begins and ends.
+            removed: The numbers of the items to remove; never all of them.
+            end: Where the list ends, before its closing parenthesis.
+
+        Returns:
+            The comments of lines that were removed.
+        """
+        text, gone, comments = self.script.text, {*removed}, []
+        ends = [*(start for start, _ in items[1:]), end]
+        commas = [comma_after(text, item[1], limit) for item, limit in zip(items, ends, strict=True)]
+        for number in sorted(gone):
+            start, stop = items[number]
+            comma = commas[number]
+            last = stop if comma is None else comma + 1
+            first_of_line, end_of_line = self.script.line_start(start), self.script.line_end(last)
+            rest = text[last:end_of_line].strip()
+            if not text[first_of_line:start].strip() and (not rest or rest.startswith("#")):
+                comments += [rest] if rest else []
+                self.replace(first_of_line, self.script.next_line(last))
+            elif comma is not None:
+                blank = len(text[last:end_of_line]) - len(text[last:end_of_line].lstrip())
+                before = text[first_of_line:start]
+                self.replace(start if rest else first_of_line + len(before.rstrip()), last + (blank if rest else 0))
+            else:
+                kept = [place for place in range(number) if place not in gone]
+                mark = commas[kept[-1]] if kept else None
+                self.replace(start if mark is None or "#" in text[mark:start] else mark, stop)
+        return comments
+
+
+def comma_after(text: str, start: int, end: int) -> int | None:
+    """Return the place of the next comma in a part of a text without literals; None if there is none."""
+    place = start
+    while place < end:
+        if text[place] == ",":
+            return place
+        if text[place] == "#":
+            found = LINE_END.search(text, place)
+            place = end if found is None else found.end()
+        else:
+            place += 1
+    return None

@@ -1,0 +1,293 @@
+"""Serve names to a script that today's libraries lack, with import hooks, and note each one. No library is edited.
+
+A name is served to the user's code only. Libraries that import the same name get their own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+
+from glassloop.base.errors import counted, say
+from glassloop.base.files import near_name
+from glassloop.compat.names import OLD_NAMES, OLD_PACKAGES, THEIR_TRAINER, OldName, module_today
+
+INSTALLED = ("site-packages", "dist-packages")
+
+
+LIBRARIES = ("<", *{sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib")}, str(Path(__file__).parents[1]))
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """One name that was not served by the library that the script names.
+
+    Args:
+        name: What the script asked for.
+        by: What it got.
+        reason: Why.
+        place: The file and line that asked for it first.
+    """
+
+    name: str
+    by: str
+    reason: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.name} -> {self.by} ({self.place}): {self.reason}"
+
+
+class Ledger:
+    """Collects what was substituted. There is one per process, because a process has one set of imported modules.
+
+    Attributes:
+        found: The substitutions by name, in the order of their first use.
+        skipped: What was not run: the place and the text of each line.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, Substitution] = {}
+        self.skipped: list[tuple[str, str]] = []
+
+    def note(self, name: str, by: str, reason: str, frame: FrameType | None = None) -> None:
+        """Record a substitution. Only the first use of a name counts."""
+        if name not in self.found:
+            self.found[name] = Substitution(name, by, reason, place_of(frame or script_frame()))
+
+    def show(self) -> None:
+        """Print everything that was substituted and skipped on standard error. Of several processes, only the main one does."""
+        if os.environ.get("RANK", "0") != "0":
+            return
+        if self.skipped:
+            say(f"skipped {counted(len(self.skipped), 'line', 'lines')} that only a notebook understands:")
+            for place, text in self.skipped:
+                say(f"  {place}: {text}")
+        if self.found:
+            say(f"{counted(len(self.found), 'substitution', 'substitutions')}, in this process only:")
+            for one in self.found.values():
+                say(f"  {one}")
+        else:
+            say("nothing was substituted")
+
+
+LEDGER = Ledger()
+
+
+def is_script(filename: str) -> bool:
+    """Return whether a file is the user's code: neither Python's own, nor an installed library, nor Glassloop."""
+    return not filename.startswith(LIBRARIES) and not any(name in filename for name in INSTALLED)
+
+
+def script_frame() -> FrameType | None:
+    """Return the innermost frame of the user's code, or None if a library was called by no script."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_script(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(frame: FrameType | None) -> str:
+    """Return the file and line of a frame."""
+    return "unknown place" if frame is None else f"{near_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+IMPORTLIB = str(importlib.__file__)
+
+
+SERVED = "__glassloop_served__"
+
+
+REPLACES_ITSELF = "transformers.processing_utils"  # its import puts a new module in place of transformers
+
+
+Change = Callable[[ModuleType], None]
+
+
+Names = Mapping[str, Mapping[str, OldName]]
+
+
+class Finder(MetaPathFinder):
+    """Finds modules that were moved, and changes those that a script uses as they were.
+
+    Args:
+        names: By module, what stands for a name that scripts import from there.
+        changes: By module, what to do with it once it is imported.
+    """
+
+    def __init__(self, names: Names, changes: Mapping[str, Change]) -> None:
+        self.names, self.changes = names, changes
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module whose names are served, None for any other module."""
+        today = module_today(fullname) if is_imported_by_script() else None
+        is_package = fullname in OLD_PACKAGES and is_imported_by_script()
+        is_changed = fullname in self.changes or fullname in self.names or fullname == REPLACES_ITSELF
+        if not is_changed and today is None and not is_package:
+            return None
+        spec = self._real_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = Changed(spec.loader, fullname, self)
+            return spec
+        if is_package:
+            return ModuleSpec(fullname, Empty(self), is_package=True)
+        return ModuleSpec(fullname, Moved(fullname, today), is_package=True) if today else None
+
+    def change(self, module: ModuleType, name: str) -> None:
+        """Serve the old names of a module on it, and apply its change."""
+        if name in self.names:
+            serve(module, name, self.names[name])
+        if name in self.changes:
+            self.changes[name](module)
+        if name == REPLACES_ITSELF:
+            self.change(sys.modules["transformers"], "transformers")
+
+    def _real_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(fullname, path, target)):
+                return spec
+        return None
+
+
+def is_imported_by_script() -> bool:
+    """Return whether the user's code asks for the module that is being looked for, not a library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((__file__, "<frozen importlib", IMPORTLIB)):
+        frame = frame.f_back
+    return frame is not None and is_script(frame.f_code.co_filename)
+
+
+class Changed(Loader):
+    """Loads a module as its own loader does, then serves names on it."""
+
+    def __init__(self, loader: Loader, name: str, finder: Finder) -> None:
+        self.loader, self.name, self.finder = loader, name, finder
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.loader, name)  # data files and sources are asked of a module's own loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module that the module's own loader makes."""
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's own code, then serve names on it."""
+        self.loader.exec_module(module)
+        self.finder.change(sys.modules.get(self.name, module), self.name)
+
+
+class Moved(Loader):
+    """Loads a module under a name that it no longer has."""
+
+    def __init__(self, name: str, today: str) -> None:
+        self.name, self.today = name, today
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module of today in place of the new one."""
+        try:
+            found = import_module(self.today)
+        except ModuleNotFoundError as error:
+            if error.name != self.today:
+                raise
+            raise ModuleNotFoundError(f"No module named {self.name!r}", name=self.name) from None
+        LEDGER.note(self.name, self.today, "the module was removed or moved")
+        sys.modules[self.name] = found
+
+
+class Empty(Loader):
+    """Loads a package that only contains moved modules and names."""
+
+    def __init__(self, finder: Finder) -> None:
+        self.finder = finder
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Serve the old names of the package."""
+        self.finder.change(module, module.__name__)
+
+
+def serve(module: ModuleType, module_name: str, names: Mapping[str, OldName]) -> None:
+    """Give a module a class of its own, which looks up old names for the user's code."""
+    kind = type(module)
+    if SERVED in vars(kind):
+        return
+    replaced = {name: one for name, one in names.items() if one.always}
+    missing = {name: one for name, one in names.items() if not one.always}
+
+    def served(name: str, one: OldName, frame: FrameType) -> object:
+        value = attribute(one.now)
+        if not one.by_call:
+            LEDGER.note(f"{module_name}.{name}", str(one), one.reason, frame)
+        return value
+
+    def get_missing(self: ModuleType, name: str) -> object:
+        try:
+            return kind.__getattr__(self, name)
+        except AttributeError as error:
+            frame = sys._getframe(1)
+            if name in missing and is_script(frame.f_code.co_filename):
+                return served(name, missing[name], frame)
+            if not hasattr(kind, "__getattr__"):
+                raise AttributeError(f"module {module_name!r} has no attribute {name!r}", name=name, obj=self) from None
+            raise error from None
+
+    def get(self: ModuleType, name: str) -> object:
+        if name in replaced and is_script((frame := sys._getframe(1)).f_code.co_filename):
+            return served(name, replaced[name], frame)
+        value = kind.__getattribute__(self, name)
+        if name == "__all__" and is_script((frame := sys._getframe(1)).f_code.co_filename):
+            return [*names_of(frame.f_code) & {*value, *names}]  # `import *` would import every model
+        return value
+
+    methods: dict[str, object] = {"__getattr__": get_missing, SERVED: True}
+    if replaced:
+        methods["__getattribute__"] = get
+    module.__class__ = type(kind.__name__, (kind,), methods)
+
+
+def names_of(code: CodeType) -> set[str]:
+    """Return all names that code and the functions inside use."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return {*code.co_names}.union(*map(names_of, inner))
+
+
+def attribute(now: str) -> object:
+    """Return what `module:attribute` names."""
+    module, _, name = now.partition(":")
+    return getattr(import_module(module), name)
+
+
+def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Names:
+    """Return what stands for old names, without those that a script gets from their libraries.
+
+    Args:
+        keep: Names that are not served, as the user asked.
+        why_theirs: Why the Trainer stays that of transformers; None for Glassloop's.
+    """
+    kept = {*keep}
+    theirs = why_theirs or ("--keep asks for it" if kept & {*THEIR_TRAINER} else None)
+    found: dict[str, dict[str, OldName]] = {}
+    for module, names in OLD_NAMES.items():
+        found[module] = {name: one for name, one in names.items() if name not in kept}
+        if theirs:
+            found[module] |= {name: replace(THEIR_TRAINER[name], reason=theirs) for name in {*names} & {*THEIR_TRAINER}}
+    return found
+
+
+def install(names: Names, changes: Mapping[str, Change]) -> Finder:
+    """Serve old names in this process from now on. Modules that are already imported are changed at once."""
+    finder = Finder(names, changes)
+    sys.meta_path.insert(0, finder)
+    for name in {*names, *changes} & {*sys.modules}:
+        finder.change(sys.modules[name], name)
+    return finder

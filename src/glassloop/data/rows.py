@@ -1,0 +1,275 @@
+"""Rows that are given to a Trainer: their format, whether they repeat, and their labels, checked against the model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import deepcopy
+from enum import Enum
+from typing import TYPE_CHECKING, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from glassloop.base.errors import DataError, SettingsError, listed, visible
+from glassloop.data.interfaces import Collator, Row, Rows
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
+    from torch import Tensor
+
+    from glassloop.data.interfaces import Config
+
+
+TRANSFORM = "custom"  # what datasets calls the format of set_transform and with_transform
+
+
+def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
+    """Return the data set called `name`. Raise `SettingsError` if it is missing, empty, or not readable by row number."""
+    if rows is None:
+        raise SettingsError(f"the Trainer has no {name}", f"pass {name}=")
+    if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
+        raise SettingsError(
+            f"a {type(rows).__name__} does not support len() and [number], so its order cannot be repeated",
+            "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]",
+        )
+    if len(rows) == 0:
+        raise SettingsError("the data set has no rows", "add at least one row")
+    return rows
+
+
+def is_dataset(rows: object) -> TypeGuard[Dataset]:
+    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded.
+
+    A `datasets.IterableDataset`, which is a stream, has no format.
+    """
+    return hasattr(rows, "with_format") and hasattr(rows, "remove_columns") and hasattr(rows, "format")
+
+
+def is_table(rows: object) -> TypeGuard[Dataset]:
+    """Return whether rows are a `datasets.Dataset` without a transform, which is code of the user."""
+    return is_dataset(rows) and rows.format["type"] != TRANSFORM
+
+
+def arrow_rows(rows: object) -> Dataset | None:
+    """Return the chosen columns of a `Dataset` in Arrow format; None if only its own `[number]` gives what the user chose.
+
+    A format such as torch or numpy changes the type of a value, not the value. A transform, or an option such as a dtype, may
+    change the value.
+    """
+    if not is_dataset(rows):
+        return None
+    if rows.format["type"] == TRANSFORM or rows.format["format_kwargs"]:
+        return None
+    columns = chosen_columns(rows)
+    chosen = rows if len(columns) == len(rows.column_names) else rows.select_columns(columns)
+    return chosen.with_format("arrow")
+
+
+def chosen_columns(rows: Dataset) -> list[str]:
+    """Return the columns that rows of a `Dataset` have: those of `set_format(columns=)`, by default all."""
+    format_ = rows.format
+    return list(rows.column_names if format_["output_all_columns"] else format_["columns"])
+
+
+def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
+    """Return the rows without columns that are not `taken`, and the names of the dropped columns.
+
+    Rows of another kind, and rows that a transform makes, stay as they are.
+    """
+    if not is_table(rows):
+        return rows, []
+    columns = chosen_columns(rows)
+    if "input_ids" not in columns and not any(name in taken and not name.startswith("label") for name in columns):
+        raise SettingsError(
+            f"the data set has no column input_ids; found {listed(columns)}",
+            "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
+            "does it, set remove_unused_columns=False",
+        )
+    unused = [name for name in columns if name not in taken]
+    return (rows.remove_columns(unused) if unused else rows), unused
+
+
+PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
+
+
+class Repeats(Enum):
+    """What a second reading gives, and what that means for a resumed run."""
+
+    SAME = "the same"
+    GLOBAL = "they use the global random generators, so a resumed run repeats them"
+    OWN = "they use their own random generator, which is not in a checkpoint, so a resumed run draws different ones"
+
+
+def repeats(read: Callable[[], object]) -> Repeats:
+    """Read three times; return whether the results differ, and which random generator they use.
+
+    The global generators are restored. Using them counts as random, even if this reading shows no difference.
+    """
+    from glassloop.data.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
+
+    with random_states_kept():
+        before = global_states()
+        first = read()
+        drew = global_states() != before
+        second = read()
+    with random_states_kept():
+        again = read()  # with the global generators where they were for the first
+    if again != first or (second != first and not drew):
+        return Repeats.OWN
+    return Repeats.GLOBAL if drew else Repeats.SAME
+
+
+def rows_repeat(rows: Rows) -> Repeats:
+    """Return whether a data set gives the same rows each time. Rows in memory or in a file do."""
+    if isinstance(rows, list | tuple) or arrow_rows(rows) is not None:
+        return Repeats.SAME
+    few, many = PROBED_ROWS
+    probed = min(max(few, len(rows) // many), many)
+    numbers = np.unique(np.linspace(0, len(rows) - 1, probed).astype(int)).tolist()
+    return repeats(lambda: [content_of(rows[number]) for number in numbers])
+
+
+def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
+    """Return whether a collator makes the same batch of the same rows each time. It gets copies, which it may change."""
+    return repeats(lambda: content_of(collate(deepcopy(rows))))
+
+
+def content_of(row: object) -> str:
+    """Return all cells of a row or a batch as text, whatever the types of their arrays."""
+    return "".join(f"{key}{text_of(cell)}" for key, cell in cells_of(row))
+
+
+def cells_of(row: object) -> list[tuple[object, object]]:
+    """Return the cells of a row, a batch or an object with attributes, each with its name or place."""
+    if isinstance(row, Mapping):
+        return [(key, row[key]) for key in sorted(row)]
+    if isinstance(row, Iterable):
+        return [*enumerate(row)]
+    return sorted(vars(row).items()) if hasattr(row, "__dict__") else [(0, row)]
+
+
+def text_of(cell: object) -> str:
+    """Return a cell as text; of an array its numbers."""
+    try:
+        return str(np.asarray(cell).tolist())
+    except ValueError:  # lists of different lengths
+        return str(cell)
+
+
+def global_states() -> tuple[object, ...]:
+    """Return the states of the global generators of Python, NumPy and torch on the CPU."""
+    import torch
+
+    kind, keys, *rest = np.random.get_state()
+    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
+
+
+LABEL_KEYS = ("labels", "label", "label_ids")
+
+
+TYPE_REMEDY = "use whole numbers, or set problem_type"
+
+
+def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
+    """Return the labels of some rows in the type that a loss takes; None if there is no label column."""
+    found = {key: np.asarray(columns[key]) for key in LABEL_KEYS if key in columns}
+    if not found:
+        return None
+    (first, labels), *others = found.items()
+    for key, other in others:
+        if not np.array_equal(labels, other):
+            row = int(np.argmax([not np.array_equal(*pair) for pair in zip(labels, other, strict=True)]))
+            values = f"{labels[row]} and {other[row]}"
+            problem = f"{visible(first)} and {visible(key)} have different values ({values})"
+            raise DataError(problem, "remove the column that is not the label")
+    if labels.dtype.kind not in "fiub":
+        raise DataError(f"the labels have the type {labels.dtype}, which is not a number", TYPE_REMEDY)
+    return labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+
+
+def labels_in(rows: Rows | None) -> np.ndarray | None:
+    """Return the labels of all rows; None if they have none under a usual name."""
+    if rows is None:
+        return None
+    table = arrow_rows(rows)
+    if table is None:
+        return labels_among(label_columns(rows)) if isinstance(rows[0], Mapping) else None
+    keys = [key for key in LABEL_KEYS if key in table.column_names]
+    columns = table.select_columns(keys)[:] if keys else {}
+    return labels_among({key: label_cells(columns[key].combine_chunks()) for key in keys})
+
+
+def without_missing_labels(rows: Rows) -> Rows:
+    """Return rows without the label columns in which every cell is missing, such as those of a test split without labels."""
+    table = arrow_rows(rows)
+    names = [] if table is None else [key for key in LABEL_KEYS if key in table.column_names]
+    missing = [name for name in names if table.data.column(name).null_count == len(table.data)]  # type: ignore[union-attr]
+    return rows.remove_columns(missing) if missing else rows  # type: ignore[attr-defined]  # a `Dataset`
+
+
+def label_columns(rows: Rows) -> dict[str, list[np.ndarray]]:
+    """Return the label cells of rows that are read one by one, by column; each row is read once."""
+    found: dict[str, list[np.ndarray]] = {}
+    read = getattr(rows, "look", rows.__getitem__)  # a reader keeps what it has read
+    for number in range(len(rows)):
+        row = read(number)
+        for key in LABEL_KEYS:
+            if key in row:
+                found.setdefault(key, []).append(np.asarray(row[key]))
+    return found
+
+
+def label_cells(cells: pa.Array) -> ArrayLike:
+    """Return an Arrow column of numbers as an array, and one of lists of numbers as lists."""
+    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: Callable[[str], None]) -> None:
+    """Set multi-label classification if a row has one number for each label, as transformers does for fractions.
+
+    `first_labels` reads the labels of the first row. Raise `DataError` if they do not fit the model's config.
+    """
+    task, num_labels = config.problem_type, int(config.num_labels)
+    if task == SEVERAL:
+        return
+    labels = first_labels()
+    if labels is None:
+        return
+    if task == SCORE or num_labels == 1:
+        if labels.ndim != 1:
+            raise DataError(f"the score of a row is a list of length {labels.shape[1]:,}", "use one number per row, not a list")
+        return
+    if labels.ndim == 1 and labels.is_floating_point():
+        raise DataError(f"the labels have the type {str(labels.dtype)[6:]}, but classes are whole numbers", TYPE_REMEDY)
+    if labels.ndim == 2:
+        problem = f"the label of a row has {labels.shape[1]:,} numbers, but"
+        if task == CLASSES:
+            raise DataError(f"{problem} problem_type is {task}", "use one class number per row, or set problem_type")
+        if labels.shape[1] != num_labels:
+            raise DataError(f"{problem} the model has {num_labels:,} labels", "load the model with as many labels")
+        config.problem_type = SEVERAL
+        say(f"each row has one number for each of the {num_labels:,} labels: training as {SEVERAL}")
+
+
+def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignored: int | None = None) -> None:
+    """Raise if a row has a class number that the model does not have: on a GPU the loss would fail without saying where.
+
+    `needed`: rows must have labels. `ignored`: a number that is allowed although it is no class.
+    """
+    table = arrow_rows(rows)
+    if needed and not any(key in (rows[0] if table is None else table.column_names) for key in LABEL_KEYS):
+        raise SettingsError("the training rows have no labels", f"name their column one of {listed(LABEL_KEYS)}")
+    labels = labels_in(rows) if table is not None and task == CLASSES else None
+    if labels is None:
+        return
+    if labels.dtype.kind == "f":  # a missing label turns all of them into fractions
+        raise DataError(f"the labels have the type {labels.dtype}, but classes are whole numbers", TYPE_REMEDY)
+    if len(wrong := np.flatnonzero(((labels < 0) | (labels >= num_labels)) & (labels != ignored))):
+        raise DataError(
+            f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",
+            "fix the labels, or remove the label column if the labels are unknown",
+        )

@@ -1,1 +1,0 @@
-"""Scripts for transformers' Trainer, unchanged: its settings, callbacks and methods, as parts of the one loop."""

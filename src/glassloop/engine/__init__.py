@@ -1,1 +1,0 @@
-"""The engine: a model, batches and a plan in; trained weights, evaluations and a history out."""

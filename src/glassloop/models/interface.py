@@ -1,0 +1,131 @@
+"""What a model takes and what its outputs mean: inputs by name, tokens, task and labels."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from glassloop.base.errors import ModelError, counted, listed, visible
+from glassloop.data.encoding import LengthLimit
+from glassloop.data.examples import Examples
+from glassloop.data.interfaces import Config, Model, Tokenizer
+from glassloop.models.families import FAMILIES
+from glassloop.settings.fields import CLASSES, SCORE, repeated
+
+GENERIC_LABEL = re.compile(r"LABEL_\d+")
+
+
+STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config
+
+
+def config_of(model: Model) -> Config:
+    """Return the config of a model; for a plain torch module, whose config may be anything, what stands for one."""
+    return getattr(model, STAND_IN, None) or model.config
+
+
+def task_of(config: Config) -> str:
+    """Return the task of a model: what its config says, else regression for one output and classes for more."""
+    return str(config.problem_type or (SCORE if config.num_labels == 1 else CLASSES))
+
+
+def refuse_config(config: Config) -> None:
+    """Raise if a model with this config returns no named outputs, or could not be saved after it was trained."""
+    if getattr(config, "return_dict", True) is False:
+        raise ModelError("the model returns tuples (return_dict in its config is False)", "set model.config.return_dict = True")
+    try:
+        getattr(config, "validate", lambda: None)()  # as transformers does when it saves a config
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"the config of the model cannot be saved: {reason}", "correct model.config") from error
+
+
+def label_names(config: Config) -> tuple[str, ...]:
+    """Return the names of a model's outputs in their order. Raise `ModelError` if two have the same name."""
+    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    if twice := repeated(names):
+        raise ModelError(
+            f"the model has two outputs with the label {visible(twice[0])}",
+            "give each its own name in id2label and label2id of its config.json",
+        )
+    return names
+
+
+def carried_labels(config: Config) -> tuple[str, ...] | None:
+    """Return the label names a model carries in the order of their numbers; None if they are only LABEL_0, LABEL_1, …"""
+    names = label_names(config)
+    return None if all(GENERIC_LABEL.fullmatch(name) for name in names) else names
+
+
+def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Raise if a model's own labels are not those of the data, in the same order."""
+    if set(carried) == set(wanted) and carried != wanted:
+        raise ModelError(
+            f"{name}: the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}",
+            f"use the order of the model: --labels {','.join(carried)}",
+        )
+    if carried != wanted:
+        raise ModelError(
+            f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
+            "use --new_head to train a new head for the labels of the data, or rename them with --labels",
+        )
+
+
+DEFAULT_LENGTH = 512
+
+
+NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30
+
+
+def longest_input(tokenizer: Tokenizer, config: Config | None = None) -> int:
+    """Return how many tokens a model takes at most; 512 if neither tokenizer nor config says."""
+    limits = [tokenizer.model_max_length]
+    positions = getattr(config, "max_position_embeddings", None)
+    if config is not None and positions:
+        family = FAMILIES.get(config.model_type)
+        padding = getattr(config, "pad_token_id", None) or 0
+        offset = padding + 1 if family and family.positions_after_padding else 0
+        limits.append(positions - offset)
+    known = [limit for limit in limits if limit and limit < NO_LIMIT]
+    return int(min(known, default=DEFAULT_LENGTH))
+
+
+def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_length: int | None) -> LengthLimit:
+    """Return how long the rows of `examples` may be: `max_length` tokens, by default as many as the model takes."""
+    most = longest_input(tokenizer, config)
+    pairs = examples.columns.text_pair is not None
+    return LengthLimit(most if max_length is None else max_length, most, tokenizer.truncation_side, pairs)
+
+
+def encoder_weights(config: Config) -> int | None:
+    """Return about how many weights the layers of an encoder have, from its config alone; None if it does not say."""
+    width, layers = (getattr(config, name, None) for name in ("hidden_size", "num_hidden_layers"))
+    return 12 * layers * width**2 if isinstance(width, int) and isinstance(layers, int) and width * layers > 0 else None
+
+
+def accepted_inputs(kind: type) -> set[str]:
+    """Return the inputs that the forward method of a model class takes by name.
+
+    If it names none and passes them on (`**kwargs`), those of its parent class count too.
+    """
+    names, named = {"input_ids"}, (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for parent in kind.__mro__:
+        if forward := vars(parent).get("forward"):
+            parameters = [*inspect.signature(forward).parameters.values()][1:]  # the first is the model itself
+            names |= {entry.name for entry in parameters if entry.kind in named}
+            passes_on = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters)
+            if not passes_on or any(entry.name == "input_ids" for entry in parameters):
+                break
+    return names
+
+
+def refuse_unknown_tokens(tokenizer: Tokenizer | None, model: Model) -> None:
+    """Raise if the tokenizer has tokens for which the model's embedding has no row."""
+    if tokenizer is None or not hasattr(tokenizer, "get_vocab") or not hasattr(model, "get_input_embeddings"):
+        return  # not from transformers: it may look up tokens in any way
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if unknown := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
+        raise ModelError(
+            f"the tokenizer has {counted(len(unknown), 'token', 'tokens')} beyond the {rows:,} rows of the model's embedding "
+            f"({listed(sorted(unknown), 5)})",
+            "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both",
+        )

@@ -1,0 +1,203 @@
+"""What a predictor is asked and what it answers: texts and pairs, labels, probabilities, as its calibration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from glassloop.base.errors import DataError, ModelError, SettingsError, listed, visible
+from glassloop.data.faults import refuse_half_character
+from glassloop.data.interfaces import Texts
+from glassloop.data.writers import Row as FileRow
+from glassloop.runs.calibration import Calibration, read_calibration
+from glassloop.runs.record import Columns, RunRecord
+from glassloop.scores.metrics import decide, probabilities
+from glassloop.settings.fields import SCORE, SEVERAL
+from glassloop.training.results import label_of
+
+# One text, a pair of texts, or a dict with the text columns of the run (or "text" and "text_pair").
+Given: TypeAlias = str | Sequence[str] | Mapping[str, str]
+
+
+FORMS = "give a text, a pair (first, second), or a dict with the text columns"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for one text or pair.
+
+    Attributes:
+        label: The name of a class, the names of several labels, or a score.
+        scores: The probability of each label by its name; empty if the model predicts a score.
+        logits: The outputs of the model.
+    """
+
+    label: str | list[str] | float
+    scores: dict[str, float]
+    logits: list[float]
+
+    @property
+    def cells(self) -> FileRow:
+        """The columns of a file of predictions."""
+        return {"prediction": self.label, **{f"score_{name}": round(value, 6) for name, value in self.scores.items()}}
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How logits become answers.
+
+    Attributes:
+        task: The task of the model.
+        names: The names of its outputs.
+        temperature: What logits are divided by before probabilities are computed.
+        thresholds: The probability from which a label is chosen. Several labels: 0.5 for a label without one. Classes: a class
+            with a threshold is chosen if it reaches it; else the most likely class without one, or of all.
+    """
+
+    task: str
+    names: tuple[str, ...]
+    temperature: float = 1.0
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.temperature) and self.temperature > 0):
+            raise SettingsError(f"temperature is {self.temperature}, not a positive number", "use 1 for no change")
+        if unknown := [name for name in self.thresholds if name not in self.names or self.task == SCORE]:
+            known = listed(self.names) if self.task != SCORE else "none: the model predicts a score"
+            raise SettingsError(f"there is a threshold for {visible(unknown[0])}, which is not a label", f"labels: {known}")
+        if wrong := [value for value in self.thresholds.values() if not 0 <= value <= 1]:
+            raise SettingsError(f"a threshold is {wrong[0]}, not a probability", "use a number from 0 to 1")
+
+    def shares(self, logits: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the labels, one row per row of logits."""
+        return np.asarray(probabilities(np.atleast_2d(logits).astype(np.float64) / self.temperature, self.task))
+
+    def choices(self, logits: np.ndarray) -> list[float] | list[list[float]]:
+        """Return the chosen class, the chosen labels as 0 and 1, or the score of each row."""
+        if not self.thresholds:
+            found: list[float] | list[list[float]] = decide(logits, self.task).tolist()
+            return found
+        shares = self.shares(logits)
+        limits = np.array([self.thresholds.get(name, 0.5) for name in self.names])
+        if self.task == SEVERAL:
+            return (shares >= limits).astype(int).tolist()  # type: ignore[no-any-return]
+        limited = np.array([name in self.thresholds for name in self.names])
+        reached = np.where(limited & (shares >= limits), shares, -1.0)
+        others = np.where(limited & ~limited.all(), -1.0, shares)
+        return np.where(reached.max(1) >= 0, reached.argmax(1), others.argmax(1)).tolist()  # type: ignore[no-any-return]
+
+    def describe(self, logits: np.ndarray) -> list[Prediction]:
+        """Return rows of logits as labels and probabilities."""
+        names = None if self.task == SCORE else self.names
+        labels = [label_of(choice, names) for choice in self.choices(logits)]
+        shares = self.shares(logits).tolist() if names and len(logits) else [[]] * len(logits)
+        return [
+            Prediction(label, dict(zip(names or (), share, strict=True)), row)
+            for label, share, row in zip(labels, shares, logits.astype(np.float64).tolist(), strict=True)
+        ]
+
+
+def finite(logits: np.ndarray) -> np.ndarray:
+    """Return logits, or raise `ModelError` if one of them is not finite."""
+    if not (sound := np.isfinite(logits).all(axis=1)).all():
+        problem = f"row {int(np.argmin(sound)) + 1:,}: the prediction of the model is not finite"
+        raise ModelError(problem, "download the model again: its weights are damaged")
+    return logits
+
+
+def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given]:
+    """Return first and second texts as pairs, or `firsts` without second ones. Raise `SettingsError` if numbers differ."""
+    if pairs is None:
+        return firsts
+    seconds = [pairs] if isinstance(pairs, str) else [*pairs]
+    if len(seconds) != len(firsts):
+        problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
+        raise SettingsError(problem, "pass one second text for each text")
+    return [(first, second) for first, second in zip(firsts, seconds, strict=True)]  # type: ignore[misc]
+
+
+def columns_of(given: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
+    """Return texts or pairs as one or two lists of texts.
+
+    Args:
+        given: Texts, pairs and dicts; all of them texts, or all of them pairs.
+        columns: The text columns of the run, which a dict may name.
+        first: The number of items before these, for messages.
+
+    Raises:
+        DataError: If an item is none of these, or if texts and pairs are mixed.
+    """
+    rows = [texts_of(item, columns, first + place) for place, item in enumerate(given)]
+    for place, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            kinds = {1: "a text", 2: "a pair"}
+            problem = f"text {first + place + 1:,} is {kinds[len(row)]}, but text {first + 1:,} is {kinds[len(rows[0])]}"
+            raise DataError(problem, "predict texts and pairs in two calls")
+    return [[*column] for column in zip(*rows, strict=True)]
+
+
+def texts_of(item: Given, columns: Columns | None, place: int) -> tuple[str, ...]:
+    """Return one text, or the two texts of a pair."""
+    where = f"text {place + 1:,}"
+    if isinstance(item, str):
+        texts: tuple[object, ...] = (item,)
+    elif isinstance(item, Mapping):
+        names = columns.texts if columns and columns.text in item else ("text", "text_pair")
+        texts = tuple(item[name] for name in names if name in item)
+        if not texts or (names[0] not in item):
+            raise DataError(f"{where} has the keys {listed(item) or 'none'}, but no {visible(names[0])}", FORMS)
+    elif isinstance(item, Sequence) and len(item) in (1, 2):
+        texts = tuple(item)
+    elif isinstance(item, Sequence):
+        raise DataError(f"{where} has {len(item):,} parts, but a pair has two", FORMS)
+    else:
+        texts = (item,)
+    for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"{where} is {visible(text)}, not text", "give strings")
+        refuse_half_character(text, where)
+    return tuple(map(str, texts))
+
+
+def answering_of(
+    model: Path,
+    run: RunRecord | None,
+    task: str,
+    names: Sequence[str],
+    temperature: float | None,
+    thresholds: Mapping[str, float] | None,
+) -> tuple[Answering, Calibration | None]:
+    """Return how logits become answers, and the calibration that is used; None if there is none.
+
+    A given temperature replaces the whole calibration: its thresholds are probabilities at another temperature. Given
+    thresholds replace its thresholds only.
+
+    Args:
+        model: The folder of the model.
+        run: The record of its run, whose checksums of the model were just checked.
+        task: The task of the model.
+        names: The names of its outputs.
+        temperature: The temperature of the caller.
+        thresholds: The thresholds of the caller.
+
+    Raises:
+        ModelError: If the calibration is damaged, or was fitted for other weights.
+        SettingsError: If a threshold is not a probability of a label.
+    """
+    found = read_calibration(model, run.files if run else None) if temperature is None else None
+    if found is None:
+        return Answering(task, tuple(names), 1.0 if temperature is None else temperature, thresholds or {}), None
+    chosen = found.thresholds if thresholds is None else thresholds
+    return Answering(task, tuple(names), found.temperature, chosen), found
+
+
+def calibration_note(found: Calibration, answering: Answering) -> str:
+    """Return one line that says which temperature and thresholds are used."""
+    limits = [f"threshold {value:.4f} for {name}" for name, value in answering.thresholds.items()]
+    more = f" and {len(limits) - 3:,} more" if len(limits) > 3 else ""
+    parts = [f"temperature {answering.temperature:.4g}", *limits[:3]]
+    return f"calibrated on {found.num_rows:,} rows of {found.split}: {', '.join(parts)}{more}"

@@ -1,0 +1,349 @@
+"""Fit a temperature and thresholds on the stored validation rows of a run, and store what they gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from glassloop.base.errors import (
+    DataError,
+    ModelError,
+    SettingsError,
+    alternatives,
+    counted,
+    did_you_mean,
+    listed,
+    say,
+    show,
+    visible,
+)
+from glassloop.base.files import sha256_of, user_path
+from glassloop.base.result import CommandResult
+from glassloop.base.versions import package_version
+from glassloop.report.build import write_report
+from glassloop.report.card import show_fitted, update_card
+from glassloop.runs.calibration import COST, F1, PRECISION, RECALL, Calibration, Gain, Target, weights_of, write_calibration
+from glassloop.runs.layout import CALIBRATION_NAME, MODEL_NAME, REPORT_NAME, is_run, predictions_name
+from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import RunRecord, model_of_run, refuse_seeds
+from glassloop.scores.calibration import Fitted, fitted_calibration, margins_of
+from glassloop.scores.intervals import ScoredRows, scored_rows
+from glassloop.settings.fields import CLASSES, SCORE
+
+NONE = "none"
+
+
+TARGETS = (F1, PRECISION, RECALL, COST, NONE)
+
+
+SIDES = ("false_positive", "false_negative")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the command.
+
+    Attributes:
+        target: One of `TARGETS`; None for the default.
+        recall: Lowest recall of the target precision.
+        precision: Lowest precision of the target recall.
+        cost: The costs as text.
+        split: The split to fit on.
+        positive: The class of two that has the threshold.
+        folds: Number of folds; None for 10, or fewer if the rows do not allow as many.
+        force: Whether to store what gains nothing.
+    """
+
+    target: str | None = None
+    recall: float | None = None
+    precision: float | None = None
+    cost: str | None = None
+    split: str | None = None
+    positive: str | None = None
+    folds: int | None = None
+    force: bool = False
+
+
+def named_target(wanted: Request) -> str | None:
+    """Return the target that the options name; None for the default. Raise `SettingsError` if they do not fit together."""
+    given = {PRECISION: wanted.recall, RECALL: wanted.precision, COST: wanted.cost}
+    options = {PRECISION: "--recall 0.9", RECALL: "--precision 0.9", COST: "--cost false_positive=1,false_negative=5"}
+    implied = [name for name, value in given.items() if value is not None]
+    name = wanted.target or (implied[0] if implied else None)
+    if name is not None and name not in TARGETS:
+        raise SettingsError(f"--target is {visible(name)}{did_you_mean(name, TARGETS)}", f"use {alternatives(TARGETS)}")
+    if name in given and given[name] is None:
+        raise SettingsError(f"--target {name} needs {options[name].split()[0]}", f"for example {options[name]}")
+    if other := [option for option in implied if option != name]:
+        flag = options[other[0]].split()[0]
+        raise SettingsError(f"{flag} does not fit --target {name}", f"use it with --target {other[0]}, or omit it")
+    for value in (wanted.recall, wanted.precision):
+        if value is not None and not 0 < value <= 1:
+            raise SettingsError(f"{value:g} is not a share above 0 and up to 1", "use a number such as 0.9")
+    return name
+
+
+def target_for(rows: ScoredRows, name: str | None, wanted: Request) -> Target | None:
+    """Return what thresholds are chosen for; None to fit a temperature only."""
+    several = rows.task == CLASSES and len(rows.labels) > 2
+    if several and name not in (None, NONE):
+        raise SettingsError(
+            f"the run has {len(rows.labels):,} classes: only the most likely one is chosen, without a threshold",
+            "omit --target to fit a temperature only",
+        )
+    if several or name == NONE:
+        return None
+    if name == COST:
+        return Target(COST, None, *costs_of(wanted.cost or ""))
+    return Target(name or F1, wanted.recall if name == PRECISION else wanted.precision)
+
+
+def costs_of(text: str) -> tuple[float, float]:
+    """Return the costs of a false positive and of a false negative. Raise `SettingsError` for another text."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, number = part.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if name.strip() not in SIDES or not sign or not (math.isfinite(value) and value >= 0) or name.strip() in found:
+            raise SettingsError(f"--cost has {visible(part)}", "use --cost false_positive=1,false_negative=5")
+        found[name.strip()] = value
+    if {*found} != {*SIDES} or not any(found.values()):
+        raise SettingsError(f"--cost is {visible(text)}", "give both costs: --cost false_positive=1,false_negative=5")
+    return found[SIDES[0]], found[SIDES[1]]
+
+
+LEAST_ROWS, DEFAULT_FOLDS = 20, 10
+
+
+def calibrate(run: str, wanted: Request) -> CommandResult:
+    """Fit, show the gain on rows that were not used for fitting, and store the parts that help."""
+    folder = user_path(run)
+    named = named_target(wanted)
+    model, record = model_of_run(folder)
+    if not record.finished:
+        raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
+    split = chosen_split(folder, wanted.split)
+    rows = usable_rows(folder, record, split)
+    positive = positive_class(record, wanted.positive)
+    target = target_for(rows, named, wanted)
+    folds = chosen_folds(wanted.folds, rows, positive)
+    fitted = fitted_calibration(rows, target, positive, folds=folds)
+    refuse_unreachable(fitted)
+    kept = Kept.of(fitted, wanted.force)
+    show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {folds} folds)", positive)
+    for line in kept.lines(fitted):
+        show(line)
+    path = None
+    if kept.anything:
+        facts = record.data.splits.get(split)
+        path = write_calibration(
+            model,
+            Calibration(
+                temperature=kept.temperature,
+                thresholds=dict(kept.thresholds),
+                target=target if kept.thresholds else None,
+                positive_label=positive,
+                split=split,
+                num_rows=len(rows),
+                fingerprint=facts.fingerprint if facts else "",
+                predictions=sha256_of(folder / predictions_name(split)),
+                folds=folds,
+                gains=kept.gains(fitted),
+                weights=weights_of(model, record.files),
+                written=datetime.now(UTC).isoformat(timespec="seconds"),
+                glassloop=package_version("glassloop") or "",
+            ),
+        )
+        show(f"→ {path}")
+        refresh(folder)
+    elif (model / CALIBRATION_NAME).is_file():
+        say(f"{model / CALIBRATION_NAME} was not changed")
+    return CommandResult(content_of(run, split, rows, fitted, kept, path))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The parts of a calibration that are stored: a temperature other than 1, and thresholds."""
+
+    temperature: float
+    thresholds: Mapping[str, float]
+
+    @classmethod
+    def of(cls, fitted: Fitted, force: bool) -> Kept:
+        """Return the parts that help on rows that were not used for fitting, or all of them if forced."""
+        temperature = fitted.temperature if force or fitted.temperature_helps else 1.0
+        return cls(temperature, fitted.thresholds(temperature) if force or fitted.thresholds_help else {})
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to store."""
+        return self.temperature != 1.0 or bool(self.thresholds)
+
+    def gains(self, fitted: Fitted) -> tuple[Gain, ...]:
+        """Return the gains of the parts that are stored."""
+        of_temperature = fitted.temperature_gains if self.temperature != 1.0 else ()
+        return (*of_temperature, *(fitted.target_gains if self.thresholds else ()))
+
+    def lines(self, fitted: Fitted) -> list[str]:
+        """Return what is stored and what is not, and why."""
+        found = []
+        if self.temperature != 1.0:
+            found.append(f"temperature {self.temperature:.4g}")
+        elif fitted.temperature == 1.0:
+            found.append("no temperature: these rows do not determine one")
+        else:
+            found.append(f"no temperature: the loss changes by {small(fitted.temperature_gains[0])}")
+        if self.thresholds:
+            found += [f"threshold {value:.4f} for {visible(name)}" for name, value in self.thresholds.items()][:20]
+            found += [f"and {more:,} more thresholds"] if (more := len(self.thresholds) - 20) > 0 else []
+            if missing := [name for name, limit in zip(fitted.names, fitted.limits, strict=True) if limit is None]:
+                found.append(f"the default 0.5 for labels that all rows or no rows have: {listed(missing)}")
+            found += [line for line in (missed_line(fitted), doubt_line(fitted)) if line]
+        elif fitted.target is not None:
+            gain = fitted.target_gains[0]
+            found.append(f"no thresholds: the {gain.name} changes by {small(gain)}")
+        if not self.anything:
+            found.append("nothing was stored; --force stores it anyway")
+        return found
+
+
+def small(gain: Gain) -> str:
+    """Return a change that is not stored, and why."""
+    return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
+
+
+def doubt_line(fitted: Fitted) -> str:
+    """Return that the gain of the thresholds may be chance; nothing if its interval does not include 0."""
+    first = fitted.target_gains[0]
+    unclear = first.low is not None and first.high is not None and first.low <= 0 <= first.high
+    return f"the interval of the {first.name} includes 0: on other rows, the thresholds may gain nothing" if unclear else ""
+
+
+def missed_line(fitted: Fitted) -> str:
+    """Return that the metric which the target limits is lower on rows that were not used for fitting; else nothing."""
+    kept = fitted.target_gains[1] if len(fitted.target_gains) > 1 else None
+    least = fitted.target.least if fitted.target else None
+    if kept is None or least is None or kept.after >= least:
+        return ""
+    return f"on rows it was not fitted on, the {kept.name} is {kept.after:.4f}, below {least:g}: ask for more to be safe"
+
+
+def chosen_split(folder: Path, split: str | None) -> str:
+    """Return the split to fit on: the given one, else the first that is for validation."""
+    known = predicted_splits(folder)
+    found = split or next((name for name in known if name.startswith("validation")), known[0] if known else "validation")
+    if found not in known:
+        remedy = f"use one of {listed(known)}" if known else "train again with rows for validation"
+        raise SettingsError(f"{folder} has no stored predictions for the split {visible(found)}", remedy)
+    return found
+
+
+def usable_rows(folder: Path, record: RunRecord, split: str) -> ScoredRows:
+    """Return the stored predictions of a split. Raise if there is nothing to calibrate."""
+    if record.data.task == SCORE:
+        raise SettingsError("the run predicts a score: it has no probabilities to calibrate", "calibrate a run with labels")
+    entries = read_predictions(folder, split)
+    if not all("label" in entry for entry in entries):
+        raise DataError(f"the split {split} has no labels to compare with", "use another split: --split")
+    rows = scored_rows(entries, record.data.task, record.data.labels, folder / predictions_name(split))
+    if len(rows) < LEAST_ROWS:
+        raise DataError(f"{split} has {counted(len(rows), 'row', 'rows')}, at least {LEAST_ROWS} are needed", "use more rows")
+    if (rows.references == rows.references[0]).all():
+        only = entries[0]["label"]
+        raise DataError(f"all rows of {split} have the label {visible(only)}: nothing can be fitted", "use rows of all labels")
+    return rows
+
+
+def positive_class(record: RunRecord, given: str | None) -> str | None:
+    """Return the class of two that has the threshold; None for other tasks."""
+    labels = record.data.labels or ()
+    if given is not None and given not in labels:
+        raise SettingsError(f"{visible(given)} is not a label{did_you_mean(given, labels)}", f"labels: {listed(labels)}")
+    if record.data.task != CLASSES or len(labels) != 2:
+        return None
+    return given or (record.positive_label if record.positive_label in labels else labels[1])
+
+
+def chosen_folds(wanted: int | None, rows: ScoredRows, positive: str | None) -> int:
+    """Return the number of folds: the given one, else 10, or as many as the rarer class of two has rows if these are fewer.
+
+    Raises:
+        SettingsError: If fewer than two folds are wanted, or more than there are such rows.
+        DataError: If the rarer class has a single row.
+    """
+    margins = margins_of(rows, positive) if rows.task == CLASSES else None
+    most, limit = len(rows), "the number of rows"
+    if margins is not None:
+        most, limit = int(min(np.sum(margins.wanted), np.sum(~margins.wanted))), "the number of rows of the rarer class"
+    if most < 2:
+        raise DataError("only one row has the rarer class: a gain cannot be measured", "use more rows of this class")
+    if wanted is None and most < DEFAULT_FOLDS:
+        say(f"{most} folds instead of {DEFAULT_FOLDS}: {limit} is {most}")
+    folds = min(DEFAULT_FOLDS, most) if wanted is None else wanted
+    if not 2 <= folds <= most:
+        raise SettingsError(f"--folds is {folds}", f"use 2 to {most:,}, {limit}" if most > 2 else "use 2, " + limit)
+    return folds
+
+
+def refuse_unreachable(fitted: Fitted) -> None:
+    """Raise `SettingsError` if no threshold keeps what the target demands."""
+    for name, limit in zip(fitted.names, fitted.limits, strict=True):
+        if limit is not None and not limit.reached and fitted.target is not None:
+            problem = f"no threshold of {visible(name)} reaches a {fitted.target.kept} of {fitted.target.least:g}"
+            raise SettingsError(f"{problem}: the highest is {limit.score:.4f}", "ask for less")
+
+
+def refresh(folder: Path) -> None:
+    """Write the report and the model card of a run again, if they are there; a card that was edited is kept."""
+    if (folder / REPORT_NAME).is_file():
+        write_report(folder)
+    update_card(folder)
+
+
+def remove_calibration(run: str) -> CommandResult:
+    """Remove the stored calibration of a run, or of a model folder."""
+    folder = user_path(run)
+    refuse_seeds(folder)
+    path = (folder / MODEL_NAME if is_run(folder) else folder) / CALIBRATION_NAME
+    if not path.is_file():
+        raise ModelError(f"{folder}: there is no {CALIBRATION_NAME} to remove", "name a run that was calibrated")
+    path.unlink()
+    show(f"removed {path}")
+    if is_run(folder):
+        refresh(folder)
+    return CommandResult({"run": run, "removed": path})
+
+
+def content_of(run: str, split: str, rows: ScoredRows, fitted: Fitted, kept: Kept, path: Path | None) -> dict[str, object]:
+    """Return the result for `--json`."""
+    return {
+        "run": run,
+        "split": split,
+        "rows": len(rows),
+        "target": fitted.target,
+        "fitted": {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)},
+        "gains": [
+            {
+                "name": gain.name,
+                "before": gain.before,
+                "after": gain.after,
+                "change": gain.change,
+                "low": gain.low,
+                "high": gain.high,
+            }
+            for gain in (*fitted.temperature_gains, *fitted.target_gains)
+        ],
+        "temperature": kept.temperature,
+        "thresholds": kept.thresholds,
+        "stored": path is not None,
+        "file": path,
+    }

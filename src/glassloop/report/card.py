@@ -1,0 +1,447 @@
+"""The model card of a run in the format of the Hugging Face hub; an edited card is never overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.base.errors import GlassloopError, counted, printable, say
+from glassloop.base.files import write_text
+from glassloop.base.hub import is_hub_name
+from glassloop.report.results import results_of
+from glassloop.report.source import RunSource, read_source
+from glassloop.runs.calibration import Calibration, Gain, read_calibration
+from glassloop.runs.layout import CARD_NAME, MODEL_NAME, is_seeds_folder, remove_leftovers
+from glassloop.runs.record import RunRecord
+from glassloop.runs.seeds import read_seeds
+from glassloop.scores.calibration import Fitted
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+MARKUP = re.compile(r"([\\`*_{}\[\]|~$#!])")
+
+
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+
+
+SEAL = re.compile(r"<!-- written by Glassloop, sha256 ([0-9a-f]{64}): a card that was edited is not overwritten -->\n\Z")
+
+
+TASK = "text-classification"
+
+
+LIBRARY = "transformers"
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of the card, for readers and for the hub.
+
+    Attributes:
+        key: The metric as the hub names it.
+        title: Its name for a person.
+        value: The value.
+        split: The split it was computed on.
+        interval: Its 95 % interval in words; empty if there is none.
+        baseline: The value of always giving the same answer.
+    """
+
+    key: str
+    title: str
+    value: float
+    split: str = "validation"
+    interval: str = ""
+    baseline: float | None = None
+
+
+@dataclass(frozen=True)
+class DataName:
+    """The data of a model as the hub names it.
+
+    Attributes:
+        name: Its name for a person.
+        identifier: Its identifier on the hub, or a short name.
+        config: Its configuration on the hub.
+        on_hub: Whether it is on the hub.
+    """
+
+    name: str
+    identifier: str
+    config: str | None = None
+    on_hub: bool = False
+
+
+@dataclass(frozen=True)
+class Card:
+    """A model card.
+
+    Attributes:
+        title: The name of the model.
+        data: The data that the scores refer to; None if that is not known.
+        scores: The scores.
+        head: Further entries of the front matter, such as `base_model`.
+        sections: Headings with their Markdown.
+    """
+
+    title: str
+    data: DataName | None
+    scores: Sequence[Score] = ()
+    head: Mapping[str, str | list[str]] = field(default_factory=dict)
+    sections: Sequence[tuple[str, str]] = ()
+
+
+def plain(value: object) -> str:
+    """Return a value as text of a Markdown paragraph or table cell: on one line, without markup, links and mentions."""
+    text = MARKUP.sub(r"\\\1", printable(str(value)))
+    for sign, entity in ENTITIES.items():
+        text = text.replace(sign, entity)
+    return text
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table; all cells are escaped. Empty without rows."""
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *([plain(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def scores_table(scores: Sequence[Score]) -> str:
+    """Return the scores as a table."""
+    rows = [
+        [
+            score.title,
+            score.split,
+            f"{score.value:.4f}",
+            score.interval or "–",
+            "–" if score.baseline is None else f"{score.baseline:.4f}",
+        ]
+        for score in scores
+    ]
+    return markdown_table(["metric", "split", "value", "95 % interval", "baseline"], rows)
+
+
+def card_text(card: Card) -> str:
+    """Return the whole card: front matter, title, sections, and a line by which an edited card is recognized."""
+    body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in card.sections if text)
+    text = f"---\n{front_matter(card)}\n---\n\n# {plain(card.title)}\n\n{body}\n\n"
+    return f"{text}{seal(text)}"
+
+
+def front_matter(card: Card) -> str:
+    """Return the YAML of a card, written and checked by huggingface_hub."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    data, name = card.data, printable(card.title)
+    found = [
+        EvalResult(
+            task_type=TASK,
+            dataset_type=data.identifier,
+            dataset_name=printable(data.name),
+            dataset_config=data.config,
+            dataset_split=score.split,
+            metric_type=score.key,
+            metric_name=printable(score.title),
+            metric_value=round(score.value, 6),
+        )
+        for score in card.scores
+        if data is not None and math.isfinite(score.value)
+    ]
+    datasets = [data.identifier] if data is not None and data.on_hub else None
+    head: dict[str, object] = {"library_name": LIBRARY, "pipeline_tag": TASK, "datasets": datasets, **card.head}
+    return ModelCardData(model_name=name if found else None, eval_results=found or None, **head).to_yaml()  # type: ignore[arg-type]
+
+
+def seal(text: str) -> str:
+    """Return the last line of a card: the checksum of the text above it."""
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    return f"<!-- written by Glassloop, sha256 {checksum}: a card that was edited is not overwritten -->\n"
+
+
+def is_untouched(text: str) -> bool:
+    """Return whether a card is as Glassloop wrote it."""
+    found = SEAL.search(text)
+    return found is not None and seal(text[: found.start()]) == found[0]
+
+
+FOLDER = 'folder = "."  # this folder; from the hub: huggingface_hub.snapshot_download("owner/name")'
+
+
+def usage(record: RunRecord, calibration: Calibration | None) -> str:
+    """Return Markdown with two blocks of Python. They contain no text of the user, so nothing can end them early."""
+    pair = record.data.columns.text_pair is not None
+    asked = '[("A first text.", "A second text.")]' if pair else '["A text."]'
+    own = ["from glassloop import Predictor", "", FOLDER, f"print(Predictor(folder).predict({asked}))"]
+    texts = '"A first text.", "A second text."' if pair else '"A text."'
+    plain = [
+        "import torch",
+        "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
+        "",
+        FOLDER,
+        "tokenizer = AutoTokenizer.from_pretrained(folder)",
+        "model = AutoModelForSequenceClassification.from_pretrained(folder).eval()",
+        f'inputs = tokenizer({texts}, truncation=True, max_length={record.max_length}, return_tensors="pt")',
+        "with torch.inference_mode():",
+        "    logits = model(**inputs).logits[0]",
+        *answer_lines(record, calibration),
+    ]
+    blocks = [("With Glassloop:", own), ("With transformers:", plain)]
+    return "\n\n".join(f"{title}\n\n```python\n{chr(10).join(lines)}\n```" for title, lines in blocks)
+
+
+def answer_lines(record: RunRecord, calibration: Calibration | None) -> list[str]:
+    """Return the lines that turn logits into an answer, as the predictor does."""
+    if record.data.task == SCORE:
+        return ["print(float(logits[0]))"]
+    labels = record.data.labels or ()
+    given = calibration.thresholds if calibration else {}
+    scaled = "logits.double()"
+    if calibration and calibration.temperature != 1.0:
+        scaled += f" / {calibration.temperature!r}"
+    if record.data.task == CLASSES:
+        lines = [f"probabilities = torch.softmax({scaled}, dim=-1)"]
+        limited = next((place for place, name in enumerate(labels) if name in given), None)
+        if limited is None or len(labels) != 2:
+            return [*lines, "print(model.config.id2label[int(probabilities.argmax())], probabilities.tolist())"]
+        lines.append(f"answer = {limited} if probabilities[{limited}] >= {given[labels[limited]]!r} else {1 - limited}")
+        return [*lines, "print(model.config.id2label[answer], probabilities.tolist())"]
+    limits = {place: given[name] for place, name in enumerate(labels) if name in given}
+    return [
+        f"probabilities = torch.sigmoid({scaled}).tolist()",
+        f"thresholds = {limits!r}  # by the number of the label; 0.5 for the others",
+        "chosen = [place for place, value in enumerate(probabilities) if value >= thresholds.get(place, 0.5)]",
+        "print([model.config.id2label[place] for place in chosen], probabilities)",
+    ]
+
+
+TITLES = {"f1": "F1", "cost": "cost per row"}
+
+
+def gain_title(gain: Gain, positive: str | None) -> str:
+    """Return the name of a score for a person: with the class it refers to, or that it is a mean over labels."""
+    title = TITLES.get(gain.name, gain.name)
+    if gain.name not in ("f1", "precision", "recall"):
+        return title
+    return f"{title} ({positive})" if positive else f"{title} (mean over labels)"
+
+
+def gain_cells(gain: Gain) -> tuple[str, str, str, str]:
+    """Return a score before and after, its change, and the interval of the change."""
+    span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
+    return f"{gain.before:.4f}", f"{gain.after:.4f}", f"{gain.change:+.4f}", span
+
+
+def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | None) -> None:
+    """Print what a temperature and thresholds change on rows that they were not fitted on."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for place, name in enumerate((title, "before", "after", "change", "95 % interval")):
+        table.add_column(Text(printable(name)), justify="right" if place else "left")
+    for gain in (*fitted.temperature_gains, *fitted.target_gains):
+        table.add_row(Text(printable(gain_title(gain, positive))), *gain_cells(gain))
+    console.print(table)
+    if fitted.target is not None:
+        console.print(Text(f"thresholds for the {fitted.target}", style="dim"))
+
+
+QUICKSTART = "sentence-transformers/all-MiniLM-L6-v2"  # the packaged model
+
+
+MOST_LABELS = 30
+
+
+SETTINGS = (
+    *("learning_rate", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "lr_scheduler_type"),
+    *("warmup_steps", "weight_decay", "optim", "max_grad_norm", "label_smoothing_factor", "seed"),
+)
+
+
+TASK_WORDS = {CLASSES: "one class per row", SEVERAL: "several labels per row", SCORE: "a score per row"}
+
+
+def run_card(folder: Path) -> Card:
+    """Return the card of a finished run. Raises `ModelError` if the folder is not a run, or is damaged."""
+    source = read_source(folder)
+    record = source.record
+    if record is None:
+        return Card(folder.name, None)
+    calibration = read_calibration(folder / MODEL_NAME, record.files)
+    scores = [
+        Score(result.key, result.title, result.value, result.split, result.interval, result.baseline)
+        for result in results_of(source)
+    ]
+    base = base_model(record.model.name)
+    head: dict[str, str | list[str]] = {"tags": ["glassloop"], **({"base_model": base} if base else {})}
+    if metrics := sorted({score.key for score in scores}):
+        head["metrics"] = metrics
+    sections = [
+        ("What it is", introduction(record)),
+        ("Results", results_part(source, scores)),
+        ("How to use it", usage(record, calibration)),
+        ("Calibration", calibration_part(calibration)),
+        ("Data", data_part(record)),
+        ("Training", training_part(record)),
+        ("Limits", "\n".join(f"- {line}" for line in limits(record))),
+    ]
+    return Card(folder.resolve().name, data_name(record), scores, head, sections)
+
+
+def base_model(name: str) -> str | None:
+    """Return the model that a run started from as the hub names it; None for a folder."""
+    if name == "quickstart":
+        return QUICKSTART
+    return name if is_hub_name(name) and not Path(name).exists() else None
+
+
+def data_name(record: RunRecord) -> DataName:
+    """Return the data of a run by its name on the hub, or by the name of its file, without its folder."""
+    source, config = record.data.source, record.data.settings.name
+    if source.startswith("glue/"):
+        task = source.partition("/")[2]
+        return DataName(f"GLUE {task.upper()}", "nyu-mll/glue", task, on_hub=True)
+    if "/" in source and is_hub_name(source):
+        return DataName(source, source, config, on_hub=True)
+    name = Path(source).name or "data"
+    return DataName(name, "".join(sign if sign.isalnum() else "-" for sign in name.lower()).strip("-") or "data")
+
+
+def introduction(record: RunRecord) -> str:
+    """Return what was trained from what, in a sentence or two."""
+    base = base_model(record.model.name) or Path(record.model.name).name
+    inputs = "pairs of texts" if record.data.columns.text_pair else "texts"
+    labels = record.data.labels or ()
+    words = f"A {plain(record.model.type)} model with {record.model.parameters / 1e6:.1f} million parameters for {inputs}"
+    words += f": {TASK_WORDS[record.data.task]}. It was fine-tuned from {plain(base)} on {plain(data_name(record).name)}"
+    shown = ", ".join(plain(name) for name in labels[:MOST_LABELS])
+    more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
+    return f"{words} with Glassloop." + (f"\n\nLabels: {shown}{more}." if labels else "")
+
+
+def results_part(source: RunSource, scores: Sequence[Score]) -> str:
+    """Return the scores with their intervals, and those of all seeds if the run is one of several."""
+    record = source.record
+    if record is None or not scores:
+        return "The run has no evaluation."
+    words = "Intervals cover 95 % and describe the rows that were evaluated. The baseline always gives the same answer."
+    parts = [scores_table(scores), words + f" The random seed was {record.settings.seed}."]
+    return "\n\n".join([*parts, *seeds_part(source.folder.resolve().parent)])
+
+
+def seeds_part(parent: Path) -> Iterator[str]:
+    """Yield the mean and the standard deviation over the seeds of a folder, if it has several finished ones."""
+    try:
+        record = read_seeds(parent) if is_seeds_folder(parent) else None
+    except GlassloopError:
+        record = None
+    deviation = record.standard_deviation if record else None
+    if record is None or deviation is None:
+        return
+    rows = [
+        [name, f"{mean:.4f}", f"{deviation[name]:.4f}", f"{min(values):.4f}", f"{max(values):.4f}"]
+        for (name, values), mean in zip(record.values().items(), record.mean.values(), strict=True)
+    ]
+    yield f"The same training with {counted(len(record.finished), 'random seed', 'random seeds')}:"
+    yield markdown_table(["metric", "mean", "standard deviation", "lowest", "highest"], rows)
+
+
+def calibration_part(found: Calibration | None) -> str:
+    """Return the temperature and the thresholds of a model, and what they gain; empty without a calibration."""
+    if found is None:
+        return ""
+    words = f"Logits are divided by the temperature {found.temperature:.4g}."
+    if found.thresholds and found.target:
+        shown = ", ".join(f"{plain(name)} {value:.4f}" for name, value in [*found.thresholds.items()][:MOST_LABELS])
+        words += f" Thresholds for the {found.target}: {shown}."
+    words += (
+        f" Fitted on {found.num_rows:,} rows of {plain(found.split)}. The table shows rows that were not used for fitting"
+        f" ({found.folds} folds). The results above are those of the model without calibration."
+    )
+    rows = [[gain_title(gain, found.positive_label), *gain_cells(gain)] for gain in found.gains]
+    return f"{words}\n\n{markdown_table(['score', 'before', 'after', 'change', '95 % interval'], rows)}"
+
+
+def data_part(record: RunRecord) -> str:
+    """Return the splits with their fingerprints, and the class balance of the training rows."""
+    splits = [[name, f"{facts.num_rows:,}", facts.fingerprint[:16] or "–"] for name, facts in record.data.splits.items()]
+    found = markdown_table(["split", "rows", "fingerprint"], splits)
+    counts = record.data.splits["train"].label_counts if "train" in record.data.splits else {}
+    total = sum(counts.values()) if record.data.task == CLASSES else record.data.splits["train"].num_rows if counts else 0
+    if not counts or not total:
+        return found
+    largest = sorted(counts.items(), key=lambda entry: -entry[1])[:MOST_LABELS]
+    rows = [[name, f"{number:,}", f"{number / total:.1%}"] for name, number in largest]
+    more = f"\n\nand {len(counts) - MOST_LABELS:,} more labels" if len(counts) > MOST_LABELS else ""
+    return f"{found}\n\n{markdown_table(['label', 'training rows', 'share'], rows)}{more}"
+
+
+def training_part(record: RunRecord) -> str:
+    """Return the settings, the machine and the versions of libraries."""
+    settings = record.settings.to_dict()
+    rows: list[list[object]] = [[name, settings[name]] for name in SETTINGS if settings.get(name) is not None]
+    rows += [["steps", f"{record.plan.max_steps:,}"], ["max_length", record.max_length], ["precision", record.precision]]
+    rows += [["backend", record.backend], ["machine", record.machine or record.device]]
+    rows += [[name, version] for name, version in record.versions.items()]
+    return markdown_table(["setting", "value"], rows)
+
+
+def limits(record: RunRecord) -> Iterator[str]:
+    """Yield what the model was not tested for, and what a user should know about the data."""
+    names = [name for name in record.data.splits if name.startswith("validation")]
+    where = ", ".join(plain(name) for name in names) or "no split"
+    yield (
+        f"It was evaluated on {where} of {plain(data_name(record).name)} only. It was not tested on other domains, languages, "
+        "groups of people, or texts that are meant to deceive it."
+    )
+    cut = record.lengths.get("train")
+    lost = f" {cut.num_truncated:,} training rows lost text." if cut and cut.num_truncated else ""
+    yield f"Texts are truncated to {record.max_length:,} tokens.{lost}"
+    counts = record.data.splits["train"].label_counts if "train" in record.data.splits else {}
+    if len(counts) > 1:
+        rare = min(counts, key=lambda name: counts[name])
+        often = max(counts, key=lambda name: counts[name])
+        yield (
+            f"Labels are not equally frequent: {plain(often)} has {counts[often]:,} training rows, "
+            f"{plain(rare)} has {counts[rare]:,}."
+        )
+    if record.settings.load_best_model_at_end:
+        yield "The checkpoint was chosen on the validation rows, so their scores are slightly too high."
+    yield "No license is stated: add `license` to the front matter before you publish it."
+
+
+def write_card(folder: Path, card: Card) -> bool:
+    """Write a card into a folder, unless an edited or foreign one is there. Return whether it was written.
+
+    Args:
+        folder: The folder of the model.
+        card: The card.
+    """
+    path = folder / CARD_NAME
+    remove_leftovers(folder)
+    try:
+        known = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError):
+        known = ""
+    if known is not None and not is_untouched(known):
+        say(f"{path} was kept: it was edited, or written by another program")
+        return False
+    text = card_text(card)
+    if text != known:
+        write_text(path, text)
+    return True
+
+
+def update_card(run: Path) -> None:
+    """Write the card of a finished run into the folder of its model.
+
+    Never raises: a card must not fail a run. An exception becomes one line on standard error.
+    """
+    try:
+        write_card(run / MODEL_NAME, run_card(run))
+    except Exception as error:
+        say(f"the model card could not be written: {type(error).__name__}: {error}")

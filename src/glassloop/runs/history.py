@@ -1,0 +1,265 @@
+"""history.jsonl: one line for every logged step and every evaluation, written, read and followed while a run goes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from glassloop.base.files import open_regular, write_text
+from glassloop.base.records import Json
+from glassloop.runs.layout import HISTORY_NAME
+from glassloop.runs.record import is_timing
+
+Entry: TypeAlias = dict[str, Json]
+
+
+TAIL_BYTES = 4096  # more than one line
+
+
+def line_of(entry: Mapping[str, Json]) -> str:
+    """Return an entry as a line of the file. Raises `ValueError` if a figure is not finite."""
+    return json.dumps(entry, allow_nan=False) + "\n"
+
+
+def lasting(metrics: Mapping[str, object]) -> Entry:
+    """Return the finite numbers among metrics. Timings are left out: they would differ in a run that is repeated."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and math.isfinite(value) and not is_timing(name)
+    }
+
+
+def write_history(folder: Path, history: Sequence[Mapping[str, Json]]) -> None:
+    """Replace the history of a run, completely or not at all."""
+    write_text(folder / HISTORY_NAME, "".join(map(line_of, history)))
+
+
+def read_history(folder: Path) -> list[Entry]:
+    """Return the entries of a run's history; empty if there is none.
+
+    Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
+    """
+    path = folder / HISTORY_NAME
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []  # opening a pipe would wait forever
+    except OSError:
+        return []
+    return entries_in(lines)
+
+
+def last_entry(folder: Path) -> Entry:
+    """Return the last complete entry of a run's history; empty if there is none. Reads only the end of the file."""
+    try:
+        with open_regular(folder / HISTORY_NAME) as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = opened.read(TAIL_BYTES).split(b"\n")[:-1]
+    except OSError:
+        return {}
+    return next(iter(entries_in(lines[-1:])), {})
+
+
+def last_step(folder: Path) -> int:
+    """Return the last step in a run's history, 0 if there is none."""
+    step = last_entry(folder).get("step")
+    return step if isinstance(step, int) else 0
+
+
+def entries_in(lines: Sequence[bytes]) -> list[Entry]:
+    """Return the entries of complete lines, up to the first line that is not a JSON object."""
+    found: list[Entry] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(entry, dict):
+            break
+        found.append(entry)
+    return found
+
+
+def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
+    """Return a figure of the history with its step, where both are numbers."""
+    found = [(entry.get("step"), entry.get(name)) for entry in history]
+    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]
+
+
+Point: TypeAlias = tuple[float, float]
+
+
+MOST_BINS = 300  # of a curve; each has up to two points
+
+
+MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
+
+
+MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
+
+
+LONGEST_LINE = 1_000_000
+
+
+FEW = 30  # points of a curve: each one is visible
+
+
+CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
+
+
+class Curve:
+    """The values of one name by step: all of them at first, then the lowest and the highest of every few."""
+
+    def __init__(self) -> None:
+        self.bins: list[tuple[Point, Point]] = []  # lowest and highest point
+        self.size, self.in_last = 1, 0  # points of a bin, and of the last bin
+        self.first: Point | None = None
+        self.last: Point | None = None
+        self.count = 0
+
+    def add(self, point: Point) -> None:
+        """Add the next point."""
+        self.first, self.last, self.count = self.first or point, point, self.count + 1
+        if self.bins and self.in_last < self.size:
+            self.bins[-1] = merged(self.bins[-1], (point, point))
+            self.in_last += 1
+            return
+        if len(self.bins) == 2 * MOST_BINS:
+            self.bins = [merged(*self.bins[place : place + 2]) for place in range(0, len(self.bins), 2)]
+            self.size *= 2
+        self.bins.append((point, point))
+        self.in_last = 1
+
+    def points(self) -> list[Point]:
+        """Return the points to draw, in their order, with the first and the last."""
+        ends = [point for point in (self.first, self.last) if point]
+        return sorted({*ends, *(point for pair in self.bins for point in pair)}, key=lambda point: point[0])
+
+
+def merged(one: tuple[Point, Point], two: tuple[Point, Point]) -> tuple[Point, Point]:
+    """Return the lowest and the highest point of two bins."""
+    return min(one[0], two[0], key=lambda point: point[1]), max(one[1], two[1], key=lambda point: point[1])
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the history of a run contains.
+
+    Attributes:
+        points: The points of each curve to draw, by name.
+        sparse: The names of curves with few points, all of which are here.
+        latest: The latest value of each name.
+        step: The last step.
+        damaged: Whether a line cannot be read, and what follows it is missing.
+        complete: Whether everything that is in the file was read.
+        version: Another number for every other content.
+    """
+
+    points: dict[str, list[Point]]
+    sparse: frozenset[str]
+    latest: dict[str, float]
+    step: int
+    damaged: bool
+    complete: bool
+    version: int
+
+
+class HistoryTail:
+    """Reads the history of a run that may be writing it.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.version = folder / HISTORY_NAME, 0
+        self.restart()
+        self.known = self.content()
+
+    def now(self) -> Curves:
+        """Return the curves, with what was added since the last call."""
+        self.refresh()
+        if self.known.version != self.version:
+            self.known = self.content()
+        return self.known
+
+    def content(self) -> Curves:
+        """Return the curves as far as they were read."""
+        points = {name: curve.points() for name, curve in self.curves.items()}
+        sparse = frozenset(name for name, curve in self.curves.items() if curve.count <= FEW)
+        return Curves(points, sparse, {**self.latest}, self.step, self.damaged, self.complete, self.version)
+
+    def restart(self) -> None:
+        """Forget everything: the file was replaced, as a resumed run does, or removed."""
+        self.curves: dict[str, Curve] = {}
+        self.latest: dict[str, float] = {}
+        self.step = 0
+        self.place, self.before, self.file = 0, b"", 0
+        self.damaged, self.complete = False, True
+        self.version += 1
+
+    def refresh(self) -> None:
+        """Read what was added since the last call. The file is open only meanwhile."""
+        try:
+            with open_regular(self.path) as opened:
+                self.read_new(opened)
+        except OSError:
+            if self.place or self.file:
+                self.restart()
+
+    def read_new(self, opened: BinaryIO) -> None:
+        """Read the new lines of the opened file, or all lines if it is another file than before."""
+        found = os.fstat(opened.fileno())
+        start = max(0, self.place - CHECKED_BYTES)
+        opened.seek(start)
+        if found.st_ino != self.file or found.st_size < self.place or opened.read(self.place - start) != self.before:
+            if self.file:
+                self.restart()
+            opened.seek(0)
+        self.file = found.st_ino
+        if self.damaged:
+            return
+        new = opened.read(MOST_BYTES)
+        self.complete = len(new) < MOST_BYTES
+        whole = new[: new.rfind(b"\n") + 1]
+        if not whole:
+            if len(new) > LONGEST_LINE:
+                self.damaged = True
+                self.version += 1
+            return
+        lines = whole.split(b"\n")[:-1]
+        entries = entries_in(lines)
+        self.damaged = len(entries) < len(lines)
+        for entry in entries:
+            self.take(entry)
+        self.before = (self.before + whole)[-CHECKED_BYTES:]
+        self.place += len(whole)
+        self.version += 1
+
+    def take(self, entry: Mapping[str, Json]) -> None:
+        """Add the values of an entry to the curves."""
+        step = number_of(entry.get("step"))
+        if step is None or step < 0:
+            return
+        self.step = int(step)
+        for name, value in entry.items():
+            number = number_of(value)
+            if number is None or name in ("step", "epoch") or len(name) > LONGEST_NAME:
+                continue
+            if name not in self.curves and len(self.curves) == MOST_CURVES:
+                continue
+            self.curves.setdefault(name, Curve()).add((step, number))
+            self.latest[name] = number
+
+
+def number_of(value: Json) -> float | None:
+    """Return a finite number, or None for any other value."""
+    try:
+        found = None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        return None
+    return found if found is not None and math.isfinite(found) else None

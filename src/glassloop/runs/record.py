@@ -1,0 +1,346 @@
+"""The typed record of a run: what run.json says about its data, model, settings and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+from glassloop.base.errors import ModelError, listed, visible
+from glassloop.base.files import sha256_of, write_text
+from glassloop.base.records import NotARecordError, read_sealed, sealed
+from glassloop.runs.layout import (
+    CALIBRATION_NAME,
+    CARD_NAME,
+    MODEL_NAME,
+    RUN_NAME,
+    TRAINER_NAME,
+    is_run,
+    is_seeds_folder,
+    is_trainer_folder,
+)
+from glassloop.settings.fields import TASKS, DataSettings, repeated
+from glassloop.settings.training import TrainingArguments
+
+FORMAT = 1
+
+
+RUNNING, FINISHED = "running", "finished"
+
+
+TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
+
+
+SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
+
+
+def held_out_splits(splits: Mapping[str, SplitFacts]) -> list[str]:
+    """Return the splits with labels that a run is evaluated on: the selection split, then those for validation."""
+    names = [name for name in splits if name == SELECTION or name.startswith("validation")]
+    return sorted((name for name in names if not splits[name].unlabelled), key=lambda name: name != SELECTION)
+
+
+def is_timing(metric: str) -> bool:
+    """Return whether a metric, with or without a prefix such as `eval_`, measures time."""
+    return metric.endswith(("runtime", "_per_second"))
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """What was counted in one split of the data."""
+
+    num_rows: int
+    label_counts: dict[str, int] = field(default_factory=dict)
+    unlabelled: bool = False
+    num_duplicates: int = 0
+    num_conflicts: int = 0
+    num_in_train: int = 0
+    num_empty: int = 0
+    num_skipped: int = 0
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class LengthFacts:
+    """How long the rows of a split are, in tokens after truncation.
+
+    Attributes:
+        mean: Mean number of tokens.
+        median: Median number of tokens.
+        longest: Tokens of the longest row.
+        num_truncated: Rows that lost tokens.
+        longest_before: Tokens that the longest of these rows had before; 0 if none was cut.
+        counts: Number of rows in bins of equal width from 0 to `longest`.
+    """
+
+    mean: float
+    median: float
+    longest: int
+    num_truncated: int = 0
+    longest_before: int = 0
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of the data that hold texts and labels. Each of several label columns holds 0 or 1."""
+
+    text: str
+    text_pair: str | None = None
+    label: tuple[str, ...] = ()
+
+    @property
+    def label_name(self) -> str:
+        """The column that holds the label once the examples are prepared."""
+        return self.label[0] if len(self.label) == 1 else "labels"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns with the texts: one, or two for pairs."""
+        return (self.text, self.text_pair) if self.text_pair else (self.text,)
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The data of a run: its source, how it was read, and what was found in it."""
+
+    source: str
+    task: str
+    columns: Columns
+    splits: dict[str, SplitFacts]
+    settings: DataSettings = field(default_factory=DataSettings)
+    labels: tuple[str, ...] | None = None
+    label_order: tuple[str, ...] | None = None  # the labels that 0, 1, 2 in the data mean, if the user gave them
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS[1:]:
+            raise ValueError(f"the task is {visible(self.task)}")
+        if not self.labels and self.task != "regression":
+            raise ValueError("there are no labels")
+        if twice := repeated(self.labels or ()):
+            raise ValueError(f"the label {visible(twice[0])} appears twice")
+
+    def given(self) -> dict[str, object]:
+        """Return the settings that have a value, as `load_examples` takes them."""
+        values = {entry.name: getattr(self.settings, entry.name) for entry in fields(DataSettings)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The model a run started from."""
+
+    name: str
+    type: str
+    parameters: int
+    new_head: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a run as plain numbers. Every "auto", ratio and number of epochs is resolved before the first step.
+
+    Attributes:
+        max_steps: Number of steps of the whole training.
+        steps_per_epoch: Number of steps of an epoch.
+        batches_per_epoch: Number of batches of an epoch.
+        accumulate: Number of batches of a step.
+        warmup_steps: Number of steps until the learning rate reaches its maximum.
+        log_every: Number of steps between two lines of the log.
+        eval_every: Number of steps between two evaluations; 0 for none.
+        save_every: Number of steps between two checkpoints; 0 for none.
+        eval_on_start: Whether to evaluate before the first step.
+        eval_from: The first step that may be followed by an evaluation.
+        log_first: Whether to log the first step.
+        best_metric: Name of the metric that decides which evaluation is the best.
+        needs_best: Whether anything depends on the best evaluation.
+        greater_is_better: Whether a higher value of that metric is better.
+        patience: Number of evaluations without improvement before the training stops; None to never stop early.
+        least_gain: Smallest improvement that counts.
+    """
+
+    max_steps: int
+    steps_per_epoch: int
+    batches_per_epoch: int
+    accumulate: int
+    warmup_steps: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    eval_on_start: bool = False
+    eval_from: int = 0
+    log_first: bool = False
+    best_metric: str = "eval_loss"
+    needs_best: bool = True
+    greater_is_better: bool = False
+    patience: int | None = None
+    least_gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest relative difference between a fast backend and the plain model in fp32, without dropout."""
+
+    rows: int
+    logits: float
+    gradients: float | None  # None: only logits were compared
+    allowed_logits: float
+    allowed_gradients: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is small enough to be rounding."""
+        close = self.logits <= self.allowed_logits
+        return close and (self.gradients is None or self.gradients <= (self.allowed_gradients or 0.0))
+
+    def __str__(self) -> str:
+        return ", ".join(self.in_words)
+
+    @property
+    def in_words(self) -> tuple[str, ...]:
+        """The difference of logits and that of gradients, each with what it is a fraction of, and how much is allowed."""
+        logits = f"{self.logits:.1e} of the largest logit (allowed: {self.allowed_logits:.1e})"
+        if self.gradients is None or self.allowed_gradients is None:
+            return (f"logits differ from the plain model by {logits}",)
+        gradients = f"{self.gradients:.1e} of a weight's gradient norm (allowed: {self.allowed_gradients:.1e})"
+        return f"logits differ from the plain model by {logits}", f"gradients by {gradients}"
+
+
+@dataclass(frozen=True)
+class ClassRecord:
+    """The scores of one class; None if there is nothing to count. `support` is its number of rows."""
+
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    support: int
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything run.json says about a run. Results are None until the run is finished."""
+
+    status: str
+    data: DataRecord
+    model: ModelRecord
+    settings: TrainingArguments
+    plan: Plan
+    max_length: int
+    format: int = FORMAT
+    started: str = ""
+    chosen: tuple[str, ...] = ()  # the settings that the default rule chose
+    class_weights: tuple[float, ...] | None = None
+    padding: float = 0.0
+    lengths: dict[str, LengthFacts] = field(default_factory=dict)
+    device: str = "cpu"
+    machine: str = ""
+    precision: str = "fp32"
+    backend: str = "plain"
+    savings: tuple[str, ...] = ()
+    difference: Difference | None = None
+    processes: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    positive_label: str | None = None  # the class that the metric f1 is the score of
+    identity: dict[str, object] = field(default_factory=dict)  # what must be the same when the run is resumed
+    result: dict[str, float] | None = None
+    stop_reason: str | None = None
+    evaluation: dict[str, float] | None = None
+    baseline: dict[str, float] | None = None
+    classes: dict[str, ClassRecord] | None = None
+    balanced_accuracy: float | None = None
+    verdict: str | None = None  # how the result compares with always giving the same answer
+    advice: tuple[str, ...] = ()  # what to try if it is no better
+    best_step: int | None = None
+    seconds: float | None = None
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of the trained model
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended with a model and its results."""
+        return self.status == FINISHED
+
+
+def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts], names: Iterable[str]) -> list[str]:
+    """Return a phrase with the old and the new state for each of the named splits that has changed."""
+
+    def shown(split: SplitFacts | None) -> str:
+        return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
+
+    changed = [
+        name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
+    ]
+    return [f"{name}: {shown(stored[name])} then, {shown(now.get(name))} now" for name in changed]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Return the record of a run. Raises `ModelError` if run.json is missing, damaged, edited, or of a newer version."""
+    refuse_seeds(folder)
+    if not is_run(folder):
+        raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
+    return read_record(folder / RUN_NAME)
+
+
+def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run of the command or of a Trainer. Raises `ModelError` as `read_run` does."""
+    return read_record(folder / TRAINER_NAME) if is_trainer_folder(folder) else read_run(folder)
+
+
+def read_record(path: Path) -> RunRecord:
+    """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
+    try:
+        return read_sealed(RunRecord, path, FORMAT)
+    except NotARecordError as error:
+        denied = isinstance(error.__cause__, PermissionError)
+        remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
+        raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
+
+
+def refuse_seeds(folder: Path) -> None:
+    """Raise `ModelError` for a folder that contains the runs of several seeds instead of one run."""
+    if not is_run(folder) and is_seeds_folder(folder):
+        runs = sorted(path.name for path in folder.glob("seed-*") if is_run(path))
+        raise ModelError(
+            f"{folder} contains one run per seed: {listed(runs) or 'none yet'}",
+            f"name one of these runs, or resume all: glassloop train --seeds {max(len(runs), 1)} --resume {folder}",
+        )
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files.
+
+    The model card and the calibration are not among them: they change later.
+    """
+    if record.finished:
+        model = folder / MODEL_NAME
+        later = (model / CARD_NAME, model / CALIBRATION_NAME)
+        found = sorted(path for path in model.rglob("*") if path.is_file() and path not in later)
+        record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
+    write_record(folder / RUN_NAME, record)
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Replace a run.json or trainer.json, completely or not at all."""
+    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
+    """Return the folder of a run's trained model, and the record of the run.
+
+    Raises `ModelError` if there is no model yet, or if a file of a finished run's model has changed since it was written.
+    """
+    run, model = read_run(folder), folder / MODEL_NAME
+    if not model.is_dir():
+        raise ModelError(
+            f"{folder}: the run is {run.status} and has no model yet", f"train it to the end: glassloop train --resume {folder}"
+        )
+    remedy = f"restore the file, or use the model as it is now: name {model} instead"
+    for name, checksum in run.files.items():
+        if not (model / name).is_file():
+            raise ModelError(f"{model / name}: missing", remedy)
+        if sha256_of(model / name) != checksum:
+            raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
+    return model, run

@@ -1,0 +1,316 @@
+"""What a study of several configurations shows: intervals, comparisons with verdicts, several seeds as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from glassloop.base.errors import SettingsError, counted, did_you_mean, visible
+from glassloop.scores.comparisons import (
+    ALPHA,
+    BETTER,
+    SAME,
+    UNDECIDED,
+    USUAL_DISCORDANCE,
+    WORSE,
+    ComparisonVerdict,
+    Difference,
+    compare,
+    compare_all,
+    decided,
+    detectable_by_rows,
+    detectable_by_seeds,
+    margin_for,
+    seeds_estimate,
+)
+from glassloop.scores.intervals import LEVEL, Estimate, Interval, ScoredRows
+from glassloop.scores.measures import LOWER_IS_BETTER
+from glassloop.scores.metrics import Array, decide, probabilities
+from glassloop.settings.fields import CLASSES, SCORE
+
+MOST_PAIRS = 10  # of settings whose rows are compared to plan a design
+
+
+@dataclass(frozen=True)
+class SettingRuns:
+    """The runs of one setting.
+
+    Attributes:
+        name: How the setting is called.
+        seeds: The predictions of each finished seed. All settings must have the same rows.
+        lost: Number of runs that ended without predictions, such as diverged ones.
+    """
+
+    name: str
+    seeds: Mapping[int, ScoredRows]
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class SettingResult:
+    """The result of one setting.
+
+    Attributes:
+        name: How the setting is called.
+        points: The metric of each finished seed.
+        mean: Their mean; None without finished seeds.
+        deviation: Their standard deviation; None for fewer than two.
+        interval: The 95 % interval of the mean over seeds and rows; over rows only for a single seed. None if there are too few
+            rows for one.
+        failed: Number of runs at or below the baseline, or without a result.
+        runs: Number of all runs.
+    """
+
+    name: str
+    points: Mapping[int, float]
+    mean: float | None
+    deviation: float | None
+    interval: Interval | None
+    failed: int
+    runs: int
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The mean with its interval."""
+        return None if self.mean is None else Estimate(self.mean, self.interval)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One setting compared with the reference: `difference.value` is the setting minus the reference."""
+
+    name: str
+    reference: str
+    difference: Difference
+    verdict: ComparisonVerdict
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The results of all settings, the comparisons of each with the reference, and a sentence about them."""
+
+    key: str
+    reference: str
+    results: tuple[SettingResult, ...]
+    comparisons: tuple[Comparison, ...]
+    sentence: str
+
+    @property
+    def correction(self) -> str:
+        """What the comparisons are corrected for, in words; empty for a single one."""
+        return correction_words(len(self.comparisons))
+
+
+def correction_words(comparisons: int) -> str:
+    """Return what the intervals and p-values of so many comparisons are corrected for; empty for a single one."""
+    if comparisons < 2:
+        return ""
+    return f"intervals of differences and p-values corrected for {comparisons:,} comparisons, 95 % for all together"
+
+
+def setting_result(
+    setting: SettingRuns,
+    key: str,
+    positive: str | None = None,
+    baseline: float | None = None,
+    *,
+    level: float = LEVEL,
+) -> SettingResult:
+    """Return the result of one setting.
+
+    Args:
+        setting: Its runs.
+        key: The metric.
+        positive: The class that f1, precision and recall refer to.
+        baseline: The metric of always giving the most frequent answer, if it has one.
+        level: The level of the interval.
+    """
+    runs = len(setting.seeds) + setting.lost
+    if not setting.seeds:
+        return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
+    found = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
+    lower = key in LOWER_IS_BETTER
+    failed = sum(baseline is not None and (point >= baseline if lower else point <= baseline) for point in found.points)
+    points = dict(zip(setting.seeds, found.points, strict=True))
+    return SettingResult(setting.name, points, found.mean, found.deviation, found.interval, failed + setting.lost, runs)
+
+
+def concluded(
+    settings: Sequence[SettingRuns],
+    key: str,
+    positive: str | None = None,
+    baseline: float | None = None,
+    reference: str | None = None,
+    *,
+    margin: float | None = None,
+) -> Conclusion:
+    """Return the results of all settings and the verdict of each against the reference.
+
+    Args:
+        settings: The settings, each with its runs on the same rows.
+        key: The metric.
+        positive: The class that f1, precision and recall refer to.
+        baseline: The metric of always giving the most frequent answer, if it has one.
+        reference: The setting that the others are compared with. Default: the first with a result.
+        margin: The largest difference that does not matter. Default: one point, or 5 % of an error.
+
+    Raises:
+        SettingsError: If no setting has a result, or the reference has none.
+    """
+    usable = {setting.name: setting for setting in settings if setting.seeds}
+    if not usable:
+        raise SettingsError("no setting has a result", "train at least one of them to its end")
+    if reference is not None and reference not in usable:
+        problem = f"{visible(reference)} is not a setting with a result{did_you_mean(reference, usable)}"
+        raise SettingsError(problem, "name one of the settings")
+    first = usable[reference or next(iter(usable))]
+    others = [setting for setting in usable.values() if setting is not first]
+    results = tuple(setting_result(setting, key, positive, baseline) for setting in settings)
+    differences = compare_all(first.seeds, [other.seeds for other in others], key, positive)
+    chosen = next(result.mean for result in results if result.name == first.name) or 0.0
+    limit = margin_for(key, chosen) if margin is None else margin
+    found = tuple(
+        Comparison(other.name, first.name, difference, decided(difference, key, limit))
+        for other, difference in zip(others, differences, strict=True)
+    )
+    return Conclusion(key, first.name, results, found, sentence_of(first.name, found, limit))
+
+
+def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float) -> str:
+    """Return what the comparisons with the reference show, in one sentence."""
+    if not comparisons:
+        return f"{reference} is the only setting with a result."
+    kinds = [comparison.verdict.kind for comparison in comparisons]
+    all_others, words = f" of {counted(len(kinds), 'other setting', 'other settings')}", []
+    if kinds.count(BETTER):
+        names = ", ".join(one.name for one in comparisons if one.verdict.kind == BETTER)
+        words.append(f"worse than {names}")
+    if number := kinds.count(WORSE):
+        words.append(f"better than {number}{all_others}")
+    if number := kinds.count(SAME):
+        words.append(f"within {margin:.3g} of {number}{'' if WORSE in kinds else all_others}")
+    if number := kinds.count(UNDECIDED):
+        more = [one.verdict.more_seeds for one in comparisons if one.verdict.more_seeds is not None]
+        about = f" (about {counted(min(more), 'more seed', 'more seeds')} would decide the first)" if more else ""
+        words.append(f"undecided against {number}{'' if WORSE in kinds or SAME in kinds else all_others}{about}")
+    return f"{reference} is {'; '.join(words)}."
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a number of seeds and rows can detect with a probability of 80 %.
+
+    Attributes:
+        seeds: Number of seeds of each setting.
+        rows: Number of rows.
+        by_rows: The smallest detectable difference between two single models.
+        by_seeds: The smallest detectable difference between two settings; None while the spread of seeds is unknown.
+        deviation: The standard deviation over seeds that was used.
+        comparisons: The number of comparisons that `by_seeds` is corrected for.
+    """
+
+    seeds: int
+    rows: int
+    by_rows: float
+    by_seeds: float | None = None
+    deviation: float | None = None
+    comparisons: int = 1
+
+    def __str__(self) -> str:
+        size = f"{counted(self.seeds, 'seed', 'seeds')} and {counted(self.rows, 'row', 'rows')}"
+        if self.by_seeds is None or math.isinf(self.by_seeds):
+            why = "one seed shows no spread" if self.seeds < 2 else "the spread of seeds is not known yet"
+            return f"{size}: differences above {100 * self.by_rows:.1f} points between two single models; {why}"
+        why = f"seeds vary by {100 * (self.deviation or 0):.1f}"
+        why += f", corrected for {self.comparisons} comparisons" if self.comparisons > 1 else ""
+        return f"{size}: differences above {100 * self.by_seeds:.1f} points ({why})"
+
+
+def designed(
+    seeds: int,
+    rows: int,
+    settings: Sequence[SettingRuns] = (),
+    key: str = "accuracy",
+    positive: str | None = None,
+    *,
+    deviation: float | None = None,
+    discordance: float = USUAL_DISCORDANCE,
+    comparisons: int = 1,
+) -> Design:
+    """Return what a design can detect.
+
+    Args:
+        seeds: Number of seeds of each setting.
+        rows: Number of rows.
+        settings: Runs that exist already; their spread replaces the assumptions.
+        key: The metric of those runs.
+        positive: The class that f1, precision and recall refer to.
+        deviation: An assumed standard deviation over seeds, used if no setting has two seeds.
+        discordance: The assumed share of rows that exactly one of two models gets right.
+        comparisons: The number of comparisons that the tests are corrected for.
+    """
+    by_rows = detectable_by_rows(rows, discordance)
+    usable = [setting for setting in settings if len(setting.seeds) > 1]
+    row_variance = 0.0
+    if usable:
+        results = [setting_result(setting, key, positive) for setting in usable]
+        deviation = math.sqrt(float(np.mean([(result.deviation or 0.0) ** 2 for result in results])))
+        pairs = [*combinations(usable, 2)][:MOST_PAIRS]
+        found = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
+        row_variance = float(np.mean([part.rows.variance * part.num_rows / rows for part in found])) if found else 0.0
+    if not deviation and not row_variance:  # unknown, or all runs gave the same answers
+        return Design(seeds, rows, by_rows)
+    alpha = ALPHA / max(comparisons, 1)
+    by_seeds = detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=alpha)
+    return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
+
+
+@dataclass(frozen=True)
+class ExpectedBest:
+    """The expected best score among `runs` runs, with its standard deviation."""
+
+    runs: int
+    value: float
+    deviation: float
+
+
+def expected_best(scores: Sequence[float], *, lower_is_better: bool = False) -> list[ExpectedBest]:
+    """Return the expected validation performance against the number of runs (Dodge et al. 2019), with its spread.
+
+    Args:
+        scores: The validation score of every run that was tried, in any order.
+        lower_is_better: Whether the best score is the lowest.
+    """
+    ordered = np.sort(np.asarray(scores, dtype=np.float64))
+    if lower_is_better:
+        ordered = ordered[::-1]
+    number = len(ordered)
+    share = np.arange(number + 1) / number
+    found = []
+    for runs in range(1, number + 1):
+        weights = np.diff(share**runs)  # the probability that each score is the best of so many runs
+        mean = float(weights @ ordered)
+        found.append(ExpectedBest(runs, mean, math.sqrt(max(float(weights @ (ordered - mean) ** 2), 0.0))))
+    return found
+
+
+LEAST_PROBABILITY = 1e-12
+
+
+def averaged_logits(logits: Sequence[Array], task: str) -> Array:
+    """Return logits whose probabilities are the mean of those of several models; for scores, the mean score."""
+    if task == SCORE:
+        return np.asarray(np.mean(logits, axis=0))
+    found = np.mean([probabilities(one, task) for one in logits], axis=0)
+    kept = np.clip(found, LEAST_PROBABILITY, None if task == CLASSES else 1 - LEAST_PROBABILITY)
+    return np.asarray(np.log(kept) if task == CLASSES else np.log(kept) - np.log1p(-kept))
+
+
+def ensemble_of(seeds: Sequence[ScoredRows]) -> ScoredRows:
+    """Return the predictions of several seeds as one model. All must have been evaluated on the same rows."""
+    logits = averaged_logits([seed.logits for seed in seeds], seeds[0].task)
+    return replace(seeds[0], logits=logits, predictions=decide(logits, seeds[0].task))

@@ -1,0 +1,394 @@
+"""The metrics of the `evaluate` library without its downloads, computed with scikit-learn and SciPy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+Numbers: TypeAlias = "npt.ArrayLike | Tensor | Sequence[Tensor]"
+
+
+Option: TypeAlias = str | int | Sequence[int] | None
+
+
+Pair = tuple[Array, Array]  # predictions, references
+
+
+# Kinds of rows: number of dimensions, what one row is, what to do about another shape, and about another value.
+KINDS = {
+    "classes": (1, "one class number per row", "take argmax(axis=-1) first", "use whole numbers: 0, 1, 2"),
+    "multilabel": (2, "rows of 0 and 1", "use one row per example", "compare with a threshold first"),
+    "scores": (1, "one finite number per row", "take squeeze(-1) first", "check how this row was computed"),
+}
+
+
+AVERAGES = ("binary", "micro", "macro", "weighted", "samples")
+
+
+AVERAGED = ("f1", "precision", "recall")
+
+
+MULTILABEL = ("accuracy", *AVERAGED)  # metrics that can also be computed for several labels per row
+
+
+CORRELATIONS = ("pearson", "pearsonr", "spearman", "spearmanr")
+
+
+def one_of(name: str, known: Iterable[str], what: str) -> None:
+    """Raise if `name` is not one of the `known` names."""
+    if name not in (known := list(known)):
+        problem = f"{visible(name)} is not a known {what}{did_you_mean(str(name).lower(), known)}"
+        raise SettingsError(problem, f"choose one of: {listed(known, 20)}" if known else "omit it: there are none")
+
+
+def numbers_of(values: Numbers, what: str) -> Array:
+    """Return numbers, lists, arrays, or tensors of any device and precision as an array."""
+    if isinstance(values, list | tuple) and len(values) and hasattr(values[0], "detach"):
+        values = [numbers_of(value, what) for value in values]
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = (values.float() if "bfloat16" in str(values.dtype) else values).numpy()  # NumPy has no bfloat16
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"the {what} are rows of different lengths", "make all rows the same length") from None
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"the {what} are not numbers: {visible(values)}", "convert names to numbers first: 0, 1, 2")
+    return array
+
+
+def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: list[Pair]) -> Array:
+    """Return a copy of `values` as rows of `kind`. Raise with the number of the first wrong row, counting `earlier` rows."""
+    dimensions, wanted, reshape, revalue = KINDS[kind]
+    given = np.atleast_1d(numbers_of(values, what))
+    if len(given) and (given.ndim != dimensions or not given.size):
+        if kind == "classes" and given.dtype.kind != "f" and name in MULTILABEL:
+            reshape += ', or load the metric with "multilabel" if these are rows of 0 and 1'
+        raise DataError(f"{what} have the shape {given.shape}, but {name} takes {wanted}", reshape)
+    with np.errstate(all="ignore"):
+        rows = given.astype(np.float64 if kind == "scores" else np.int64)
+    wrong = ~np.isfinite(rows) if kind == "scores" else rows != given
+    if kind == "multilabel":
+        wrong |= (rows != 0) & (rows != 1)
+    if kind == "classes" and what == "references":
+        wrong |= rows == -100
+    if wrong.any():
+        first = tuple(np.argwhere(wrong)[0])
+        place = f"{what} row {first[0] + sum(len(batch) for batch, _ in earlier):,} (from 0)"
+        if rows[first] == -100 and what == "references":
+            raise DataError(f"{place} is -100, the label that a loss ignores", "remove these rows first")
+        raise DataError(f"{place} is {given[first]}, but {name} takes {wanted}", revalue)
+    return rows
+
+
+def mean(key: str, rows: Pair, notes: list[str]) -> float:
+    """Return the share of rows that are right, or the mean squared error."""
+    from sklearn.metrics import accuracy_score, mean_squared_error
+
+    return float((mean_squared_error if key == "mse" else accuracy_score)(*rows))
+
+
+def correlation(key: str, rows: Pair, notes: list[str]) -> float:
+    """Return Matthews', Pearson's or Spearman's correlation, which is undefined if one side does not vary."""
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import matthews_corrcoef
+
+    for what, side in zip(("predictions", "references"), rows, strict=True):
+        if (side == side[0]).all():
+            notes.append(f"{key} is undefined if all {what} are equal; reported as 0")
+            return 0.0
+    if key == "matthews_correlation":
+        return float(matthews_corrcoef(*rows))
+    return float((pearsonr if key.startswith("pearson") else spearmanr)(*rows).statistic)
+
+
+def averaged(
+    key: str,
+    rows: Pair,
+    notes: list[str],
+    average: str = "binary",
+    pos_label: int | None = None,
+    labels: Sequence[int] | None = None,
+) -> float:
+    """Return F1, precision or recall. A class with nothing to count is 0, with a note if that makes a difference."""
+    import sklearn.metrics
+
+    one_of(average, AVERAGES, "average")
+    predictions, references = rows
+    wide, width, binary = references.ndim == 2, references.shape[-1], average == "binary"
+    if average == ("binary" if wide else "samples"):
+        wanted = KINDS["multilabel" if wide else "classes"][1]
+        raise SettingsError(f'average="{average}" does not fit {wanted}', 'use average="macro"')
+    if (labels if binary else pos_label) is not None:
+        notes.append(f'{"labels" if binary else "pos_label"} is not used with average="{average}"')
+    positive = 1 if pos_label is None else pos_label
+    if wide:  # one more column, which `labels` omits: scikit-learn would take rows of one column for classes
+        predictions, references = (np.pad(side, ((0, 0), (0, 1))) for side in rows)
+        labels = range(width) if labels is None else labels
+    elif binary:
+        labels = [positive]
+    chosen = None if labels is None else checked_rows(labels, "labels", "classes", key, [])
+    if chosen is not None and (not len(chosen) or (wide and not {*chosen.tolist()} <= {*range(width)})):
+        raise SettingsError(f"labels={chosen.tolist()} does not name labels of the rows", "name some of them, or omit it")
+    if binary and len(others := np.setdiff1d(rows, [positive])) > 1:
+        problem = f'average="binary" compares class {positive} with one other class, but there are {listed(others)}'
+        raise SettingsError(problem, f'use average="macro": load_metric("{key}", "macro")')
+    measure = getattr(sklearn.metrics, f"{key.partition('_')[0]}_score")
+    fixed = {"labels": chosen, "average": "macro" if binary else average}
+    value, other = (float(measure(references, predictions, zero_division=empty, **fixed)) for empty in (0.0, 1.0))
+    if value != other:
+        where = {"binary": f"class {positive}", "micro": "labels", "samples": "a row"}.get(average, "a class")
+        lack = {"precision": "no prediction", "recall": "no reference"}.get(key, "no prediction and no reference")
+        notes.append(f"{key} is undefined for {where} with {lack}; {'counted' if value else 'reported'} as 0")
+    return value
+
+
+VALUES: dict[str, Callable[..., float]] = {
+    **dict.fromkeys(("accuracy", "exact_match", "mse"), mean),
+    **dict.fromkeys(("matthews_correlation", *CORRELATIONS), correlation),
+    **dict.fromkeys(AVERAGED, averaged),
+    **{f"f1_{average}": partial(averaged, average=average) for average in ("micro", "macro", "samples")},
+}
+
+
+OPTIONS = ("average", "pos_label", "labels")
+
+
+GLUE = {
+    **dict.fromkeys(("cola", "ax"), ("matthews_correlation",)),
+    **dict.fromkeys(("mrpc", "qqp"), ("accuracy", "f1")),
+    **dict.fromkeys(("sst2", "mnli", "mnli_matched", "mnli_mismatched", "qnli", "rte", "wnli", "hans"), ("accuracy",)),
+    "stsb": ("pearson", "spearmanr"),
+}
+
+
+PLAIN = {
+    **dict.fromkeys(("accuracy", *AVERAGED, "matthews_correlation"), "classes"),
+    **dict.fromkeys((*CORRELATIONS, "mse"), "scores"),
+    "multilabel_f1": "multilabel",
+}
+
+
+CONFIGS = {
+    "glue": tuple(GLUE),
+    **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL},
+}
+
+
+TASKS = {
+    CLASSES: ("classes", ("accuracy", "f1_macro")),
+    SEVERAL: ("multilabel", ("f1_micro", "f1_macro", "exact_match")),
+    SCORE: ("scores", ("pearson", "spearmanr", "mse")),
+}
+
+
+class Metric:
+    """Collects predictions and references, and scores them together. `load_metric` and `metrics_for` make one.
+
+    Attributes:
+        name: The name of the metric or of the task.
+        config_name: The configuration, such as a GLUE task or an average.
+        notes: What was undefined in the last `compute`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config_name: str | None,
+        kind: str,
+        keys: tuple[str, ...],
+        values: Mapping[str, Callable[..., float]] | None = None,
+        defaults: Mapping[str, Option] | None = None,
+    ) -> None:
+        self.name, self.config_name = name, config_name
+        self.notes: list[str] = []
+        self._kind, self._defaults = kind, dict(defaults or {})
+        self._values = {key: (values or {}).get(key, VALUES[key]) for key in keys}
+        self._batches: list[Pair] = []
+
+    def add(self, *, prediction: Numbers, reference: Numbers) -> None:
+        """Add one row: a prediction and its reference."""
+        row, true = numbers_of(prediction, "predictions"), numbers_of(reference, "references")
+        self.add_batch(predictions=row[None], references=true[None])
+
+    def add_batch(self, *, predictions: Numbers, references: Numbers) -> None:
+        """Add rows: predictions and as many references. If they are refused, nothing is added."""
+        self._batches += self._checked(predictions, references)
+
+    def compute(
+        self, *, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
+    ) -> dict[str, float]:
+        """Score all rows that were added, then forget them. A `compute` that fails changes nothing.
+
+        Args:
+            predictions: More predictions.
+            references: As many references.
+            **options: For f1, precision and recall: `average`, `pos_label` and `labels`, as in scikit-learn.
+
+        Returns:
+            The values by name.
+
+        Raises:
+            DataError: If there are no rows, or a row cannot be scored.
+            SettingsError: If an option is unknown or does not fit the rows.
+        """
+        for option in options:
+            one_of(option, OPTIONS if self.name in AVERAGED else (), f"option of {self.name}")
+        batches = list(self._batches)
+        if predictions is not None or references is not None:
+            batches += self._checked(predictions, references)
+        if not batches:
+            raise DataError(f"{self.name} has no rows to score", "call add_batch, or pass predictions and references")
+        predicted, true = map(np.concatenate, zip(*batches, strict=True))
+        if self.name == "glue" and (true == -1).all():
+            raise DataError("every reference is -1: GLUE hides the labels of its test split", "evaluate another split")
+        notes: list[str] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the notes say it
+            pairs, chosen = (predicted, true), self._defaults | options
+            values = {key: value(key, pairs, notes, **chosen) for key, value in self._values.items()}
+        if not all(map(math.isfinite, values.values())):
+            raise DataError(f"{self.name} is too large for a float", "check the data for values that are far too large")
+        self._batches, self.notes = [], notes
+        return values
+
+    def _checked(self, predictions: Numbers | None, references: Numbers | None) -> list[Pair]:
+        """Return both as a batch of rows that fit each other and the rows before; no batch if there are no rows."""
+        if predictions is None or references is None:
+            raise SettingsError(f"{self.name} got only one of predictions and references", "give both")
+        predicted = checked_rows(predictions, "predictions", self._kind, self.name, self._batches)
+        true = checked_rows(references, "references", self._kind, self.name, self._batches)
+        if len(predicted) != len(true):
+            raise DataError(
+                f"there are {len(predicted):,} predictions and {len(true):,} references", "pass one reference per prediction"
+            )
+        batch = [(predicted, true)] if len(true) else []
+        widths = {rows.shape[1:] for pair in batch + self._batches[:1] for rows in pair}
+        if len(widths) > 1:
+            found = listed(width[0] for width in sorted(widths))
+            raise DataError(f"{self.name} got rows of different widths: {found}", "give every row the same labels")
+        return batch
+
+
+def load_metric(path: str, config_name: str | None = None) -> Metric:
+    """Return a metric by its name, without downloading anything.
+
+    Args:
+        path: The name of a metric, such as "accuracy", or "glue" for the metrics of a GLUE task.
+        config_name: With "glue", the task. With f1, precision and recall, the average. With these and accuracy, "multilabel"
+            for rows of 0 and 1.
+
+    Returns:
+        A metric with `add`, `add_batch` and `compute`, like those of the `evaluate` library.
+
+    Raises:
+        SettingsError: If there is no such metric or configuration.
+    """
+    one_of(path, ("glue", *PLAIN), "metric")
+    if config_name is not None:
+        one_of(config_name, CONFIGS.get(path, ()), "GLUE task" if path == "glue" else f"configuration of {path}")
+    elif path == "glue":
+        raise SettingsError('"glue" needs a task: load_metric("glue", "mrpc")', f"choose one of: {listed(GLUE, 20)}")
+    if path == "glue":
+        return Metric(path, config_name, "scores" if config_name == "stsb" else "classes", GLUE[str(config_name)])
+    keys = ("f1_micro", "f1_macro", "f1_samples", "exact_match") if path == "multilabel_f1" else (path,)
+    kind = "multilabel" if config_name in ("multilabel", "samples") else PLAIN[path]
+    defaults: dict[str, Option] = {"average": config_name} if config_name in AVERAGES else {}
+    return Metric(path, config_name, kind, keys, defaults=defaults)
+
+
+def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = None, positive: int | None = None) -> Metric:
+    """Return the metrics of a task.
+
+    Args:
+        task: single_label_classification, multi_label_classification or regression.
+        num_labels: Number of outputs of the model.
+        keys: The names of the metrics. By default, those that suit the task.
+        positive: The class whose F1, precision and recall count. By default, macro-F1 is used: the mean over all classes.
+
+    Returns:
+        A metric that computes all of them.
+
+    Raises:
+        SettingsError: If the task is unknown, or the arguments do not fit each other.
+    """
+    one_of(task, TASKS, "task")
+    kind, usual = TASKS[task]
+    if not _fits(task, num_labels):
+        raise SettingsError(f"{task} cannot have num_labels={num_labels}", "choose a metric with load_metric")
+    if positive is None:
+        return Metric(task, None, kind, keys or usual)
+    if task != CLASSES or not 0 <= positive < num_labels:
+        raise SettingsError(f"positive={positive} is not a class of {task} with num_labels={num_labels}", "omit it")
+    chosen = dict.fromkeys(AVERAGED, partial(averaged, average="macro", labels=[positive]))
+    return Metric(task, None, kind, keys or ("accuracy", "f1"), values=chosen)
+
+
+def decide(logits: Numbers, task: str, threshold: float = 0.5) -> Array:
+    """Return predictions from logits.
+
+    Args:
+        logits: One row of outputs per example.
+        task: single_label_classification, multi_label_classification or regression.
+        threshold: For several labels: the smallest probability of a label that is predicted.
+
+    Returns:
+        The class with the largest logit, 0 or 1 for each label, or the score.
+
+    Raises:
+        DataError: If the logits do not fit the task, or contain NaN.
+        SettingsError: If the task is unknown, or the threshold is not between 0 and 1.
+    """
+    one_of(task, TASKS, "task")
+    if not 0 < threshold < 1:
+        raise SettingsError(f"threshold={threshold} is not a probability", "use a number between 0 and 1, such as 0.5")
+    rows = numbers_of(logits, "logits")
+    if task == SCORE and rows.ndim == 1:
+        rows = rows[:, None]
+    if rows.ndim != 2 or not _fits(task, rows.shape[1]):
+        raise DataError(f"logits of the shape {rows.shape} do not fit {task}", "pass one row of outputs per example")
+    if len(wrong := np.argwhere(np.isnan(rows))):
+        raise DataError(f"logits row {wrong[0][0]:,} (from 0) contains NaN", "find the step where the loss became NaN")
+    if task == SCORE:
+        return rows[:, 0]
+    if task == CLASSES:
+        return np.asarray(rows.argmax(axis=-1))
+    from scipy.special import expit
+
+    return np.asarray(expit(rows.astype(np.float64)) >= threshold, dtype=np.int64)
+
+
+def probabilities(logits: Array, task: str) -> Array:
+    """Return the probability of each label for rows of logits of a classifier."""
+    rows = np.asarray(logits, dtype=np.float64)
+    if task == SEVERAL:
+        return np.asarray(np.exp(-np.logaddexp(0, -rows)))
+    shifted = np.exp(rows - highest(rows))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
+def highest(rows: Array) -> Array:
+    """Return the largest number of each row as a column. NumPy is slow for rows of a few numbers, so these go by column."""
+    if rows.ndim != 2 or rows.shape[1] > 8:
+        return np.asarray(rows.max(axis=-1, keepdims=True))
+    return np.asarray(np.maximum.reduce([rows[:, place] for place in range(rows.shape[1])])[:, None])
+
+
+def _fits(task: str, outputs: int) -> bool:
+    return outputs == 1 if task == SCORE else outputs >= (2 if task == CLASSES else 1)

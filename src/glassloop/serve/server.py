@@ -1,0 +1,185 @@
+"""Run the server: bind the port, cut off slow clients, and answer what waits before exiting after a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from glassloop.base.errors import ResourceError, SettingsError
+from glassloop.serve.app import Service, make_app
+from glassloop.serve.batching import free_thread
+
+MOST_HEADER_BYTES = 32_768
+
+
+KEEP_ALIVE_SECONDS = 15
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class LimitedConnection(h11.Connection):
+    """HTTP whose headers have a limited size. h11 checks the size only of headers that have not arrived completely."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return the next event; raise for a request with large headers, which ends the connection."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            size = len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
+            if size > MOST_HEADER_BYTES:
+                raise h11.RemoteProtocolError("the headers are too large", error_status_hint=431)
+        return event
+
+
+class TimedProtocol(H11Protocol):  # type: ignore[misc]
+    """HTTP with a limit on the size of headers and on their time: a client that sends them slowly is cut off."""
+
+    header_seconds = 10.0
+    header_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = LimitedConnection(h11.SERVER, MOST_HEADER_BYTES)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Start the time limit of the first request."""
+        super().connection_made(transport)
+        self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
+
+    def data_received(self, data: bytes) -> None:
+        """Read data, and start or end the time limit."""
+        super().data_received(data)
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and self.header_timer is None:
+            self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
+        elif not waits:
+            self.end_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the time limit."""
+        self.end_timer()
+        super().connection_lost(exc)
+
+    def end_timer(self) -> None:
+        """End the time limit."""
+        if self.header_timer is not None:
+            self.header_timer.cancel()
+            self.header_timer = None
+
+    def cut_off(self) -> None:
+        """Close the connection of a client whose headers are not complete."""
+        self.header_timer = None
+        if (self.cycle is None or self.cycle.response_complete) and self.transport is not None:
+            self.transport.close()
+
+
+class DrainingServer(uvicorn.Server):  # type: ignore[misc]
+    """A server that answers what it has accepted after SIGTERM or SIGINT, and then returns.
+
+    Args:
+        config: The settings of uvicorn.
+        drain: Called with the first signal.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.drain = drain
+
+    @contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        """Handle signals in the block, in the main thread, and do not raise them again: draining is a success."""
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start to drain; a second SIGINT ends the server at once."""
+        self.drain()
+        super().handle_exit(sig, frame)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket on a port. Raise with one sentence if that is not possible."""
+    if not 0 <= port <= 65_535:
+        raise SettingsError(f"port is {port}, not a number from 0 to 65535", "set port to 8000, for example")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"there is no host {host}", "use 127.0.0.1, or 0.0.0.0 for all interfaces") from error
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind(address)
+    except OSError as error:
+        opened.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ResourceError(f"port {port} of {host} is in use", "choose another one with --port") from error
+        raise ResourceError(f"port {port} of {host}: {error.strerror}", "choose another --port or --host") from error
+    return opened
+
+
+def serve_on(opened: socket.socket, service: Service, drain_seconds: float, started: Callable[[], None]) -> None:
+    """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`.
+
+    The models run in the calling thread, which is the main one, and the event loop in another.
+
+    Args:
+        opened: The socket to listen on.
+        service: Answers requests.
+        drain_seconds: How long to wait for answers after a signal.
+        started: Called when requests are accepted.
+    """
+
+    def drain() -> None:
+        service.draining = True
+
+    protocol = type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds})
+    config = uvicorn.Config(
+        make_app(service),
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(drain_seconds),
+        backlog=2048,
+    )
+    server = DrainingServer(config, drain)
+
+    async def run() -> None:
+        asyncio.get_running_loop().call_soon(started)
+        await server.serve(sockets=[opened])
+
+    def answer_requests() -> None:
+        try:
+            asyncio.run(run())
+        finally:
+            service.draining = True
+            service.batcher.end()
+
+    with server.handling_signals(), ThreadPoolExecutor(1, "requests", free_thread, (service.batcher.cores,)) as pool:
+        done = pool.submit(answer_requests)
+        try:
+            service.batcher.run()
+        finally:
+            server.should_exit = True
+        done.result()

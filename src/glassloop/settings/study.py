@@ -1,0 +1,350 @@
+"""What a study varies, how it searches and how much it may cost: parsed and checked before any work."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from glassloop.base.errors import SettingsError, counted, did_you_mean, listed, visible
+from glassloop.settings.fields import Problem, refuse, wrong, wrong_choice
+from glassloop.settings.training import CHOICES, TYPES, training_arguments
+
+LOG, LINEAR = "log", "linear"
+
+
+RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")
+
+
+MODEL = "model"
+
+
+# Settings that change where and how a run is written or executed, or what it is compared with.
+NOT_VARIED = (
+    *(
+        "output_dir",
+        "overwrite_output_dir",
+        "seed",
+        "device",
+        "backend",
+        "report_to",
+        "run_name",
+        "logging_dir",
+        "disable_tqdm",
+    ),
+    *("save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps", "logging_first_step"),
+    *("metric_for_best_model", "greater_is_better", "positive_label"),
+)
+
+
+VARIED = (MODEL, *(name for name in TYPES if name not in NOT_VARIED))
+
+
+Value = bool | int | float | str | None
+
+
+Values = dict[str, Value]  # the value of each varied setting
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The values to try for a setting."""
+
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return ",".join(map(shown, self.values))
+
+
+@dataclass(frozen=True)
+class Range:
+    """The interval from which to draw a setting, evenly or on a logarithmic scale."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def at(self, share: float) -> Value:
+        """Return the value at a share of the range, from 0 to 1, with three digits."""
+        if self.log:
+            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return round(value) if self.whole else min(max(float(f"{value:.3g}"), self.low), self.high)
+
+    def __str__(self) -> str:
+        return f"{LOG if self.log else LINEAR}:{self.low:g}..{self.high:g}"
+
+
+Space = dict[str, Choices | Range]
+
+
+def shown(value: Value) -> str:
+    """Return a value as `--vary` takes it."""
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else "none"
+        if value is None
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def vary_of(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of `--vary name=values` options. Raise one `SettingsError` for all that are not of this form."""
+    found: dict[str, str] = {}
+    problems = []
+    for text in texts:
+        name, sign, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not sign or not name or not values.strip():
+            remedy = "write --vary learning_rate=2e-5,5e-5 or --vary learning_rate=log:1e-5..1e-3"
+            problems.append(Problem(f"--vary {visible(text)} is not name=values", remedy))
+        elif name in found:
+            problems.append(Problem(f"--vary names {name} twice", "list all its values in one --vary"))
+        else:
+            found[name] = values.strip()
+    refuse(problems)
+    return found
+
+
+def vary_text(value: object) -> str:
+    """Return what a settings file or Python gives for a varied setting as `--vary` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(part if isinstance(part, str) else shown(part) for part in value)
+    return value if isinstance(value, str) else shown(value)  # type: ignore[arg-type]  # checked as text
+
+
+def vary_problems(name: str, text: str) -> list[Problem]:
+    """Return what is wrong with the values of one varied setting."""
+    if name in NOT_VARIED:
+        remedy = "use seeds" if name == "seed" else "set it for all runs"
+        return [Problem(f"{name} cannot be varied", f"{name}: {remedy}")]
+    if name not in VARIED:
+        return [
+            Problem(
+                f"unknown setting {visible(name)} to vary{did_you_mean(name, VARIED)}",
+                "glassloop train --help lists all settings",
+            )
+        ]
+    try:
+        found = parsed(name, text)
+    except SettingsError as error:
+        return [Problem(error.problem, error.remedy)]
+    if isinstance(found, Choices) and len({*found.values}) < len(found.values):
+        return [Problem(f"{name} has a value twice: {found}", "list each value once")]
+    problems: dict[str, Problem] = {}
+    for value in (found.values if isinstance(found, Choices) else (found.low, found.high)) if name != MODEL else ():
+        try:
+            training_arguments({name: int(value) if isinstance(found, Range) and found.whole and value is not None else value})
+        except SettingsError as error:
+            problems[error.problem] = Problem(error.problem, error.remedy)
+    return [*problems.values()]
+
+
+def parsed(name: str, text: str) -> Choices | Range:
+    """Return the values of a varied setting. Raise `SettingsError` if they are not in the form of `--vary`."""
+    kinds = "str" if name == MODEL else TYPES[name]
+    match = RANGE.fullmatch(text.strip())
+    if match is None:
+        return Choices(tuple(value_of(part.strip(), kinds) for part in text.split(",")))
+    try:
+        low, high = float(match[2]), float(match[3])
+    except ValueError:
+        low, high = math.nan, math.nan
+    log, whole = match[1] == LOG, "int" in kinds
+    problem = None
+    if not ("int" in kinds or "float" in kinds) or name in CHOICES:
+        problem = f"{name} is not a number, so it cannot be drawn from a range"
+    elif not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)):
+        problem = f"{name}={visible(text)} is not a range from a smaller to a larger number" + (" above 0" if log else "")
+    elif whole and not (low == int(low) and high == int(high)):
+        problem = f"{name}={visible(text)} needs whole numbers"
+    if problem:
+        raise SettingsError(problem, f"write --vary {name}=log:1e-5..1e-3, linear:0..0.1, or values with commas")
+    return Range(low, high, log, whole)
+
+
+def value_of(text: str, kinds: str) -> Value:
+    """Return text as the type of a setting. What does not fit stays text, which the settings refuse."""
+    if text.lower() == "none" and "None" in kinds:
+        return None
+    if "bool" in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind, number in (("int", int), ("float", float)):
+        if kind in kinds:
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    return text
+
+
+GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
+
+
+STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
+
+
+SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
+
+
+HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
+
+
+DEFAULT_SAMPLES = 16
+
+
+HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
+
+
+BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)[ _]?runs?", re.IGNORECASE)
+
+
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that the search of a study may cost: seconds or runs."""
+
+    seconds: float | None = None
+    runs: int | None = None
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study tries.
+
+    Attributes:
+        vary: The values of each setting: choices or a range, as text in the form of `--vary`. Of a script, Optuna's JSON.
+        seeds: Number of random seeds of each setting.
+        strategy: auto, grid, random, halving or optuna.
+        budget: The most that the search may cost, such as 2h or 200_runs.
+        fold: Number of cross-validation folds to choose on. None: hold out a tenth of the training rows.
+        samples: Number of settings that random, optuna and ranges try. None: what the budget allows, else 16.
+    """
+
+    vary: dict[str, str] = field(default_factory=dict)
+    seeds: int = 3
+    strategy: str = "auto"
+    budget: str | None = None
+    fold: int | None = None
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse(study_problems(self))
+
+    @property
+    def space(self) -> Space:
+        """The values of each varied setting."""
+        return {name: parsed(name, text) for name, text in self.vary.items()}
+
+    @property
+    def limit(self) -> Budget:
+        """The budget as a number."""
+        return parsed_budget(self.budget) if self.budget else Budget()
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The parts of the training rows that are held out, one per run: 1/5 to 5/5, or 1/10 alone."""
+        return tuple(f"{number}/{self.fold}" for number in range(1, self.fold + 1)) if self.fold else (f"1/{HELD_OUT_FOLDS}",)
+
+    @property
+    def runs_per_setting(self) -> int:
+        """Number of runs that try one setting."""
+        return self.seeds * len(self.folds)
+
+    @property
+    def grid_size(self) -> int | None:
+        """Number of combinations; None if a setting is drawn from a range."""
+        lists = [part.values for part in self.space.values() if isinstance(part, Choices)]
+        return math.prod(map(len, lists)) if len(lists) == len(self.vary) else None
+
+    @property
+    def chosen_strategy(self) -> str:
+        """The strategy, resolved: grid for a handful of settings, else halving."""
+        if self.strategy != "auto":
+            return self.strategy
+        return GRID if self.grid_size is not None and self.grid_size <= HANDFUL else HALVING
+
+    @property
+    def num_settings(self) -> int:
+        """Number of settings that the strategy tries."""
+        affordable = self.limit.runs // self.runs_per_setting if self.limit.runs else None
+        every = self.grid_size
+        if every is not None and self.samples is None and self.chosen_strategy in (GRID, HALVING):
+            return every if affordable is None else min(every, affordable)
+        wanted = self.samples or affordable or DEFAULT_SAMPLES
+        wanted = wanted if affordable is None else min(wanted, affordable)
+        return wanted if every is None or self.chosen_strategy == OPTUNA else min(wanted, every)
+
+    def grid(self) -> list[Values]:
+        """Return all combinations, the last setting varying fastest."""
+        values = [part.values for part in self.space.values() if isinstance(part, Choices)]
+        return [dict(zip(self.vary, combination, strict=True)) for combination in product(*values)]
+
+
+def study_settings(given: Mapping[str, object]) -> StudySettings:
+    """Return the settings for names and values. Raise `SettingsError` with everything that is wrong."""
+    known = [*StudySettings.__dataclass_fields__]
+    problems = [
+        Problem(f"unknown setting {visible(name)} in [study]{did_you_mean(name, known)}", f"use {listed(known)}")
+        for name in given
+        if name not in known
+    ]
+    vary = given.get("vary", {})
+    if not isinstance(vary, Mapping):
+        problems.append(Problem("vary in [study] is not a table", "write [study.vary]"))
+    refuse(problems)
+    values = {**given, "vary": {str(name): vary_text(value) for name, value in dict(vary).items()}}  # type: ignore[call-overload]
+    return StudySettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
+
+
+def study_problems(settings: StudySettings) -> list[Problem]:
+    """Return everything that is wrong with the settings of a study."""
+    problems = []
+    if settings.strategy == SCRIPT:
+        return []  # what a script suggests has no form of its own
+    for name, least in (("seeds", 1), ("samples", 1), ("fold", 2)):
+        value = getattr(settings, name)
+        if (value is not None or name == "seeds") and (type(value) is not int or value < least):
+            problems.append(wrong(name, repr(value), f"a whole number of {least} or more"))
+    if settings.strategy not in STRATEGIES:
+        problems.append(wrong_choice("strategy", settings.strategy, STRATEGIES))
+    if settings.budget is not None and (not isinstance(settings.budget, str) or not BUDGET.fullmatch(settings.budget.strip())):
+        problems.append(wrong("budget", visible(settings.budget), "a time such as 30m or 2h, or a number such as 200_runs"))
+    if not settings.vary:
+        remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
+        problems.append(Problem("the study varies no setting", remedy))
+    for name, text in settings.vary.items():
+        problems += vary_problems(name, text)
+    return problems or cost_problems(settings)
+
+
+def cost_problems(settings: StudySettings) -> list[Problem]:
+    """Return what is wrong with the number of runs, once every value is right."""
+    problems, strategy, each = [], settings.strategy, settings.runs_per_setting
+    if strategy == GRID and settings.grid_size is None:
+        drawn = [name for name, part in settings.space.items() if isinstance(part, Range)]
+        problems.append(Problem(f"a grid cannot contain ranges: {listed(drawn)}", "list values, or use strategy random"))
+    if settings.limit.runs is not None and settings.limit.runs < each:
+        text = f"a budget of {counted(settings.limit.runs, 'run', 'runs')} is less than the {each} runs of one setting"
+        problems.append(Problem(text, "raise the budget, or use fewer seeds or folds"))
+    elif strategy == GRID and settings.grid_size and settings.limit.runs and settings.grid_size * each > settings.limit.runs:
+        text = f"the grid needs {settings.grid_size * each:,} runs, but the budget is {settings.limit.runs:,}"
+        problems.append(Problem(text, "raise the budget, or use strategy random"))
+    return problems
+
+
+def parsed_budget(text: str) -> Budget:
+    """Return 2h as seconds and 200_runs as a number of runs."""
+    match = BUDGET.fullmatch(text.strip())
+    if match is None:
+        return Budget()
+    return Budget(runs=int(match[3])) if match[3] else Budget(float(match[1]) * SECONDS[match[2].lower()])

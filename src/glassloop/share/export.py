@@ -1,0 +1,467 @@
+"""Export a run into a new folder: convert, compare with the run, describe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.text import Text
+
+from glassloop.backends.plain import PlainBackend
+from glassloop.base.errors import ModelError, SettingsError, counted, shortened
+from glassloop.base.files import replacing_dir, write_text
+from glassloop.base.records import Json
+from glassloop.base.stages import stage
+from glassloop.data.collator import PaddingCollator
+from glassloop.data.encoding import EncodedText
+from glassloop.models.files import CONFIG_NAME
+from glassloop.predict.answers import Answering
+from glassloop.predictor import Predictor
+from glassloop.report.comparison import answer_text, measures_of
+from glassloop.report.comparison_page import line, plain_table
+from glassloop.runs.export import (
+    EXPORT_NAME,
+    MODEL_FILES,
+    README_NAME,
+    REFERENCE_NAME,
+    TORCH,
+    ExportCheck,
+    ExportRecord,
+    MetricChange,
+    checksums,
+    is_export,
+    write_export,
+)
+from glassloop.runs.layout import CALIBRATION_NAME, is_run, predictions_name
+from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import RunRecord, read_run
+from glassloop.scores.comparisons import compare
+from glassloop.scores.intervals import ScoredRows, row_metrics_of, scored_rows
+from glassloop.serve.hosted import CHECKED_ROWS, check_predictions
+from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.share.conversion import (
+    ONNX_PACKAGES,
+    PACKAGES,
+    refuse_missing_packages,
+    refuse_unknown_family,
+    write_model,
+)
+
+SPEED_ROWS, ROUNDS, MOST_SECONDS = 128, 3, 60.0
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a split with labels, as the run stored them with its predictions."""
+
+    split: str
+    entries: Sequence[dict[str, Json]]
+    texts: tuple[str, ...]
+    path: Path
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The texts, or the first and the second texts of pairs."""
+        return [[str(entry[name]) for entry in self.entries] for name in self.texts]
+
+    def spread(self, most: int) -> list[int]:
+        """Return at most this many places, evenly spread over the rows."""
+        return [int(place) for place in np.unique(np.linspace(0, len(self.entries) - 1, most).astype(int))]
+
+
+def validation_rows(folder: Path, run: RunRecord) -> StoredRows:
+    """Return the stored validation rows of a run. Raises `SettingsError` or `ModelError` if they are missing."""
+    split = next((name for name in predicted_splits(folder) if name.startswith("validation")), None)
+    if split is None:
+        problem = f"{folder}: the run has no stored predictions for validation rows, which an export is compared with"
+        raise SettingsError(problem, "train it again with validation rows, for example with --validation_share 0.1")
+    entries, texts = read_predictions(folder, split), run.data.columns.texts
+    path = folder / predictions_name(split)
+    lines = (number for number, entry in enumerate(entries, 1) if any(name not in entry for name in (*texts, "label")))
+    if (line := next(lines, None)) is not None:
+        raise ModelError(f"{path}, line {line:,}: there is no text or no label", "restore the file, or train the run again")
+    return StoredRows(split, entries, texts, path)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How an exported model differs from the model of its run on the same rows.
+
+    Attributes:
+        largest: The largest difference of two logits.
+        largest_row: Its row, from 0.
+        flipped: The rows whose answer changed, from 0. Scores have none.
+        metrics: Each metric of the run, before and after.
+    """
+
+    largest: float
+    largest_row: int
+    flipped: tuple[int, ...]
+    metrics: dict[str, MetricChange]
+
+
+def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.ndarray, after: np.ndarray) -> Changes:
+    """Return how the logits of an exported model differ from those of the run's model.
+
+    Args:
+        rows: The rows, with their labels.
+        run: The record of the run.
+        answering: How logits become answers.
+        before: The logits of the run's model.
+        after: Those of the exported model.
+    """
+    apart = np.abs(after.astype(np.float64) - before).max(axis=1)
+    answers = [np.asarray(answering.choices(logits)) for logits in (before, after)]
+    differs = (answers[0] != answers[1]).reshape(len(apart), -1).any(axis=1)
+    flipped = () if run.data.task == SCORE else tuple(int(row) for row in np.flatnonzero(differs))
+    stored = scored_rows(rows.entries, run.data.task, run.data.labels, rows.path)
+    sides = [
+        {0: ScoredRows(stored.task, stored.labels, choices, stored.references, logits)}
+        for choices, logits in zip(answers, (before, after), strict=True)
+    ]
+    measures, metrics = measures_of(run), dict[str, MetricChange]()
+    for key in measures.keys:
+        change = compare(sides[0], sides[1], key, measures.positive)
+        old, new = (one.value for one in row_metrics_of([side[0] for side in sides], key, measures.positive))
+        interval = change.interval
+        metrics[key] = MetricChange(old, new, change.value, interval.low, interval.high, change.p_value, change.method)
+    return Changes(float(apart.max()), int(apart.argmax()), flipped, metrics)
+
+
+def speeds(
+    predictors: Mapping[str, Predictor],
+    rows: Sequence[EncodedText],
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the rows per second of each predictor on the same encoded rows, the best of several rounds in turn.
+
+    Args:
+        predictors: What to measure, by name.
+        rows: Encoded rows.
+        rounds: How often each one predicts all rows, after one round to warm up. A slow model gets at least one round.
+        clock: Returns the time in seconds.
+    """
+    best, began = dict.fromkeys(predictors, float("inf")), clock()
+    with stage("measuring the speed", (rounds + 1) * len(predictors) * len(rows)):
+        for turn in range(rounds + 1):
+            for name, predictor in predictors.items():
+                start = clock()
+                predictor.forward(rows)
+                if turn:
+                    best[name] = min(best[name], clock() - start)
+            if turn and clock() - began > MOST_SECONDS:
+                break
+    return {name: len(rows) / max(seconds, 1e-9) for name, seconds in best.items()}
+
+
+ONNX_LINES = """import json
+import numpy as np
+import onnxruntime
+from transformers import AutoTokenizer
+
+record = json.load(open("export.json", encoding="utf-8"))
+session, tokenizer = onnxruntime.InferenceSession("model.onnx"), AutoTokenizer.from_pretrained(".")
+batch = tokenizer(__TEXTS__, truncation=True, max_length=record["max_length"], padding=True, return_attention_mask=True)
+logits = session.run(None, {name: np.array(batch[name], dtype=np.int64) for name in record["inputs"]})[0]
+"""
+
+
+TORCH_LINES = """import json
+import numpy as np
+import torch
+from transformers import AutoTokenizer
+
+record = json.load(open("export.json", encoding="utf-8"))
+model, tokenizer = torch.export.load("model.pt2").module(), AutoTokenizer.from_pretrained(".")
+batch = tokenizer(__TEXTS__, truncation=True, max_length=record["max_length"], padding=True, return_attention_mask=True)
+logits = model(*(torch.tensor(batch[name]) for name in record["inputs"])).detach().numpy()
+"""
+
+
+CALIBRATED_LINES = """logits, thresholds = logits / calibration.get("temperature", 1), calibration.get("thresholds", {})
+"""
+
+
+ONE_RECORD = 'record = json.load(open("export.json", encoding="utf-8"))'
+
+
+TWO_RECORDS = 'record, calibration = (json.load(open(name, encoding="utf-8")) for name in ("export.json", "calibration.json"))'
+
+
+CLASS_LINES = """shares = np.exp(logits - logits.max(1, keepdims=True))
+for row in shares / shares.sum(1, keepdims=True):
+    scores = dict(zip(record["labels"], row.tolist()))
+"""
+
+
+MOST_LIKELY = """    print(json.dumps({"label": max(scores, key=scores.get), "scores": scores}))
+"""
+
+
+BY_THRESHOLD = """    reached = [name for name in scores if scores[name] >= thresholds.get(name, 2)]
+    print(json.dumps({"label": max(reached or {*scores} - {*thresholds} or scores, key=scores.get), "scores": scores}))
+"""
+
+
+LABEL_LINES = """for row in 1 / (1 + np.exp(-logits)):
+    scores = dict(zip(record["labels"], row.tolist()))
+    print(json.dumps({"label": [name for name in scores if scores[name] >= __LIMIT__], "scores": scores}))
+"""
+
+
+SCORE_LINES = """print(json.dumps({"scores": logits[:, 0].tolist()}))
+"""
+
+
+AOT_TEXT = """
+For C++, compile the program with AOTInductor on the machine that will run it. That needs a C++ compiler.
+
+```python
+import json
+import torch
+
+program, record = torch.export.load("model.pt2"), json.load(open("export.json", encoding="utf-8"))
+program.example_inputs = (tuple(torch.zeros(2, 8, dtype=torch.int64) for name in record["inputs"]), {})
+torch._inductor.aoti_compile_and_package(program, package_path="compiled.pt2")
+```
+
+Then load the package. It takes the inputs in the order of `inputs` in `export.json`.
+
+```cpp
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+torch::inductor::AOTIModelPackageLoader loader("compiled.pt2");
+at::Tensor logits = loader.run(inputs)[0];
+```
+"""
+
+
+TITLES = {"exported": "this model", "glassloop": "Glassloop", "transformers": "transformers, sorted and padded"}
+
+
+def example_code(record: ExportRecord, *, calibrated: bool) -> str:
+    """Return the lines of Python that predict a text or a pair without Glassloop."""
+    texts = '["a text"], ["a second text"]' if record.run.data.columns.text_pair else '["a text"]'
+    start = (TORCH_LINES if record.kind == TORCH else ONNX_LINES).replace("__TEXTS__", texts)
+    if record.task == SCORE:
+        return start + SCORE_LINES
+    start = start.replace(ONE_RECORD, TWO_RECORDS) if calibrated else start
+    middle = CALIBRATED_LINES if calibrated else ""
+    if record.task == CLASSES:
+        return start + middle + CLASS_LINES + (BY_THRESHOLD if calibrated else MOST_LIKELY)
+    return start + middle + LABEL_LINES.replace("__LIMIT__", "thresholds.get(name, 0.5)" if calibrated else "0.5")
+
+
+def readme_text(record: ExportRecord, check: ExportCheck, *, calibrated: bool, has_reference: bool) -> str:
+    """Return the README of an exported folder. It contains no texts of the data."""
+    title = measures_of(record.run).title
+    rows = [
+        f"| {title(key)} | {one.run:.4f} | {one.exported:.4f} | {one.difference:+.4f} | {one.low:+.4f} to {one.high:+.4f} |"
+        for key, one in check.metrics.items()
+    ]
+    speeds = [f"- {TITLES[name]}: {value:,.0f} rows per second" for name, value in check.rows_per_second.items()]
+    files = {
+        MODEL_FILES[record.kind]: "the model",
+        "tokenizer.json, tokenizer_config.json, config.json": "the tokenizer and the settings of the model",
+        EXPORT_NAME: "inputs, labels, maximum length, origin, checksums, and how the model compares with the run",
+    }
+    if calibrated:
+        files[CALIBRATION_NAME] = "temperature and thresholds"
+    if has_reference:
+        files[REFERENCE_NAME] = "validation rows with their texts and the logits of this model"
+    packages = "torch transformers" if record.kind == TORCH else "numpy onnxruntime transformers"
+    flipped = "" if record.task == SCORE else f" {len(check.flipped):,} of {check.rows:,} answers changed."
+    parts = [
+        f"# {record.name}, exported as {record.kind}\n",
+        f"`pip install {packages}`, then in this folder:\n",
+        f"```python\n{example_code(record, calibrated=calibrated)}```",
+        *([AOT_TEXT] if record.kind == TORCH else [""]),
+        f"## Compared with the run on {check.rows:,} rows of {check.split}\n",
+        "| Metric | Run | This model | Difference | 95 % interval |\n|---|---|---|---|---|",
+        *rows,
+        f"\nThe largest difference of logits is {check.largest_difference:.2g}.{flipped}\n",
+        f"Speed on the machine that exported it, with {check.threads} threads:\n",
+        *speeds,
+        "\n## Files\n",
+        *(f"- `{name}`: {what}" for name, what in files.items()),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+WEIGHTS = (".safetensors", ".safetensors.index.json", ".md")  # what an exported folder does not take from the model's
+
+
+@dataclass(frozen=True)
+class FlippedRow:
+    """A row whose answer changed: its label, both answers, and its texts."""
+
+    row: int
+    label: object
+    before: object
+    after: object
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A finished export: its folder, its record, and the rows whose answer changed."""
+
+    folder: Path
+    record: ExportRecord
+    check: ExportCheck
+    flipped: tuple[FlippedRow, ...]
+
+
+def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = True) -> Exported:
+    """Export the model of a run, and compare it with the run on the stored validation rows.
+
+    Args:
+        folder: The run folder.
+        kind: The format: "onnx", "onnx-int8" or "torch".
+        target: The folder to write, which must not exist or be empty.
+        stores_texts: Whether to store some validation rows, with which a server checks the model at its start.
+
+    Raises:
+        SettingsError: If `folder` is not a run with validation rows, or a package is missing.
+        ModelError: If the model is damaged, or cannot be exported.
+    """
+    refuse_missing_packages(kind)
+    refuse_other_folders(folder)
+    plain = Predictor(folder, device="cpu")
+    if plain.run is None:
+        raise ModelError(f"{folder}: the record of the run is missing", "name the folder of a run")
+    rows = validation_rows(folder, plain.run)
+    plain.use(PlainBackend("cpu"))
+    first = plain.encoded([column[:1] for column in rows.columns]).rows
+    inputs = tuple(PaddingCollator(plain.tokenizer)([row.inputs for row in first]))
+    refuse_unknown_family(plain.model.config, inputs)
+    ours = Predictor(folder, device="cpu")
+    check_predictions(folder, ours)
+    labels = None if plain.task == SCORE else tuple(plain.names)
+    record = ExportRecord(
+        kind, plain.task, labels, plain.max_length, inputs, folder.resolve().name, plain.run, versions=versions_of(kind)
+    )
+    with replacing_dir(target) as writing:
+        with stage(f"exporting to {kind}"):
+            for path in sorted(plain.model_dir.iterdir()):
+                if path.is_file() and not path.name.endswith(WEIGHTS):
+                    shutil.copyfile(path, writing / path.name)
+            write_model(plain.model, inputs, kind, writing)
+        write_export(writing, replace(record, files=checksums(writing)))
+        found = compared(record, rows, writing, {"glassloop": ours, "transformers": plain}, stores_texts=stores_texts)
+        calibrated = (writing / CALIBRATION_NAME).exists()
+        text = readme_text(record, found.check, calibrated=calibrated, has_reference=stores_texts)
+        write_text(writing / README_NAME, text)
+        record = replace(record, check=found.check, files=checksums(writing))
+        write_export(writing, record)
+    return replace(found, folder=target, record=record)
+
+
+def compared(
+    record: ExportRecord, rows: StoredRows, folder: Path, others: Mapping[str, Predictor], *, stores_texts: bool
+) -> Exported:
+    """Return how the model in `folder` compares with the predictors of its run, and store some rows with its logits."""
+    exported, ours = Predictor(folder, device="cpu"), others["glassloop"]
+    before, after = ours.logits(*rows.columns), exported.logits(*rows.columns)
+    found = changes(rows, record.run, ours.answering, before, after)
+    timed = ours.encoded([[column[place] for place in rows.spread(SPEED_ROWS)] for column in rows.columns]).rows
+    per_second = speeds({"exported": exported, **others}, timed)
+    sizes = {
+        "exported": sum(path.stat().st_size for path in folder.glob(f"{MODEL_FILES[record.kind]}*")),
+        "run": sum(path.stat().st_size for path in ours.model_dir.glob("*.safetensors")),
+    }
+    check = ExportCheck(
+        rows.split,
+        len(rows.entries),
+        found.largest,
+        found.largest_row,
+        found.flipped,
+        found.metrics,
+        sizes,
+        per_second,
+        torch.get_num_threads(),
+    )
+    if stores_texts:
+        write_reference(folder, rows, exported)
+    flipped = []
+    for row in found.flipped:
+        entry, answers = rows.entries[row], ours.answering.describe(np.stack([before[row], after[row]]))
+        texts = tuple(str(entry[name]) for name in rows.texts)
+        flipped.append(FlippedRow(row, entry["label"], answers[0].label, answers[1].label, texts))
+    return Exported(folder, record, check, tuple(flipped))
+
+
+def write_reference(folder: Path, rows: StoredRows, exported: Predictor) -> None:
+    """Store some validation rows with the logits of the exported model, with which a server checks it at its start."""
+    entries = [rows.entries[place] for place in rows.spread(CHECKED_ROWS)]
+    logits = exported.logits(*([str(entry[name]) for entry in entries] for name in rows.texts))
+    lines = [
+        {"row": entry.get("row"), "logits": found, **{name: entry[name] for name in rows.texts}}
+        for entry, found in zip(entries, logits.tolist(), strict=True)
+    ]
+    write_text(folder / REFERENCE_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def refuse_other_folders(folder: Path) -> None:
+    """Raise if there is nothing to export: no folder, an export, or no run."""
+    if folder.is_dir() and is_export(folder):
+        raise SettingsError(f"{folder} is an export already", "name the folder of the run it was made from")
+    if (folder / CONFIG_NAME).exists() and not is_run(folder):
+        problem = f"{folder} is a model without a run: an export is compared with the run on its validation rows"
+        raise SettingsError(problem, "name the folder of a run, which glassloop train writes")
+    if folder.is_dir():
+        read_run(folder)
+
+
+def versions_of(kind: str) -> dict[str, str]:
+    """Return the versions of the packages that wrote an export."""
+    return {name: version(name) for name in (*PACKAGES, *(ONNX_PACKAGES if kind != TORCH else ()))}
+
+
+MOST_ROWS = 10
+
+
+EXPORT_TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
+
+
+def show_export(console: Console, found: Exported) -> None:
+    """Print how an export compares with its run."""
+    check, measures = found.check, measures_of(found.record.run)
+    table = plain_table(
+        f"{check.split}, {counted(check.rows, 'row', 'rows')}", "run", "exported", "difference", "95 % interval"
+    )
+    for key, one in check.metrics.items():
+        cells = f"{one.run:.4f}", f"{one.exported:.4f}", f"{one.difference:+.4f}", f"{one.low:+.4f}..{one.high:+.4f}"
+        table.add_row(Text(shortened(measures.title(key), 30)), *cells)
+    console.print(table)
+    console.print()
+    line(console, f"largest difference of logits: {check.largest_difference:.2g} (row {check.largest_row})")
+    if found.record.task != SCORE:
+        line(console, f"answers that changed: {len(found.flipped):,} of {check.rows:,}")
+        for row in found.flipped[:MOST_ROWS]:
+            line(console, f"  {flipped_text(row)}")
+        if (more := len(found.flipped) - MOST_ROWS) > 0:
+            line(console, f"  and {more:,} more; --json lists all")
+    size, before = check.num_bytes["exported"], check.num_bytes["run"]
+    line(console, f"size: {size / 1e6:,.1f} MB ({size / max(before, 1):.0%} of the run's {before / 1e6:,.1f} MB)")
+    own, others = check.rows_per_second["exported"], [name for name in check.rows_per_second if name != "exported"]
+    threads = counted(check.threads, "thread", "threads")
+    compared = [f"{own / (speed := check.rows_per_second[name]):.2f}x {EXPORT_TITLES[name]} ({speed:,.0f})" for name in others]
+    line(console, f"rows per second with {threads}: {own:,.0f}")
+    line(console, f"  {', '.join(compared)}")
+    line(console, f"{found.record.kind} → {found.folder}")
+
+
+def flipped_text(row: FlippedRow) -> str:
+    """Return a row on one line: number, label, both answers, and its texts."""
+    label, before, after = (shortened(answer_text(value), 14) for value in (row.label, row.before, row.after))
+    return shortened(f"row {row.row} [{label}] {before} → {after}: {' | '.join(row.texts)}", 76)

@@ -1,1 +1,0 @@
-"""What a model takes along when it is shared: its card, and the upload to a hub."""

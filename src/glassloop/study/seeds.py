@@ -1,0 +1,409 @@
+"""One training repeated with several random seeds, each in a process of its own; on a GPU, several at a time."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.backends.choose import choose_backend, choose_device, launched_processes
+from glassloop.backends.machine import memory_need, runs_at_once
+from glassloop.backends.plain import PlainBackend
+from glassloop.base.children import Child, Children
+from glassloop.base.errors import GlassloopError, SettingsError, counted, note, printable
+from glassloop.base.files import absolute_name, user_path
+from glassloop.base.lock import locked
+from glassloop.base.result import CommandResult
+from glassloop.base.versions import versions
+from glassloop.models.loading import load_config
+from glassloop.report.build import write_report
+from glassloop.report.card import update_card
+from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
+from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
+from glassloop.runs.record import FINISHED, read_run
+from glassloop.runs.seeds import (
+    FAILED,
+    STOPPED,
+    MeasuresRecord,
+    SeedRecord,
+    SeedsRecord,
+    read_seeds,
+    write_seeds,
+)
+from glassloop.scores.measures import Measures, no_better, short_metrics
+from glassloop.settings.defaults import has_own_settings
+from glassloop.settings.fields import data_settings
+from glassloop.settings.file import GivenSettings, RunSettings, write_settings
+from glassloop.settings.training import training_arguments
+from glassloop.study.assembly import assemble, chosen_settings, examples_for
+from glassloop.training.identity import differences
+from glassloop.training.progress import SeedsProgress
+from glassloop.training.results import baseline_name, figures, seeds_content
+from glassloop.training.signals import leave, noted_signals
+
+
+def show_seeds(
+    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
+) -> None:
+    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline.
+
+    Args:
+        record: The scores.
+        console: Where to print. Default: standard error.
+        title: What was evaluated.
+        together: The scores of all seeds as one model.
+    """
+    found = record.finished
+    if not record.mean:
+        return
+    first = next(iter(found.values()))
+    measures, baseline = measures_of(first), baseline_name(measures_of(first))
+    rows = {f"seed {seed}": entry.metrics for seed, entry in found.items()}
+    rows |= {f"mean of {len(found)}": record.mean}
+    rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
+    rows |= {"all seeds as one model": together} if together else {}
+    rows |= {baseline: record.baseline}
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column(Text(printable(title)), no_wrap=True)
+    for name in map(measures.title, record.mean):
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    for name, values in rows.items():
+        table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
+    console = console or Console(stderr=True)
+    console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
+    console.print(table)
+    for line in remarks(found, measures, baseline):
+        console.print(Text(printable(f"• {line}")))
+
+
+def remarks(found: dict[int, SeedRecord], measures: Measures, baseline: str) -> list[str]:
+    """Return a line about metrics that do not beat the baseline, and one about seeds with different rows."""
+    lines = []
+    lost = Counter(key for entry in found.values() for key in no_better(entry.metrics, entry.baseline, measures))
+    if lost:
+        counts = ", ".join(f"{measures.title(key)} ({number} of {len(found)} seeds)" for key, number in lost.items())
+        lines.append(f"no better than the {baseline}: {counts}")
+    if any(entry.rows != next(iter(found.values())).rows for entry in found.values()):
+        lines.append("the data changed between seeds, so their scores are for different rows")
+    return lines
+
+
+def scores_line(entry: SeedRecord) -> str:
+    """Return `loss 0.4200  f1 (spam) 0.5000` for a finished seed."""
+    title = measures_of(entry).title
+    return "  ".join(f"{title(name)} {value:.4f}" for name, value in entry.metrics.items())
+
+
+def measures_of(entry: SeedRecord) -> Measures:
+    """Return the metrics of a finished seed."""
+    return Measures(entry.measures.keys, entry.measures.positive)
+
+
+POLL_SECONDS = 0.1
+
+
+def train_seeds(
+    settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None
+) -> SeedsRecord:
+    """Train the same run once for each random seed, and return the scores of all of them.
+
+    Each seed trains in a process of its own and ends with the same weights as `glassloop train` with that seed. A failed seed
+    does not stop the others; its record contains the error.
+
+    Args:
+        settings: What to train. Its `training.seed` is replaced by each of `seeds`.
+        seeds: The random seeds.
+        output_dir: New or empty folder for the runs. Default: `settings.training.output_dir`, else the next free
+            runs/run-001.
+        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+
+    Returns:
+        The record of every seed, with mean and standard deviation. It is also stored as seeds.json.
+
+    Raises:
+        SettingsError: A setting or a seed is not allowed, or the folder is already in use.
+        DataError: The data cannot be used. No seed is started.
+        ModelError: The model cannot be used. No seed is started.
+        KeyboardInterrupt: Ctrl-C stopped the seeds. `resume_seeds` continues them.
+    """
+    chosen = output_dir or settings.training.output_dir
+    entries = {seed: SeedRecord() for seed in checked_seeds(settings, seeds)}
+    if not entries:
+        raise SettingsError("no random seeds were given", "pass at least one, for example seeds=range(5)")
+    if chosen and is_seeds_folder(user_path(chosen)):
+        remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
+        raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
+    folder = free_folder(str(chosen) if chosen else None)
+    record = SeedsRecord(absolute_settings(settings), entries, folder, versions=versions())
+    try:
+        return run_seeds(record, at_once, is_new=True)
+    except GlassloopError:
+        if not chosen:
+            remove_if_empty(*new_folders(folder))
+        raise
+
+
+def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: int | None = None) -> SeedsRecord:
+    """Train the seeds of a folder that are not finished yet, with the settings stored there.
+
+    Args:
+        output_dir: The folder of an earlier `train_seeds`.
+        seeds: Random seeds to add.
+        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+
+    Returns:
+        The record of every seed, with mean and standard deviation.
+
+    Raises:
+        ModelError: The folder contains no seeds, or their record is damaged.
+        SettingsError: A seed is not allowed.
+        KeyboardInterrupt: Ctrl-C stopped the seeds.
+    """
+    folder = user_path(output_dir)
+    record = read_seeds(folder)
+    numbers = dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)])
+    entries = {seed: result_of(folder / seed_name(seed)) or SeedRecord() for seed in numbers}
+    return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False)
+
+
+def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
+    """Return the seeds without repetitions. Raise `SettingsError` if one of them is not allowed."""
+    return [replace(settings.training, seed=seed).seed for seed in dict.fromkeys(seeds)]
+
+
+def absolute_settings(settings: RunSettings) -> RunSettings:
+    """Return settings that mean the same from any working directory."""
+    return replace(
+        settings,
+        source=settings.source and absolute_name(settings.source),
+        model=settings.model and absolute_name(settings.model),
+        data=settings.data.with_absolute_paths(),
+    )
+
+
+def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> SeedsRecord:
+    """Train all unfinished seeds of a record and return it with their results."""
+    folder, unfinished = record.folder, record.unfinished
+    for seed in record.finished:
+        note(f"seed {seed}: already finished, in {folder / seed_name(seed)}")
+    num_at_once, num_steps = 1, 0
+    if unfinished:
+        need, num_steps = check_run(record.settings, unfinished[0])
+        num_at_once = at_once or runs_at_once(choose_device(record.settings.training.device), need)
+    with locked(folder, note), noted_signals() as signals:
+        if is_new:
+            refuse_taken(folder)  # by a run that held the lock until now
+        write_seeds(record)
+        if len(unfinished) > 1:
+            note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
+        record = run_children(record, num_at_once, num_steps, signals)
+        stopped = bool(signals and record.unfinished)
+        record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
+        write_seeds(record)
+    if stopped:
+        note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
+        leave(signals[0])
+    return record
+
+
+def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
+    """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
+    args = replace(settings.training, seed=seed)
+    if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
+        choose_backend(args)
+    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"))
+    rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
+    tokens = rows * int(run.encoded["train"].lengths.max())
+    return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
+
+
+def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals: list[int]) -> SeedsRecord:
+    """Train all unfinished seeds, or stop at the first signal. Return the record with their results."""
+    waiting, ended, log_starts = record.unfinished, set[int](), dict[int, int]()
+    runs = {seed: record.folder / seed_name(seed) for seed in waiting}
+    progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
+    try:
+        with Children(signals) as children:
+            while children.running or (waiting and not signals):
+                while waiting and len(children.running) < num_at_once and not signals:
+                    seed = waiting.pop(0)
+                    log = log_of(record, seed)
+                    log_starts[seed] = log.stat().st_size if log.exists() else 0
+                    children.start(seed, arguments_of(record, seed), log)
+                    progress.line(f"seed {seed}: started, log in {log}")
+                for child in children.poll():
+                    entry = ended_entry(record, child, log_starts[child.number], signals)
+                    score = f" in {entry.seconds:.0f} s, {scores_line(entry)} → {runs[child.number]}" if entry.finished else ""
+                    progress.line(f"seed {child.number}: {entry.status}{score}")
+                    ended.add(child.number)
+                    record = replace(record, seeds={**record.seeds, child.number: entry})
+                    write_seeds(record)
+                progress.update(ended)
+                time.sleep(POLL_SECONDS)
+    finally:
+        progress.close()
+    return record
+
+
+def arguments_of(record: SeedsRecord, seed: int) -> list[str]:
+    """Write the settings of one seed to a file, and return the arguments of the command that trains or resumes it."""
+    run = record.folder.absolute() / seed_name(seed)
+    if is_run(run):
+        return ["train", "--resume", str(run)]
+    training = replace(record.settings.training, seed=seed, output_dir=str(run))
+    path = record.folder.absolute() / f"{seed_name(seed)}.toml"
+    write_settings(path, replace(record.settings, training=training).given())
+    return ["train", "--config", str(path)]
+
+
+def ended_entry(record: SeedsRecord, child: Child, log_start: int, signals: list[int]) -> SeedRecord:
+    """Return the record of a seed whose process has ended."""
+    code = child.exit_code
+    if code == 0 and (found := result_of(record.folder / seed_name(child.number))):
+        return found
+    if code in [128 + number for number in signals]:
+        return SeedRecord(STOPPED, exit_code=code)
+    return SeedRecord(FAILED, exit_code=code or 1, error=error_lines(log_of(record, child.number), log_start))
+
+
+def result_of(run: Path) -> SeedRecord | None:
+    """Return the result of a finished run, or None for any other."""
+    try:
+        found = read_run(run)
+    except GlassloopError:
+        return None
+    if not found.finished:
+        return None
+    return SeedRecord(
+        FINISHED,
+        folder=run.name,
+        seconds=found.seconds or 0.0,
+        metrics=short_metrics(found.evaluation or {}),
+        baseline=found.baseline or {},
+        measures=MeasuresRecord(found.metrics, found.positive_label),
+        rows={name: split.fingerprint for name, split in found.data.splits.items()},
+    )
+
+
+def error_lines(log: Path, start: int) -> tuple[str, ...]:
+    """Return the two lines of an error in a log from byte `start` on, else its last lines."""
+    lines = [line for line in log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if line.strip()]
+    remedies = [place for place, line in enumerate(lines) if line.startswith("try:  ") and place]
+    return tuple(lines[remedies[-1] - 1 : remedies[-1] + 1] if remedies else lines[-5:])
+
+
+def log_of(record: SeedsRecord, seed: int) -> Path:
+    """Return the file with the output of one seed."""
+    return record.folder / f"{seed_name(seed)}.log"
+
+
+def resume_hint(record: SeedsRecord) -> str:
+    """Return how to resume seeds from the command."""
+    return f"resume with: glassloop train --seeds {len(record.seeds)} --resume {shlex.quote(str(record.folder))}"
+
+
+def train_with_seeds(
+    given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
+) -> CommandResult:
+    """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
+    if count is None:
+        raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
+    if processes > 1 or launched_processes() > 1:
+        raise SettingsError(
+            "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
+        )
+    if restart:
+        problem = "--seeds and --restart cannot be combined"
+        raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
+    if resume is not None and given.source is not None and not any_run(folder := seeds_folder(resume, given)):
+        # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
+        given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
+    if resume is None:
+        settings = settled(given)
+        first = settings.training.seed
+        record = train_seeds(settings, range(first, first + count), at_once=at_once)
+    else:
+        stored = stored_seeds(resume, given)
+        first, num_stored = min(stored.seeds), len(stored.seeds)
+        if given.training.get("seed", first) != first or count < num_stored:
+            problem = f"{stored.folder} was started with {counted(num_stored, 'seed', 'seeds')}, starting at {first}"
+            raise SettingsError(problem, f"use --seeds {num_stored}, or a larger number to add seeds")
+        added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
+        record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
+    show_seeds(record)
+    for seed in record.finished:
+        update_card(record.folder / seed_name(seed))  # with the results of all seeds
+    if path := write_report(record.folder):
+        note(f"  report: {path}")
+    return CommandResult(seeds_content(record), report_failures(record))
+
+
+def settled(given: GivenSettings) -> RunSettings:
+    """Return the settings that all seeds share, with those that the default rule chooses, and report its choice."""
+    settings = given.checked()
+    if has_own_settings(given.source):
+        return settings
+    config = load_config(given.model or "quickstart")
+    chosen = chosen_settings(given, settings.training, examples_for(given, config), config)
+    if chosen.reason:
+        note(f"chosen {chosen.reason}")
+    return replace(settings, training=chosen.settings)
+
+
+def seeds_folder(resume: str, given: GivenSettings) -> Path:
+    """Return the folder that --resume names."""
+    output_dir = given.training.get("output_dir")
+    return resumed_folder(resume, str(output_dir) if output_dir else None)[0]
+
+
+def any_run(folder: Path) -> bool:
+    """Return whether a folder contains a run, seeds or a checkpoint."""
+    return is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)
+
+
+def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
+    """Return the seeds to resume. Raise `SettingsError` for a single run, and for settings that differ from theirs."""
+    folder = seeds_folder(resume, given)
+    if is_run(folder) or is_checkpoint_name(user_path(resume).name):
+        raise SettingsError(
+            f"{resume} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {resume}"
+        )
+    record = read_seeds(folder)
+    stored = record.settings
+    then: dict[str, object] = {"source": stored.source, "model": stored.model, "new_head": stored.new_head}
+    now: dict[str, object] = {
+        "source": absolute_name(given.source) if given.source else stored.source,
+        "model": absolute_name(given.model) if given.model else stored.model,
+        "new_head": given.new_head or stored.new_head,
+    }
+    then |= {**stored.training.to_dict(), **asdict(stored.data)}
+    now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
+    now |= asdict(data_settings({**asdict(stored.data), **given.data}).with_absolute_paths())
+    for name in ("seed", "output_dir"):
+        del then[name], now[name]
+    if changed := differences(then, now):
+        raise SettingsError(
+            f"{folder} was started with different settings: {'; '.join(changed)}",
+            f"use only --seeds and --resume {folder}",
+        )
+    return record
+
+
+def report_failures(record: SeedsRecord) -> int:
+    """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
+    failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
+    for seed, entry in failed.items():
+        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
+        for line in entry.error:
+            note(f"  {line}")
+    if failed:
+        note(resume_hint(record))
+    return next((entry.exit_code or 1 for entry in failed.values()), 0)

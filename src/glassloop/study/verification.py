@@ -1,0 +1,262 @@
+"""Check that all ways of training give equal results on the user's model and data."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glassloop.base.errors import SettingsError, show
+from glassloop.base.files import user_path
+from glassloop.base.result import CommandResult
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
+from glassloop.data.encoding import encode
+from glassloop.data.interfaces import Model
+from glassloop.data.sources import load_examples
+from glassloop.models.interface import longest_input
+from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
+from glassloop.runs.history import read_history
+from glassloop.runs.layout import checkpoints_in, is_run
+from glassloop.runs.record import read_run
+from glassloop.settings.fields import DataSettings, data_settings
+from glassloop.settings.training import TrainingArguments
+from glassloop.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Two ways to train that should give equal results, and the largest difference found between them."""
+
+    name: str
+    difference: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the difference is small enough."""
+        return self.difference <= self.allowed
+
+
+def show_claims(claims: Sequence[Claim]) -> None:
+    """Print one row per claim: whether it holds, the largest difference found, and the difference allowed."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("", "claim", "largest difference", "allowed"):
+        table.add_column(name, justify="right" if name in ("largest difference", "allowed") else "left")
+    for claim in claims:
+        allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"
+        found = "none" if claim.difference == 0 else f"{claim.difference:.1e}"
+        symbol = Text("✓", style="green") if claim.holds else Text("✗", style="red")
+        table.add_row(symbol, claim.name, found, allowed)
+    Console().print(table)
+
+
+STEPS, BATCH = 6, 8
+
+
+CHECKPOINT_STEP, WAITING_STEP = 3, 4  # the step of the checkpoint, and the step after which a run waits to be killed
+
+
+SETTINGS: dict[str, object] = {
+    "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
+    "save_strategy": "no", "disable_tqdm": True, "backend": "plain",
+}  # fmt: skip
+
+
+ROUNDING = 1e-4  # allowed for a loss or a gradient norm if sums are computed in another order
+
+
+CHILD = """
+import json, sys, time
+import torch
+from datasets import Dataset
+from glassloop import Callback, Trainer, TrainingArguments, load_model, load_tokenizer
+folder, threads, waiting_step, resume, settings = json.loads(sys.argv[1])
+class Wait(Callback):
+    def on_step(self, state, batches):
+        if state.step == waiting_step:
+            time.sleep(60)  # until it is killed
+torch.set_num_threads(threads)
+rows = Dataset.from_parquet(folder + "/rows.parquet", cache_dir=folder)
+model, tokenizer = load_model(folder + "/model"), load_tokenizer(folder + "/model")
+args = TrainingArguments(folder + "/run", **settings)
+trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer, callbacks=[Wait()])
+trainer.train(resume_from_checkpoint=resume)
+trainer.save_model(folder + "/end")
+"""
+
+
+class Trial:
+    """Short trainings of one model on one data set, all from the same initial weights."""
+
+    def __init__(self, data: str, model: str, settings: DataSettings, folder: Path) -> None:
+        examples = load_examples(data, **asdict(settings))
+        tokenizer = load_tokenizer(model)
+        config = load_config(model)
+        rows = encode(examples, tokenizer, longest_input(tokenizer, config))["train"].rows
+        self.rows = rows.select(range(min(len(rows), STEPS * BATCH + 3)))  # the last group is short
+        self.examples, self.tokenizer, self.model, self.folder = examples, tokenizer, model, folder
+        self.number = 0
+
+    def initial_model(self, dropout: bool = True) -> Model:
+        """Return the model before its first step."""
+        options = {} if dropout else no_dropout(self.model)
+        examples = self.examples
+        return load_model(self.model, labels=examples.labels, task=examples.task, new_head=True, seed=1, **options)
+
+    def train(self, *, dropout: bool = True, **settings: object) -> tuple[torch.Tensor, Model]:
+        """Return loss and gradient norm of each step, and the trained model."""
+        network = self.initial_model(dropout)
+        self.number += 1
+        args = TrainingArguments(self.folder / str(self.number), **{**SETTINGS, **settings})
+        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer)
+        trainer._quiet = True
+        trainer.train()
+        figures = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
+        return torch.tensor(figures), network
+
+
+def check_claims(data: str, model: str, settings: DataSettings) -> list[Claim]:
+    """Train in all ways and return one claim for each pair of them, with the largest difference found."""
+    with tempfile.TemporaryDirectory() as scratch:
+        trial = Trial(data, model, settings, Path(scratch))
+        _, network = trial.train()
+        _, second = trial.train()
+        claims = [Claim("the same run twice: weights", weight_difference(network, second), 0.0)]
+        _, accelerated = trial.train(backend="accelerate")
+        claims.append(Claim("plain loop and Accelerate: weights", weight_difference(network, accelerated), 0.0))
+        by_hand = train_by_hand(trial)
+        claims.append(Claim("Trainer and a hand-written loop: weights", weight_difference(network, by_hand), 0.0))
+        claims.append(Claim("killed and resumed: weights", killed_and_resumed(trial, network), 0.0))
+        whole, _ = trial.train(dropout=False)
+        for accumulate in (2, 4, 8):
+            sizes = {"per_device_train_batch_size": BATCH // accumulate, "gradient_accumulation_steps": accumulate}
+            parts, _ = trial.train(dropout=False, **sizes)
+            name = f"{BATCH}x1 and {BATCH // accumulate}x{accumulate}: loss and gradient norm"
+            claims.append(Claim(name, float((parts - whole).abs().max()), ROUNDING))
+        packed, _ = trial.train(dropout=False, backend="packed")
+        claims.append(Claim("padded and packed: loss and gradient norm", float((packed - whole).abs().max()), ROUNDING))
+        two = two_processes(trial)
+        claims.append(Claim("1 process and 2: loss", float((two - whole[:, 0]).abs().max()), ROUNDING))
+    return claims
+
+
+def train_by_hand(trial: Trial) -> Model:
+    """Train with a loop in plain torch that shares only the initial weights and the order of the rows, and return the model."""
+    network = trial.initial_model()
+    collate = PaddingCollator(trial.tokenizer)
+    order = Batches(trial.rows, collate, BATCH, seed=42).order
+    optimizer = torch.optim.AdamW(network.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, (STEPS - step) / STEPS))
+    network.train()
+    torch.manual_seed(42)
+    step = epoch = 0
+    while step < STEPS:
+        for numbers in order(epoch):
+            network(**collate([trial.rows[int(number)] for number in numbers])).loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == STEPS:
+                break
+        epoch += 1
+    return network
+
+
+def write_program(trial: Trial, folder: Path, *, dropout: bool) -> Path:
+    """Write model, rows and a program that trains them to a new folder, and return the folder."""
+    folder.mkdir()
+    with quiet_transformers():
+        trial.initial_model(dropout).save_pretrained(folder / "model")
+        trial.tokenizer.save_pretrained(folder / "model")
+    pq.write_table(trial.rows.with_format("arrow")[:], folder / "rows.parquet")
+    (folder / "child.py").write_text(CHILD, encoding="utf-8")
+    return folder
+
+
+def start_program(
+    folder: Path, *launcher: str, threads: int, waiting_step: int = 0, resume: bool = False, **settings: object
+) -> subprocess.Popen[str]:
+    """Start the program in a folder. It waits after `waiting_step`, to be killed."""
+    what = json.dumps([str(folder), threads, waiting_step, resume, {**SETTINGS, **settings}])
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, *launcher, str(folder / "child.py"), what]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for(process: subprocess.Popen[str], what: str, code: int = 0) -> str:
+    """Wait for a process and return its messages. Raise `SettingsError` if it ends with another exit code."""
+    messages = str(process.communicate()[1])
+    if process.returncode != code:
+        reason = (messages.strip() or "no message").splitlines()[-1][:200]
+        raise SettingsError(f"{what} failed on this machine: {reason}", "check the machine with glassloop doctor")
+    return messages
+
+
+def killed_and_resumed(trial: Trial, network: Model) -> float:
+    """Kill a run after its first checkpoint and resume it. Return the largest difference of its weights from `network`."""
+    folder = write_program(trial, trial.folder / "killed", dropout=True)
+    threads = torch.get_num_threads()
+    process = start_program(
+        folder, threads=threads, waiting_step=WAITING_STEP, save_strategy="steps", save_steps=CHECKPOINT_STEP
+    )
+    try:
+        while process.poll() is None and not checkpoints_in(folder / "run"):
+            time.sleep(0.02)
+    finally:
+        process.kill()
+    wait_for(process, "a run to be killed", -signal.SIGKILL)
+    messages = wait_for(start_program(folder, threads=threads, resume=True), "a resumed run")
+    resumed = f"resuming after step {CHECKPOINT_STEP} " in messages  # a run from step 0 would end with the same weights
+    return weight_difference(network, load_model(str(folder / "end"))) if resumed else math.inf
+
+
+def two_processes(trial: Trial) -> torch.Tensor:
+    """Return the losses of the same run, without dropout, in two processes."""
+    folder = write_program(trial, trial.folder / "two", dropout=False)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    process = start_program(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2)
+    wait_for(process, "a run in two processes")
+    return torch.tensor([entry["loss"] for entry in read_history(folder / "run")])
+
+
+def no_dropout(model: str) -> dict[str, float]:
+    """Return the config settings that disable a model's dropout."""
+    return {name: 0.0 for name, value in vars(load_config(model)).items() if "dropout" in name and isinstance(value, float)}
+
+
+def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
+    """Return the largest difference of any weight."""
+    others = second.state_dict()
+    return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())
+
+
+def verify(what: str, model: str | None, given: Mapping[str, object]) -> CommandResult:
+    """Print all claims for a run or a data set. The exit status is 1 if one of them does not hold."""
+    data = what
+    if is_run(user_path(what)):
+        run = read_run(user_path(what))
+        data, model, given = run.data.source, run.model.name if model is None else model, {**run.data.given(), **given}
+    model = "quickstart" if model is None else model
+    show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
+    claims = check_claims(data, model, data_settings(given))
+    show_claims(claims)
+    all_hold = all(claim.holds for claim in claims)
+    described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
+    return CommandResult({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)

@@ -1,0 +1,167 @@
+"""What a backend offers, as three Protocols: the verbs of a step, the process group, and the lifecycle of a training.
+
+A function takes the narrowest one it needs. `StepBackend` is defined in `loop.py`, which runs without the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch.optim import Optimizer as Optimizer
+from torch.optim.lr_scheduler import LRScheduler as LRScheduler
+
+from glassloop.data.batches import Batch, Batches
+from glassloop.data.interfaces import Rows
+from glassloop.training.loop import BatchSource as BatchSource
+from glassloop.training.loop import Scheduler as Scheduler
+from glassloop.training.loop import StepBackend as StepBackend
+from glassloop.training.loop import TrainingBatch as TrainingBatch
+
+Tensors = dict[str, torch.Tensor]
+
+
+Say = Callable[[str], None]  # shows a line to the user
+
+
+LossSum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits, labels -> the sum of the rows' losses
+
+
+StepFunction = Callable[[list[Batch]], torch.Tensor]  # a group of batches -> loss and gradient norm
+
+
+OptimizerState = Mapping[torch.nn.Parameter, Mapping[str, Any]]  # what an optimizer stores for each parameter
+
+
+ObjectT = TypeVar("ObjectT")
+
+
+class RowBatches(BatchSource[Batch], Protocol):
+    """The batches of a data set: padded (`data.batches.Batches`) or packed (`backends.fast.packing.PackedBatches`)."""
+
+    batch_size: int
+
+    def __len__(self) -> int: ...
+
+    def order(self, epoch: int = 0) -> list[np.ndarray]:
+        """Return which rows each batch of an epoch holds."""
+
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, without the first `skip`."""
+
+    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
+        """Yield this process's batches of a pass over all rows."""
+
+    def row_hashes(self) -> np.ndarray:
+        """Return eight bytes for each row."""
+
+
+class OptimizerFactory(Protocol):
+    """Makes the optimizer of a model."""
+
+    def __call__(
+        self,
+        model: torch.nn.Module,
+        learning_rate: float,
+        *,
+        weight_decay: float,
+        betas: tuple[float, float],
+        epsilon: float,
+        fused: bool,
+    ) -> Optimizer: ...
+
+
+class ProcessGroup(Protocol):
+    """The processes that train together; most often there is only one."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def num_processes(self) -> int: ...
+    @property
+    def is_main(self) -> bool: ...
+
+    def agree(self, signal: int) -> int:
+        """Return the signal that any process received, so that all stop after the same step; 0 if there is none."""
+
+    def wait(self) -> None:
+        """Wait until all processes reach this point."""
+
+    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
+        """Return losses (summed over the processes) and norms of some steps."""
+
+    def gather_objects(self, objects: list[ObjectT]) -> list[ObjectT]:
+        """Return the lists of all processes, joined in the order of their ranks."""
+
+    def main_first(self) -> AbstractContextManager[None]:
+        """Run the block in the main process first, so that the others find its result in the cache."""
+
+
+@dataclass(frozen=True)
+class TrainingUse:
+    """How a model will be trained, as far as a backend has to know it before the first step."""
+
+    data_sets: Sequence[Rows]  # the rows of training and evaluation
+    weight_decay: float
+    reads_gradients: bool = False  # `on_gradients` is given: gradients must be complete and in full precision
+    adds_gradients: bool = False  # gradients of several batches are added up in one step
+    reads_weights: bool = False  # a callback may read the model's weights after each step
+
+
+class EvaluationBackend(StepBackend, Protocol):
+    """What a pass over a split needs: the verbs of a forward pass, and the processes that share the batches."""
+
+    @property
+    def processes(self) -> ProcessGroup: ...
+
+
+class Backend(EvaluationBackend, Protocol):
+    """The lifecycle of a training, around the verbs of its steps."""
+
+    name: str
+    precision: str
+    scaler: torch.amp.GradScaler
+
+    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
+        """Return a short description of each saving that a training uses."""
+
+    def training_context(self) -> AbstractContextManager[None]:
+        """Return the context that all work of a training runs in, such as a CUDA stream."""
+
+    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+        """Put the savings of a training in place, and return what makes its optimizer."""
+
+    def prepare(
+        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
+    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+        """Return model, optimizer and schedule as the steps use them."""
+
+    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the user's model behind a prepared one."""
+
+    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
+        """Return the batches of `rows` in the form this backend trains on."""
+
+    def wrap_step(
+        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
+    ) -> StepFunction:
+        """Return the function that runs one step: `step` with its schedule, or a captured copy of it."""
+
+    def evaluation_context(self, model: torch.nn.Module) -> AbstractContextManager[None]:
+        """Return the context that a pass over a split runs in."""
+
+    def sync_to_model(self) -> None:
+        """Copy trained weights into the model, if they are stored elsewhere during training."""
+
+    def sync_from_model(self) -> None:
+        """Take over weights that were just loaded into the model."""
+
+    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None:
+        """Return the optimizer's state gathered from all processes; None if the optimizer holds all of it."""
+
+    def end_training(self) -> None:
+        """Remove the savings from the model, which keeps its trained weights."""

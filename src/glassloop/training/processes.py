@@ -1,0 +1,155 @@
+"""One command in several processes on this machine, with one error message and one exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from glassloop.base.children import Child, Children
+from glassloop.base.errors import GlassloopError, LostProcessError, ResourceError
+from glassloop.base.output import messages
+from glassloop.training.signals import noted_signals
+
+ERROR_FILE = "GLASSLOOP_ERROR_FILE"  # where a process of `launch` writes its error instead of printing it
+
+
+POLL_SECONDS = 0.05
+
+
+TERM_SECONDS, KILL_SECONDS = 5.0, 30.0  # after the first process failed: until SIGTERM, and until SIGKILL
+
+
+class WorkerError(GlassloopError):
+    """The error of one of several processes, with its area and exit status.
+
+    Attributes:
+        followed: Whether it only followed from the end of another process.
+    """
+
+    def __init__(self, area: str, problem: str, remedy: str, exit_code: int, followed: bool) -> None:
+        super().__init__(problem, remedy)
+        self.area, self.exit_code, self.followed = area, exit_code, followed
+
+
+@dataclass(frozen=True)
+class WorkerFiles:
+    """Where one process writes its error and its output."""
+
+    error: Path
+    log: Path | None  # None for the main process, whose output goes to the terminal
+
+    def read_error(self) -> WorkerError | None:
+        """Return the error of the process, or None if it left none."""
+        try:
+            return WorkerError(**json.loads(self.error.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def read_log(self) -> str:
+        """Return the output of the process."""
+        return self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log else ""
+
+
+def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
+    """Run `glassloop` with `arguments` in several processes that find each other, and exit as the one that failed first.
+
+    Args:
+        arguments: The arguments of the command that every process runs.
+        num_processes: How many processes to start.
+    """
+    run_together(arguments, ranked_environments(num_processes))
+    sys.exit(0)
+
+
+def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first, if any did.
+
+    Args:
+        arguments: The arguments of the command that every process runs.
+        environments: The environment of each process.
+
+    Raises:
+        WorkerError: The error of the process that failed first.
+        ResourceError: A signal that this process did not receive ended one of them.
+    """
+    with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
+        files = [
+            WorkerFiles(Path(scratch, f"error-{rank}.json"), Path(scratch, f"{rank}.log") if rank else None)
+            for rank in range(len(environments))
+        ]
+        with Children(received) as children:
+            for rank, (environment, written) in enumerate(zip(environments, files, strict=True)):
+                children.start(rank, arguments, written.log, {**environment, ERROR_FILE: str(written.error)})
+            failed = supervise(children)
+        if not failed:
+            return
+        errors = {worker.number: files[worker.number].read_error() for worker in failed}
+        cause = next((worker for worker in failed if not ((error := errors[worker.number]) and error.followed)), failed[0])
+        if (error := errors[cause.number]) and not received:
+            raise error
+        if text := error or files[cause.number].read_log():
+            print(text, file=messages())
+        code = cause.process.returncode
+        if code < 0 and not received:
+            who = f"process {cause.process.pid} ({cause.number + 1} of {len(environments)})"
+            raise ResourceError(
+                f"{who} was killed by {signal.Signals(-code).name}",
+                "if nobody killed it, the machine may have run out of memory; resume with --resume",
+            )
+    sys.exit(128 + received[0] if received else code)
+
+
+def ranked_environments(num_processes: int) -> list[dict[str, str]]:
+    """Return environments as torch's launcher makes them: each has its rank and the address of the main process."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port = str(opened.getsockname()[1])
+    return [
+        {
+            **{"OMP_NUM_THREADS": "1", **os.environ},
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            **{"WORLD_SIZE": str(num_processes), "LOCAL_WORLD_SIZE": str(num_processes)},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        }
+        for rank in range(num_processes)
+    ]
+
+
+def supervise(children: Children) -> list[Child]:
+    """Wait until all processes have ended, and end the others after one failed. Return the failed ones in that order."""
+    failed: list[Child] = []
+    first_failure, asked = float("inf"), False
+    while children.running:
+        for child in children.poll():
+            if child.process.returncode:
+                failed.append(child)
+                first_failure = min(first_failure, time.monotonic())
+        waited = time.monotonic() - first_failure
+        if waited > TERM_SECONDS and not asked:
+            asked = True
+            children.terminate()
+        if waited > KILL_SECONDS:
+            children.kill()
+        time.sleep(POLL_SECONDS)
+    return failed
+
+
+def report(error: GlassloopError) -> bool:
+    """Print an error on standard error and return True. A process of `launch` leaves it for the launcher: False."""
+    path = os.environ.get(ERROR_FILE)
+    if not path:
+        print(error, file=messages())
+        return True
+    followed = isinstance(error, LostProcessError)
+    content = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
+    Path(path).write_text(json.dumps({**content, "followed": followed}), encoding="utf-8")
+    return False
