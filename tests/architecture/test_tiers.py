@@ -39,7 +39,7 @@ CHECKED_ELSEWHERE = {
         ),
     },
     "tests/e2e/test_seeds.py": {
-        "test_a_seed_fails_and_is_resumed_later": "tests/unit/test_seeds.py::test_one_fails_and_the_others_continue",
+        "test_a_seed_fails_and_is_resumed_later": "tests/unit/study/test_seeds.py::test_one_fails_and_the_others_continue",
     },
     "tests/e2e/test_split_models.py": {
         "test_the_weights_of_the_main_process_are_trained": (
@@ -62,19 +62,23 @@ CHECKED_ELSEWHERE = {
         ),
     },
     "tests/faults/test_predictions.py": {
-        "test_an_error_of_one_of_two_processes_is_one_message": "tests/unit/test_processes.py::test_one_error_and_its_code",
+        "test_an_error_of_one_of_two_processes_is_one_message": (
+            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
+        ),
     },
     "tests/faults/test_processes.py": {
         "test_50_a_signal_to_the_launcher_saves": (
             "tests/faults/test_processes.py::test_50_a_signal_to_one_process_stops_all_at_one_step"
         ),
-        "test_48_the_launcher_ends_when_a_process_is_killed": "tests/unit/test_processes.py::test_one_error_and_its_code",
+        "test_48_the_launcher_ends_when_a_process_is_killed": (
+            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
+        ),
         "test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": (
-            "tests/unit/test_processes.py::test_one_error_and_its_code"
+            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
         ),
     },
-    "tests/unit/commands/test_verify.py": {
-        "test_the_run_is_killed_in_the_middle": "tests/unit/commands/test_verify.py::test_all_claims_hold",
+    "tests/unit/study/test_verification.py": {
+        "test_the_run_is_killed_in_the_middle": "tests/unit/study/test_verification.py::test_all_claims_hold",
         "test_two_processes_have_the_losses_of_one": ("tests/contract/test_right_numbers.py::test_processes_change_no_number"),
     },
 }

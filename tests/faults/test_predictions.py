@@ -62,7 +62,7 @@ def test_two_processes(model: Path, rows: Path, whole: bytes, tmp_path: Path) ->
     assert target.read_bytes() == whole
 
 
-@pytest.mark.exhaustive  # tests/unit/test_processes.py checks errors of processes
+@pytest.mark.exhaustive  # tests/unit/training/test_processes.py checks errors of processes
 def test_an_error_of_one_of_two_processes_is_one_message(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\ngood\n\nbad\n")
     ended = run_command(*arguments(model, tmp_path / "gone.csv", tmp_path / "out.csv", "--processes", "2"), folder=tmp_path)

@@ -1,1096 +1,389 @@
-"""The Trainer: the data, losses, metrics and watchers of a user, and the promise that what watches changes nothing."""
+"""Methods and attributes of transformers' Trainer that Glassloop never reads: refused by name, never ignored."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
-import re
 from pathlib import Path
 from typing import Any
 
-import accelerate.tracking
 import numpy as np
 import pytest
 import torch
 import transformers
 from datasets import Dataset
-from families import tiny_model, tiny_tokenizer, weights_hash
-from torch.nn import functional
+from families import tiny_model, weights_hash
 
-from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
-from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.settings.training import SCHEDULES
-from glassloop.trainer import UNSUPPORTED
-from glassloop.training import callbacks as trackers
-from glassloop.training.callbacks import EVENTS
-from glassloop.training.losses import LOSS_REMEDY
+import glassloop
+from glassloop import Callback, PaddingCollator, PlainBackend, Trainer, TrainingArguments
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.trainer import (
+    INSTEAD,
+    Metrics,
+    PredictionOutput,
+    RowUse,
+    TrainOutput,
+    accepted_columns,
+    columns_taken_by,
+    make_batches,
+    unused_names,
+)
 
-pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
+# Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
+FOR_USERS = {
+    *("get_learning_rates", "get_num_trainable_parameters", "get_optimizer_group", "log_metrics", "metrics_format"),
+    *("save_metrics", "save_state", "add_callback", "pop_callback", "remove_callback", "is_local_process_zero"),
+    *("is_world_process_zero", "push_to_hub", "hyperparameter_search", "init_hf_repo", "create_model_card"),
+}
 
-STEPS_OF_AN_EPOCH = 8  # 29 rows in batches of 4
+
+# May be called, but a training does not, so they cannot be overridden.
+ONLY_FOR_DEBUGGING = {"_prepare_inputs", "compute_loss_context_manager", "_remove_unused_columns"}
+
+
+def their_methods() -> set[str]:
+    return {name for name, value in vars(transformers.Trainer).items() if callable(value) and not name.startswith("__")}
+
+
+def test_the_table_holds_every_method_that_transformers_calls_and_glassloop_does_not() -> None:
+    ours = {*dir(glassloop.Trainer)}
+    missing = their_methods() - ours - FOR_USERS - {*INSTEAD}
+    assert not missing, "add these to the table, or make them work"
+    works = {name for name in unused_names(glassloop.Trainer) if name in ours} - ONLY_FOR_DEBUGGING
+    assert not works, "these work: they belong in _used_names"
 
 
 @pytest.fixture
-def trainer_of(few, tiny_tokenizer, tmp_path: Path):
-    """A Trainer of a tiny model on 29 rows; parts are given by name, all else are settings."""
-    parts = ("model", "train_dataset", "eval_dataset", "data_collator", "compute_metrics", "callbacks", "optimizers")
-    made = 0
-
-    def make(**given: Any) -> Trainer:
-        nonlocal made
-        made += 1
-        chosen = {
-            name: given.pop(name)
-            for name in (*parts, "loss", "on_gradients", "processing_class", "backend")
-            if name in given and not isinstance(given[name], str)  # a backend by its name is a setting
-        }
-        defaults = {
-            **{"model": tiny_model(), "train_dataset": few["train"], "eval_dataset": few["validation"]},
-            "processing_class": tiny_tokenizer,
-        }
-        settings = {
-            **{"num_train_epochs": 1, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "device": "cpu"},
-            **{"precision": "fp32", "save_strategy": "no", "disable_tqdm": True, "backend": "plain"},
-        }
-        return Trainer(args=TrainingArguments(tmp_path / f"run-{made}", **settings | given), **defaults | chosen)
-
-    return make
+def parts(few, tiny_tokenizer, tmp_path) -> dict[str, Any]:
+    """What a small training needs."""
+    args = TrainingArguments(
+        tmp_path, max_steps=2, per_device_train_batch_size=4, device="cpu", precision="fp32", save_strategy="no",
+        backend="plain", learning_rate=1e-3, disable_tqdm=True,
+    )  # fmt: skip
+    return {"model": tiny_model(), "args": args, "train_dataset": few["train"], "processing_class": tiny_tokenizer}
 
 
-def lively_model() -> Any:
-    """A model whose answers differ from row to row by far more than rounding: a wrong order would show."""
-    return tiny_model(initializer_range=0.3)
+def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_instance(parts) -> None:
+    trainer = glassloop.Trainer(**parts)
+    for name in sorted(their_methods() - {*dir(glassloop.Trainer)} - FOR_USERS):
+        subclass = type("Mine", (glassloop.Trainer,), {name: lambda self, *given, **named: None})
+        with pytest.raises(SettingsError) as caught:
+            subclass(**parts)
+        assert caught.value.problem == f"Mine overrides {name}, which Glassloop does not call"
+        assert caught.value.remedy == INSTEAD[name]
+        with pytest.raises(SettingsError) as caught:
+            setattr(trainer, name, lambda *given: None)
+        assert caught.value.problem == f"assigning {name} to a Trainer has no effect in Glassloop"
+        assert caught.value.remedy == INSTEAD[name]
 
 
-def trained(trainer: Trainer) -> str:
-    """The hash of the weights after training."""
+def test_several_overridden_methods_are_all_named(parts, says) -> None:
+    class Mixin:
+        def _clip_grad_norm(self, model: Any) -> None: ...
+
+    class Mine(Mixin, glassloop.Trainer):
+        def evaluation_loop(self) -> None: ...
+
+    with says(
+        "Mine overrides _clip_grad_norm, evaluation_loop, which Glassloop does not call",
+        f"{INSTEAD['_clip_grad_norm']}; {INSTEAD['evaluation_loop']}",
+    ):
+        Mine(**parts)
+
+
+def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = glassloop.Trainer(**parts)
+    monkeypatch.setattr(glassloop.Trainer, "evaluation_loop", lambda self: None, raising=False)
+    with pytest.raises(SettingsError, match="Trainer overrides evaluation_loop"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("label_smoother", "evaluation_loop", "_clip_grad_norm"),
+        *("neftune_noise_alpha", "gather_function", "_signature_columns"),
+    ],
+)
+def test_an_attribute_that_only_transformers_reads_is_refused(parts, name: str) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
+        setattr(trainer, name, object())
+
+
+def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
+    class Mine(glassloop.Trainer):
+        def __init__(self, **given: Any) -> None:
+            self.weights = [1.0, 2.0]
+            super().__init__(**given)
+
+        def helper(self) -> float:
+            return sum(self.weights)
+
+    trainer = Mine(**parts)
+    trainer.more = trainer.helper()
+    trainer.train()
+
+
+def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
+    class Mine(glassloop.Trainer):
+        def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+            found = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            return found | {f"{metric_key_prefix}_mine": 7.0}
+
+    parts["args"] = dataclasses.replace(parts["args"], eval_strategy="steps", eval_steps=1)
+    trainer = Mine(**parts, eval_dataset=few["validation"])
+    trainer.train()
+    assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
+
+
+def test_the_other_methods_that_may_be_overridden_take_effect(parts, few, tmp_path) -> None:
+    called: list[str] = []
+
+    def watched(name: str) -> Any:
+        def method(self: Any, *given: Any, **named: Any) -> Any:
+            called.append(name)
+            return getattr(glassloop.Trainer, name)(self, *given, **named)
+
+        return method
+
+    names = ["metrics_of", "write_model", "evaluation"]
+    subclass = type("Mine", (glassloop.Trainer,), {name: watched(name) for name in names})
+    parts["args"] = dataclasses.replace(parts["args"], eval_strategy="epoch", save_strategy="steps", save_steps=1, max_steps=8)
+    subclass(**parts, eval_dataset=few["validation"]).train()
+    assert {*called} == {*names}
+
+
+# --- assignments after construction --------------------------------------------------------------------------------
+
+
+def trained(trainer: Any) -> str:
     trainer.train()
     return weights_hash(trainer.model)
 
 
-def losses(trainer: Trainer) -> list[float]:
-    return [entry["loss"] for entry in trainer.state.history if "loss" in entry]
-
-
-def evaluated_at(trainer: Trainer) -> list[int]:
-    return [entry["step"] for entry in trainer.state.history if "eval_loss" in entry]
-
-
-# --- what is refused ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in UNSUPPORTED if name not in Trainer._used_names])
-def test_arguments_of_transformers_that_are_not_supported(says, name: str, tiny_tokenizer) -> None:
-    with says(f"Trainer does not support {name}", UNSUPPORTED[name]):
-        Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: lambda: None})
-    Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: None})
-
-
-def test_an_unknown_argument(says) -> None:
-    with says('Trainer has no argument "train_datset"', "see help(glassloop.Trainer)"):
-        Trainer(tiny_model(), train_datset=[])
-
-
-@pytest.mark.parametrize("model", [None, "bert-base-uncased"])
-def test_a_model_is_needed(says, model: Any) -> None:
-    with says("Trainer needs a model", "pass model=load_model(...)"):
-        Trainer(model)
-
-
-def test_a_tokenizer_or_a_collator_is_needed(says) -> None:
-    """Rows of different lengths cannot be stacked."""
-    rows = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 3], "labels": 1}]
-    with says(
-        "the rows have different lengths of input_ids, and nothing pads them",
-        "pass processing_class=tokenizer, which pads tokens, or data_collator=",
-    ):
-        Trainer(tiny_model(), TrainingArguments(device="cpu"), eval_dataset=rows).evaluate()
-
-
-def test_the_old_name_of_the_tokenizer(tiny_tokenizer) -> None:
-    assert Trainer(tiny_model(), tokenizer=tiny_tokenizer).processing_class is tiny_tokenizer
-
-
-def test_no_data_set(says, trainer_of) -> None:
-    with says("the Trainer has no train_dataset", "pass train_dataset="):
-        trainer_of(train_dataset=None).train()
-    with says("the Trainer has no eval_dataset", "pass eval_dataset="):
-        trainer_of(eval_dataset=None).evaluate()
-    with says("eval_strategy is epoch, but there is no eval_dataset", "pass an eval_dataset"):
-        trainer_of(eval_dataset=None, eval_strategy="epoch").train()
-    with pytest.raises(SettingsError, match="the Trainer has no"):
-        trainer_of().predict(None)
-
-
-def test_an_empty_data_set(says, trainer_of, few) -> None:
-    for rows in ([], few["train"].select([])):
-        with says("the data set has no rows", "add at least one row"):
-            trainer_of(train_dataset=rows).train()
-
-
-def test_a_stream_without_max_steps_is_refused(trainer_of, few) -> None:
-    remedy = "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]"
-
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield {}
-
-    for rows, name in (
-        (few["train"].to_iterable_dataset(), "IterableDataset"),
-        (Stream(), "Stream"),
-        (iter([]), "list_iterator"),
-    ):
-        with pytest.raises(SettingsError) as caught:
-            trainer_of(train_dataset=rows).train()
-        assert caught.value.problem == f"a {name} does not support len() and [number], so its order cannot be repeated"
-        assert caught.value.remedy == remedy
-
-
-def test_texts_that_are_not_encoded(says, trainer_of) -> None:
-    with says(
-        "the data set has no column input_ids; found text, label",
-        "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
-        "does it, set remove_unused_columns=False",
-    ):
-        trainer_of(train_dataset=Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})).train()
-
-
-def test_training_rows_without_labels(says, trainer_of, few) -> None:
-    bare = few["train"].remove_columns("labels")
-    for rows in (bare, bare.to_list()):
-        with says("the training rows have no labels", "name their column one of labels, label, label_ids"):
-            trainer_of(train_dataset=rows).train()
-
-
-@pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), (2, "2")])
-def test_a_label_that_the_model_does_not_have(says, trainer_of, few, label: int, shown: str) -> None:
-    """Found before the first step, by its row: a loss would die of it, on a GPU without saying where."""
-    labels = few["train"]["labels"][:]
-    labels[5] = label
-    rows = few["train"].remove_columns("labels").add_column("labels", labels)
-    problem = f"row 5 (from 0) has the label {shown}; the model has 0 to 1"
-    remedy = "fix the labels, or remove the label column if the labels are unknown"
-    with says(problem, remedy, DataError):
-        trainer_of(train_dataset=rows).train()
-    with says(problem, remedy, DataError):
-        trainer_of().predict(rows)
-
-
-def test_labels_that_are_fractions(says, trainer_of, few) -> None:
-    rows = few["train"].remove_columns("labels").add_column("labels", [0.5] * 29)
-    with says(
-        "the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type", DataError
-    ):
-        trainer_of(train_dataset=rows).train()
-
-
-def test_no_whole_batch(says, trainer_of) -> None:
-    with says("dataloader_drop_last leaves no batches", "use a smaller batch size"):
-        trainer_of(per_device_train_batch_size=30, dataloader_drop_last=True).train()
-
-
-# --- data of every kind ------------------------------------------------------------------------------------------
-
-
-class Rows(torch.utils.data.Dataset):
-    """A data set as torch's users write it."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
-        return {key: torch.tensor(value) for key, value in self.rows[number].items()}
-
-
-def test_the_same_rows_in_any_form_give_the_same_weights(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = few["train"]
-    expected = trained(trainer_of())
-    masked = rows.add_column("attention_mask", [[1] * len(ids) for ids in rows["input_ids"]])
-    forms = {
-        "a list of dicts": rows.to_list(),
-        "torch's": Rows(rows),
-        "with masks": masked,
-        "label": rows.rename_column("labels", "label"),
-        "numbers of torch": rows.with_format("torch"),
-        "shuffled and back": rows.select(range(28, -1, -1)).select(range(28, -1, -1)),
-    }
-    for name, form in forms.items():
-        assert trained(trainer_of(train_dataset=form)) == expected, name
-    assert "dropped" not in capsys.readouterr().err
-
-
-def test_columns_the_model_does_not_take_are_left_out_and_reported_once(trainer_of, few, capsys) -> None:
-    expected = trained(trainer_of())
-    extra = {name: few[name].add_column("idx", [*range(len(few[name]))]) for name in few}
-    extra = {name: rows.add_column("sentence1", ["text"] * len(rows)) for name, rows in extra.items()}
-    trainer = trainer_of(train_dataset=extra["train"], eval_dataset=extra["validation"], eval_strategy="epoch")
-    capsys.readouterr()
+def test_an_assigned_setting_takes_effect_and_is_checked(parts, says) -> None:
+    expected = trained(glassloop.Trainer(**parts | {"args": dataclasses.replace(parts["args"], learning_rate=0.01)}))
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
+    trainer.args.learning_rate = 0.01
     assert trained(trainer) == expected
-    trainer.evaluate()
-    trainer.predict(extra["test"])
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("glassloop:")]
-    assert told == ["glassloop: columns the model does not accept are dropped: idx, sentence1"]
+    trainer.args.learning_rate = -1.0
+    with says("learning_rate is -1.0, not 0 or more", "set learning_rate to 0 or more"):
+        trainer.train()
 
 
-def test_in_rows_of_ones_own_they_are_dropped_too(trainer_of, few, capsys) -> None:
-    rows = few["train"].add_column("idx", [*range(29)]).to_list()
-    assert trained(trainer_of(train_dataset=rows)) == trained(trainer_of())
-    assert capsys.readouterr().err.count("columns the model does not accept are dropped: idx") == 1
+def test_an_assignment_that_comes_too_late_is_refused_when_training_starts(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    trainer.args.pad_to_multiple_of = 8
+    with says("pad_to_multiple_of cannot be changed after a Trainer is constructed", "construct a new Trainer"):
+        trainer.train()
 
 
-def test_rows_whose_labels_are_all_ignored_have_no_loss(trainer_of, few) -> None:
-    rows = few["train"].remove_columns("labels").add_column("labels", [-100] * 29)
-    found = trainer_of().predict(rows)
-    assert "test_loss" not in found.metrics
-    assert np.array_equal(found.predictions, trainer_of().predict(few["train"]).predictions)
+def test_new_settings_take_effect(parts, few) -> None:
+    other = dataclasses.replace(parts["args"], learning_rate=0.01, seed=3)
+    expected = trained(glassloop.Trainer(**parts | {"args": other}))
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
+    trainer.args = other
+    assert trained(trainer) == expected
 
 
-def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
-    """Theirs is replaced by ours, which reads memory-mapped rows; hidden in a lambda it is used itself."""
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("output_dir", "elsewhere"), ("backend", "packed"), ("precision", "bf16"), ("device", "auto"), ("pad_to_multiple_of", 8)],
+)
+def test_settings_read_at_construction_cannot_be_replaced(parts, says, name: str, value: Any) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says(f"{name} cannot be changed after a Trainer is constructed", "construct a new Trainer"):
+        trainer.args = dataclasses.replace(trainer.args, **{name: value})
+
+
+def test_settings_of_transformers_are_refused(parts, says) -> None:
+    theirs = transformers.TrainingArguments("out", use_cpu=True)
+    with says(
+        "args is a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
+        "change the import: from glassloop import TrainingArguments",
+    ):
+        glassloop.Trainer(**parts | {"args": theirs})
+
+
+def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokenizer) -> None:
     from transformers import DataCollatorWithPadding
 
+    other = few["train"].select(range(28, -1, -1))
+    expected = trained(glassloop.Trainer(**parts | {"train_dataset": other}))
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model(dropout=0.5)})
+    trainer.model, trainer.train_dataset = tiny_model(), other
+    assert trained(trainer) == expected
     theirs = DataCollatorWithPadding(tiny_tokenizer)
-    replaced = trainer_of(data_collator=theirs)
-    assert isinstance(replaced.data_collator, PaddingCollator)
-    hidden = trainer_of(data_collator=lambda rows: theirs(rows), processing_class=None)
-    assert not isinstance(hidden.data_collator, PaddingCollator)
-    assert trained(replaced) == trained(hidden) == trained(trainer_of())
+    packed = dataclasses.replace(parts["args"], backend="packed")
+    trainer = glassloop.Trainer(**parts | {"model": tiny_model(), "args": packed})
+    seen: list[int] = []
+    trainer.data_collator = lambda rows: seen.append(len(rows)) or theirs(rows)
+    trainer.train()
+    assert seen[-2:] == [4, 4]
+    assert trainer.backend.name == "plain"
 
 
-def test_the_options_of_their_collator_are_kept(trainer_of, tiny_tokenizer) -> None:
-    from transformers import DataCollatorWithPadding
-
-    widths: list[int] = []
-    multiple = trainer_of(data_collator=DataCollatorWithPadding(tiny_tokenizer, pad_to_multiple_of=16), processing_class=None)
-    fixed = trainer_of(data_collator=DataCollatorWithPadding(tiny_tokenizer, padding="max_length", max_length=64))
-    for trainer in (multiple, fixed):
-        widths += {
-            batch.inputs["input_ids"].shape[1] % 16 for batch in trainer._batches(trainer.train_dataset, training=True).epoch()
-        }
-    assert widths == [0, 0]
-    assert next(fixed._batches(fixed.train_dataset, training=True).epoch()).inputs["input_ids"].shape[1] == 64
+def test_a_model_that_is_none_is_refused_later_as_well(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says("Trainer needs a model", "pass model=load_model(...)"):
+        trainer.model = None
 
 
-def test_a_collator_of_ones_own_gets_rows_and_may_make_anything_of_them(trainer_of, few, tiny_tokenizer) -> None:
-    collate, seen = PaddingCollator(tiny_tokenizer), []
-
-    def upside_down(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        seen.append([*rows[0]])
-        batch = collate([{key: value for key, value in row.items() if key != "right"} for row in rows])
-        return {**batch, "labels": torch.tensor([1 - row["right"] for row in rows])}
-
-    rows = [{**{key: row[key] for key in row if key != "labels"}, "right": row["labels"]} for row in few["train"].to_list()]
-    other = few["train"].map(lambda row: {"labels": 1 - row["labels"]})
-    own = trainer_of(data_collator=upside_down, train_dataset=rows, remove_unused_columns=False)
-    assert trained(own) == trained(trainer_of(train_dataset=other))
-    assert seen[0] == ["input_ids", "token_type_ids", "right"]
+def test_a_processing_class_is_read_at_construction(parts, says) -> None:
+    trainer = glassloop.Trainer(**parts)
+    with says("processing_class cannot be changed after a Trainer is constructed", "construct a new Trainer"):
+        trainer.processing_class = object()
 
 
-def test_another_order_with_another_seed_of_the_data_alone(trainer_of) -> None:
-    one, same, other = (trained(trainer_of(**seeds)) for seeds in ({}, {"data_seed": 42}, {"data_seed": 43}))
-    assert one == same != other
+def test_optimizers_and_callbacks_assigned_later_take_effect(parts, says) -> None:
+    packed = dataclasses.replace(parts["args"], backend="packed")
+    trainer = glassloop.Trainer(**parts | {"args": packed})
+    trainer.optimizers = (torch.optim.SGD(trainer.model.parameters(), lr=0.0), None)
+    before = weights_hash(trainer.model)
+    assert trained(trainer) == before
+    with pytest.raises(SettingsError, match="subclass of glassloop"):
+        trainer.callbacks = [3]
 
 
-# --- data as its user formatted it -------------------------------------------------------------------------------------
+def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
+    class Theirs:
+        def on_train_begin(self) -> None: ...
+
+    trainer = glassloop.Trainer(**parts)
+    with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
+        trainer.add_callback(Theirs())
 
 
-BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
+def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
+    optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
+    trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
+    with says("the optimizer contains no parameter of the model", "create it from model.parameters() of this model"):
+        trainer.train()
 
 
-@BACKENDS
-def test_columns_that_a_format_does_not_choose_are_not_used(trainer_of, few, backend: str) -> None:
-    bare = few["train"].remove_columns("token_type_ids")
-    expected = trained(trainer_of(backend=backend, train_dataset=bare))
-    assert expected != trained(trainer_of(backend=backend)), "token types change the weights"
-    for kind in (None, "torch", "numpy", "python"):
-        chosen = few["train"].with_format(kind, columns=["input_ids", "labels"])
-        assert trained(trainer_of(backend=backend, train_dataset=chosen)) == expected, kind
+def test_a_loss_assigned_later_is_trained_on(parts) -> None:
+    """It was kept under another name, and the assignment was ignored."""
+    calls = []
+
+    def scaled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        calls.append(len(labels))
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none") * 5
+
+    trainer = glassloop.Trainer(**parts)
+    trainer.loss = scaled
+    trainer.train()
+    assert calls
+    trainer.loss = lambda logits, labels: scaled(logits, labels).mean()
+    with pytest.raises(SettingsError, match="not the sum of its rows' losses"):
+        trainer.train()
+
+
+def test_measures_can_be_assigned(parts) -> None:
+    trainer = glassloop.Trainer(**parts)
+    before = trainer.measures
+    trainer.measures = dataclasses.replace(before, keys=("accuracy",))
+    assert trainer.measures.keys == ("accuracy",)
+
+
+# --- what notebooks show -------------------------------------------------------------------------------------------
+
+
+def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
+    metrics = {"eval_f1": 0.75, "eval_runtime": 2.0}
+    shown = [
+        Metrics(metrics)._repr_html_(),
+        PredictionOutput(np.zeros((3, 2)), None, metrics)._repr_html_(),
+        TrainOutput(1234, 0.5, metrics)._repr_html_(),
+    ]
+    assert all("0.7500" in html and "runtime" not in html for html in shown)
+    assert "(3, 2)" in shown[1]
+    assert "1,234" in shown[2]
+    assert Metrics(metrics) == metrics
+    assert repr(Metrics(metrics)) == repr(metrics)
+    assert json.loads(json.dumps(Metrics(metrics))) == metrics
+
+
+# --- Rows that a user gives to a Trainer: columns the model does not accept are dropped, and batches fit the settings.
+
+
+ROWS = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 5, "labels": [0, 1, 0, 1, 0], "id": [*range(5)]})
+
+
+def test_columns_the_model_does_not_accept_are_dropped_and_reported() -> None:
+    lines: list[str] = []
+    taken = columns_taken_by(tiny_model())
+    assert accepted_columns(ROWS, taken, lines.append).column_names == ["input_ids", "labels"]  # type: ignore[attr-defined]
+    assert lines == ["columns the model does not accept are dropped: id"]
+    assert [*accepted_columns(ROWS.to_list(), taken, lines.append)[0]] == ["input_ids", "labels"]
+    assert lines[1:] == lines[:1]
+    assert accepted_columns(ROWS, None, lines.append) is ROWS
+    assert [*accepted_columns(ROWS.to_list(), None, lines.append)[0]] == ["input_ids", "labels", "id"]
+
+
+@pytest.mark.parametrize(("training", "sizes"), [(True, [2, 2, 1]), (False, [4, 1])])
+def test_batches_have_the_size_of_the_settings(tiny_tokenizer: Any, training: bool, sizes: list[int]) -> None:
+    args = TrainingArguments("x", per_device_train_batch_size=2, per_device_eval_batch_size=4)
+    collate, backend = PaddingCollator(tiny_tokenizer), PlainBackend()
+    batches = make_batches(ROWS, collate, args, backend, tiny_model(), print, RowUse(training, {"input_ids", "labels"}))
+    assert [batch.size for batch in batches.epoch()] == sizes
+
+
+def test_rows_that_do_not_fit_are_refused(tiny_tokenizer: Any) -> None:
+    def attempt(rows: Any) -> None:
+        collate, args = PaddingCollator(tiny_tokenizer), TrainingArguments("x")
+        make_batches(rows, collate, args, PlainBackend(), tiny_model(), print, RowUse(True, {"input_ids", "labels"}))
+
+    with pytest.raises(SettingsError, match="the Trainer has no train_dataset"):
+        attempt(None)
     with pytest.raises(SettingsError, match="the training rows have no labels"):
-        trainer_of(backend=backend, train_dataset=few["train"].with_format(columns=["input_ids"])).train()
-    found = trainer_of(backend=backend).predict(few["test"].with_format("torch", columns=["input_ids", "token_type_ids"]))
-    assert found.label_ids is None
+        attempt(ROWS.remove_columns("labels"))
+    with pytest.raises(DataError, match="has the label 7"):
+        attempt(ROWS.remove_columns("labels").add_column("labels", [0, 1, 7, 0, 1]))
 
 
-@BACKENDS
-@pytest.mark.parametrize("group_by_length", [False, True])
-def test_a_transform_makes_the_rows(trainer_of, few, backend: str, group_by_length: bool) -> None:
-    """Tokens, labels and even the columns come from it; the stored ones are not looked at."""
+# --- What a Trainer is given: checked when it is made, and again when it is assigned.
 
-    def shorter(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        ids = [[*cells[:1], *cells[3:]] for cells in batch["ids"]]
-        return {"input_ids": ids, "labels": [1 - label for label in batch["labels"]]}
 
-    stored = few["train"].rename_column("input_ids", "ids")
-    settings = {"backend": backend, "group_by_length": group_by_length, "class_weights": "balanced"}
-    by_hand = Dataset.from_dict(shorter(stored[:]))
-    expected = trained(trainer_of(train_dataset=by_hand, eval_dataset=by_hand, **settings))
-    made = stored.with_transform(shorter)
-    trainer = trainer_of(train_dataset=made, eval_dataset=made, **settings)
-    assert trained(trainer) == expected
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(trainer.evaluate(by_hand)["eval_loss"], abs=1e-6)
+@pytest.fixture
+def trainer_setup(tiny_tokenizer: Any, tmp_path: Path) -> Trainer:
+    rows = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 4, "labels": [0, 1, 1, 1]})
+    args = TrainingArguments(tmp_path, device="cpu", class_weights="balanced")
+    return Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
 
 
-# --- labels under two names, and one number for each label --------------------------------------------------------------
+def test_a_line_is_shown_once(trainer_setup: Trainer, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        trainer_setup._say_once("once")
+    assert capsys.readouterr().err.count("once") == 1
+    trainer_setup._quiet = True
+    trainer_setup._say("never")
+    assert capsys.readouterr().err == ""
 
 
-@BACKENDS
-@pytest.mark.parametrize("as_list", [False, True])
-def test_label_beside_labels(trainer_of, few, says, backend: str, as_list: bool) -> None:
-    """They were trained on, one by plain, the other by packed."""
-    same = few["train"].add_column("label", few["train"]["labels"][:])
-    other = few["train"].add_column("label", [1 - label for label in few["train"]["labels"]])
-    forms = [rows.to_list() if as_list else rows for rows in (same, other)]
-    assert trained(trainer_of(backend=backend, train_dataset=forms[0])) == trained(trainer_of(backend=backend))
-    problem = r'^"labels" and "label" have different values \((0 and 1|1 and 0)\)$'
-    with pytest.raises(DataError) as caught:
-        trainer_of(backend=backend, train_dataset=forms[1]).train()
-    assert re.match(problem, caught.value.problem)
-    assert caught.value.remedy == "remove the column that is not the label"
+def test_callbacks_are_made_and_checked_when_they_are_assigned(trainer_setup: Trainer) -> None:
+    trainer_setup.callbacks = [Callback]
+    assert [type(callback).__name__ for callback in trainer_setup.callbacks] == ["Callback", "TrainerCallbacks"]
+    with pytest.raises(SettingsError, match="has no on_fit_start"):
+        trainer_setup.callbacks = [object()]  # type: ignore[list-item]
 
 
-@BACKENDS
-@pytest.mark.parametrize("kind", [float, int])
-@pytest.mark.parametrize("as_list", [False, True])
-def test_one_number_for_each_label_is_multi_label_as_in_transformers(
-    trainer_of, few, capsys, backend: str, kind: type, as_list: bool
-) -> None:
-    labels = [[kind(number % 2), kind(number % 3 == 0), kind(1)] for number in range(29)]
-    rows = labelled(few["train"], labels)
-    rows = rows.to_list() if as_list else rows
-    said = "each row has one number for each of the 3 labels: training as multi_label_classification"
-    models = [tiny_model(num_labels=3, problem_type=problem) for problem in ("multi_label_classification", None)]
-    hashes = [trained(trainer_of(backend=backend, model=model, train_dataset=rows, eval_dataset=None)) for model in models]
-    assert hashes[0] == hashes[1]
-    assert models[1].config.problem_type == "multi_label_classification"
-    assert capsys.readouterr().err.count(said) == 1
+def test_classes_are_counted_once_for_each_data_set(trainer_setup: Trainer) -> None:
+    first = trainer_setup._class_weights()
+    assert first == [2.0, pytest.approx(2 / 3)]
+    assert trainer_setup._class_weights() is first
+    trainer_setup.train_dataset = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 2, "labels": [0, 1]})
+    assert trainer_setup._class_weights() == [1.0, 1.0]
 
 
-def test_one_number_for_each_label_needs_as_many_labels_and_no_single_label(trainer_of, few, says) -> None:
-    rows = labelled(few["train"], [[0.0, 1.0, 0.0]] * 29).to_list()
-    with says("the label of a row has 3 numbers, but the model has 2 labels", None, DataError):
-        trainer_of(train_dataset=rows).train()
-    model = tiny_model(num_labels=3, problem_type="single_label_classification")
-    with says("the label of a row has 3 numbers, but problem_type is single_label_classification", None, DataError):
-        trainer_of(model=model, train_dataset=rows).train()
+def test_the_use_of_a_training_names_what_a_backend_has_to_know(trainer_setup: Trainer) -> None:
+    use = trainer_setup._training_use()
+    assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)
+    trainer_setup.on_gradients, trainer_setup.callbacks = lambda model: None, [Callback]
+    use = trainer_setup._training_use()
+    assert (use.reads_gradients, use.reads_weights, len(use.data_sets)) == (True, True, 1)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_score_is_one_number_and_no_list(trainer_of, few, says, number: int) -> None:
-    """A list of one was compared with the scores of all other rows of the batch."""
-    rows = labelled(few["train"], [[0.5] * number] * 29)
-    for form in (rows, rows.to_list()):
-        with says(f"the score of a row is a list of length {number}", "use one number per row, not a list", DataError):
-            trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
-
-
-def test_fractions_are_no_class_numbers_in_a_list_either(trainer_of, few, says) -> None:
-    rows = labelled(few["train"], [0.5] * 29).to_list()
-    with says(
-        "the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type", DataError
-    ):
-        trainer_of(train_dataset=rows).train()
-
-
-# --- metrics -----------------------------------------------------------------------------------------------------
-
-
-def test_metrics_of_ones_own(trainer_of) -> None:
-    def metrics(found: Any) -> dict[str, Any]:
-        logits, labels = found
-        assert logits is found.predictions
-        assert labels is found.label_ids
-        assert type(logits) is type(labels) is np.ndarray
-        return {"rows": len(labels), "eval_wide": np.float32(logits.shape[1])}
-
-    found = trainer_of(compute_metrics=metrics).evaluate()
-    assert {*found} == {"eval_loss", "eval_rows", "eval_wide", "eval_runtime", "eval_samples_per_second", "epoch"}
-    assert (found["eval_rows"], found["eval_wide"]) == (4.0, 2.0)
-    assert all(type(value) is float for value in found.values())
-
-
-@pytest.mark.parametrize(
-    ("returned", "problem", "remedy"),
-    [
-        (None, "compute_metrics returned a NoneType", "return a dict of names and numbers"),
-        (0.5, "compute_metrics returned a float", "return a dict of names and numbers"),
-    ],
-)
-def test_metrics_that_are_none(says, trainer_of, returned: Any, problem: str, remedy: str) -> None:
-    with says(problem, remedy):
-        trainer_of(compute_metrics=lambda found: returned).evaluate()
-
-
-def test_metrics_that_are_no_finite_numbers_are_reported_once_by_name(trainer_of, capsys) -> None:
-    returned = {"f1": float("nan"), "auc": float("inf"), "table": [0.5, 0.25], "note": "good", "accuracy": np.float32(0.5)}
-    trainer = trainer_of(compute_metrics=lambda found: returned, eval_strategy="steps", eval_steps=1, max_steps=2)
-    trainer.train()
-    said = capsys.readouterr().err
-    for name, what in (("f1", "nan"), ("auc", "inf"), ("table", "a list"), ("note", "a str")):
-        assert said.count(f"compute_metrics returned {what} for {name}: history and report omit it\n") == 1
-    (first, _) = [entry for entry in trainer.state.history if "eval_loss" in entry]
-    assert {*first} == {"step", "epoch", "eval_loss", "eval_accuracy"}
-    found = trainer.evaluate()
-    assert (found["eval_note"], found["eval_table"], found["eval_accuracy"]) == ("good", [0.5, 0.25], 0.5)
-    assert found["eval_f1"] != found["eval_f1"]
-    trainer._repr_html_()
-    found._repr_html_()
-
-
-def test_a_best_metric_that_is_no_number_is_an_error_and_nan_is_never_the_best(trainer_of, says, capsys) -> None:
-    given = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2, "metric_for_best_model": "f1"}
-    trainer = trainer_of(compute_metrics=lambda found: {"f1": float("nan")}, load_best_model_at_end=True, **given)
-    trainer.train()
-    assert trainer.state.best_step is None
-    said = capsys.readouterr().err
-    assert "returned nan for f1: history and report omit it, and such an evaluation cannot be the best one" in said
-    with says("metric_for_best_model is f1, but compute_metrics returned a str for it"):
-        trainer_of(compute_metrics=lambda found: {"f1": "good"}, **given).train()
-
-
-def test_a_fault_in_ones_own_metrics_is_not_taken_for_divergence(trainer_of) -> None:
-    def metrics(found: Any) -> dict[str, float]:
-        with np.errstate(all="raise"):
-            return {"share": float(np.float64(1.0) / np.float64(0.0))}
-
-    with pytest.raises(FloatingPointError, match="divide by zero"):
-        trainer_of(compute_metrics=metrics, eval_strategy="epoch").train()
-
-
-def labelled(rows: Dataset, labels: list[Any]) -> Dataset:
-    return rows.remove_columns("labels").add_column("labels", labels)
-
-
-@pytest.mark.parametrize(
-    ("task", "num_labels", "labels", "names"),
-    [
-        ("single_label_classification", 2, [0, 1, 1, 0], {"accuracy", "f1"}),
-        ("single_label_classification", 3, [0, 1, 2, 0], {"accuracy", "f1_macro"}),
-        (
-            "multi_label_classification",
-            2,
-            [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]],
-            {"f1_micro", "f1_macro", "exact_match"},
-        ),
-        ("regression", 1, [0.5, 1.5, -1.0, 2.0], {"pearson", "spearmanr", "mse"}),
-    ],
-    ids=["two classes", "three classes", "several labels", "scores"],
-)
-def test_each_task_trains_and_has_metrics_of_its_own(
-    trainer_of, few, task: str, num_labels: int, labels: list[Any], names: set[str]
-) -> None:
-    rows = labelled(few["validation"], labels)
-    for problem_type in (task, None) if task != "multi_label_classification" else (task,):
-        model = tiny_model(num_labels=num_labels, problem_type=problem_type)
-        trainer = trainer_of(model=model, train_dataset=rows, eval_dataset=rows, eval_strategy="epoch", num_train_epochs=2)
-        assert trainer.task == task
-        trainer.train()
-        found = trainer.evaluate()
-        assert {name.removeprefix("eval_") for name in found} == names | {"loss", "runtime", "samples_per_second", "epoch"}
-        assert trainer.predict(rows).label_ids.tolist() == labels
-
-
-def test_a_saved_model_follows_the_umask(trainer_of, tmp_path: Path) -> None:
-    before = os.umask(0o002)
-    try:
-        trainer_of().save_model(tmp_path / "new" / "model")
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*") if path.is_file()} == {0o664}
-
-
-def test_the_prefix_is_ones_own(trainer_of, few) -> None:
-    assert "held_out_loss" in trainer_of().evaluate(few["test"], metric_key_prefix="held_out")
-    assert "test_accuracy" in trainer_of().predict(few["test"]).metrics
-
-
-# --- evaluation --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [1, 4, 29])
-@pytest.mark.parametrize("batch_size", [1, 7, 32])
-def test_every_row_is_counted_once_and_in_its_order(trainer_of, few, number: int, batch_size: int) -> None:
-    rows = few["train"].select(range(number))
-    counted: list[int] = []
-    trainer = trainer_of(
-        model=lively_model(),
-        per_device_eval_batch_size=batch_size,
-        compute_metrics=lambda found: counted.append(len(found[1])) or {},
-    )
-    found = trainer.predict(rows)
-    assert counted == [number]
-    assert found.label_ids.tolist() == rows["labels"]
-    trainer.model.eval()
-    for row in (0, number // 2, number - 1):
-        with torch.no_grad():
-            alone = trainer.model(**{key: torch.tensor([value]) for key, value in rows[row].items() if key != "labels"})
-        np.testing.assert_allclose(found.predictions[row], alone.logits[0].numpy(), atol=1e-5)
-    by_hand = functional.cross_entropy(torch.tensor(found.predictions), torch.tensor(found.label_ids)).item()
-    assert found.metrics["test_loss"] == pytest.approx(by_hand, abs=1e-6)
-
-
-def test_408_rows_count_408_times_whatever_the_batch(trainer_of, few) -> None:
-    """As many as MRPC's validation split: no multiple of 7, 32 or 64."""
-    rows = few["train"].select([number % 29 for number in range(408)])
-    found = [trainer_of(model=lively_model(), per_device_eval_batch_size=size).evaluate(rows) for size in (7, 32, 64)]
-    assert 0.1 < found[0]["eval_accuracy"] < 0.9
-    for other in found[1:]:
-        assert (other["eval_accuracy"], other["eval_f1"]) == (found[0]["eval_accuracy"], found[0]["eval_f1"])
-        assert other["eval_loss"] == pytest.approx(found[0]["eval_loss"], abs=1e-6)
-    right = found[0]["eval_accuracy"] * 408
-    assert right == pytest.approx(round(right), abs=1e-9)
-
-
-def test_predictions_without_labels(trainer_of, few) -> None:
-    found = trainer_of().predict(few["test"].remove_columns("labels"))
-    assert found.label_ids is None
-    assert {*found.metrics} == {"test_runtime", "test_samples_per_second"}
-    assert np.array_equal(found.predictions, trainer_of().predict(few["test"]).predictions)
-
-
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [
-        ({}, []),
-        ({"eval_strategy": "epoch", "num_train_epochs": 2}, [8, 16]),
-        ({"eval_strategy": "epoch", "gradient_accumulation_steps": 3, "num_train_epochs": 2}, [3, 6]),
-        ({"eval_strategy": "epoch", "max_steps": 11}, [8]),
-        ({"eval_strategy": "steps", "eval_steps": 3}, [3, 6, 8]),
-        ({"eval_strategy": "steps", "logging_steps": 4}, [4, 8]),
-        ({"eval_strategy": "steps", "eval_steps": 5, "eval_on_start": True}, [0, 5, 8]),
-        ({"eval_on_start": True}, [0]),
-    ],
-)
-def test_when_it_evaluates(trainer_of, settings: dict[str, Any], steps: list[int]) -> None:
-    trainer = trainer_of(**settings)
-    trainer.train()
-    assert evaluated_at(trainer) == steps
-
-
-def test_history_is_on_disk_as_it_is_in_the_state(trainer_of) -> None:
-    trainer = trainer_of(eval_strategy="epoch", logging_steps=3)
-    output = trainer.train()
-    lines = (Path(trainer.args.output_dir) / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == trainer.state.history
-    assert [entry["step"] for entry in trainer.state.history] == [3, 6, 8, 8]
-    assert output.global_step == trainer.state.step == STEPS_OF_AN_EPOCH
-    weighed = np.average(losses(trainer), weights=[3, 3, 2])
-    assert output.training_loss == output.metrics["train_loss"] == pytest.approx(weighed)
-    assert output.metrics["epoch"] == 1.0
-
-
-# --- the best weights, and stopping ------------------------------------------------------------------------------
-
-
-class Hashes(Callback):
-    """The hash of the weights at every evaluation, and its metrics."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.found = model, {}
-
-    def on_evaluate(self, state: Any, metrics: dict[str, float]) -> None:
-        self.found[state.step] = (weights_hash(self.model), metrics)
-
-
-SCORES = [0.2, 0.7, 0.9, 0.4, 0.9, 0.1, 0.3, 0.5]
-
-
-def test_the_best_weights_are_put_back(trainer_of) -> None:
-    model = tiny_model()
-    hashes, scores = Hashes(model), iter(SCORES)
-    trainer = trainer_of(
-        model=model, callbacks=[hashes], compute_metrics=lambda found: {"skill": next(scores)},
-        eval_strategy="steps", eval_steps=1, load_best_model_at_end=True, metric_for_best_model="skill",
-    )  # fmt: skip
-    trainer.train()
-    assert (trainer.state.best_step, trainer.state.best_score) == (3, 0.9)
-    assert len({digest for digest, _ in hashes.found.values()}) == STEPS_OF_AN_EPOCH
-    assert weights_hash(model) == hashes.found[3][0]
-
-
-def test_less_may_be_better_and_the_loss_always_is(trainer_of) -> None:
-    for settings, best in (
-        ({"metric_for_best_model": "eval_skill", "greater_is_better": False}, 6),
-        ({"metric_for_best_model": "skill", "greater_is_better": True}, 3),
-    ):
-        model = tiny_model()
-        hashes, scores = Hashes(model), iter(SCORES)
-        trainer = trainer_of(
-            model=model, callbacks=[hashes], compute_metrics=lambda found, scores=scores: {"skill": next(scores)},
-            eval_strategy="steps", eval_steps=1, load_best_model_at_end=True, **settings,
-        )  # fmt: skip
-        assert trained(trainer) == hashes.found[best][0]
-    model = tiny_model()
-    hashes = Hashes(model)
-    trainer = trainer_of(
-        model=model, callbacks=[hashes], learning_rate=0.05, eval_strategy="steps", eval_steps=1, load_best_model_at_end=True
-    )
-    trainer.train()
-    least = min(hashes.found, key=lambda step: hashes.found[step][1]["eval_loss"])
-    assert least < STEPS_OF_AN_EPOCH, "a case in which the last weights are not the best"
-    assert weights_hash(model) == hashes.found[least][0]
-
-
-def test_without_being_asked_the_last_weights_stay(trainer_of) -> None:
-    scores = iter(SCORES)
-    trainer = trainer_of(
-        compute_metrics=lambda found: {"skill": next(scores)}, eval_strategy="steps", eval_steps=1,
-        metric_for_best_model="skill",
-    )  # fmt: skip
-    assert trained(trainer) == trained(trainer_of())
-    assert trainer.state.best_step == 3
-
-
-def test_it_stops_early(trainer_of) -> None:
-    scores = iter([0.5, 0.6, 0.55, 0.6, 0.9])
-    trainer = trainer_of(
-        compute_metrics=lambda found: {"skill": next(scores)}, eval_strategy="steps", eval_steps=1,
-        metric_for_best_model="skill", early_stopping_patience=2,
-    )  # fmt: skip
-    assert trainer.train().global_step == 4
-    assert trainer.state.stop_reason == "eval_skill did not improve in 2 evaluations"
-
-
-def test_a_best_metric_that_does_not_exist(trainer_of) -> None:
-    with pytest.raises(SettingsError) as caught:
-        trainer_of(eval_strategy="epoch", metric_for_best_model="f2").train()
-    assert caught.value.problem.startswith(
-        "metric_for_best_model is eval_f2, but an evaluation computes eval_loss, eval_accuracy,"
-    )
-
-
-# --- losses ------------------------------------------------------------------------------------------------------
-
-
-def first_loss(trainer: Trainer, weights: torch.Tensor | None = None, smoothing: float = 0.0) -> float:
-    """The loss of the first step, computed by hand from the rows of its batch."""
-    model = tiny_model(dropout=0.0).eval()
-    batch = next(trainer._batches(trainer.train_dataset, training=True).epoch())
-    with torch.no_grad():
-        logits = model(**batch.inputs).logits
-    rows = functional.cross_entropy(logits, batch.labels, weight=weights, label_smoothing=smoothing, reduction="none")
-    return rows.mean().item()
-
-
-@pytest.mark.parametrize("balanced", [True, False])
-def test_class_weights(trainer_of, few, balanced: bool) -> None:
-    """A row weighs what its class weighs; the sum is divided by the rows, as for any other loss."""
-    labels = few["train"]["labels"][:]
-    counts = [labels.count(0), labels.count(1)]
-    assert counts[0] != counts[1]
-    weights = torch.tensor([29 / (2 * count) for count in counts]) if balanced else torch.tensor([0.25, 3.0])
-    text = "balanced" if balanced else "0.25, 3"
-    for rows in (few["train"], few["train"].to_list()):
-        trainer = trainer_of(model=tiny_model(dropout=0.0), class_weights=text, logging_steps=1, train_dataset=rows)
-        trainer.train()
-        assert losses(trainer)[0] == pytest.approx(first_loss(trainer, weights), abs=1e-6)
-        assert losses(trainer)[0] != pytest.approx(first_loss(trainer), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem", "remedy"),
-    [
-        ("1,2,3", "class_weights has 3 numbers for 2 labels", "set one number per label, 0 or more"),
-        ("1,-2", "class_weights has 2 numbers for 2 labels", "set one number per label, 0 or more"),
-        ("1,nan", "class_weights has 2 numbers for 2 labels", "set one number per label, 0 or more"),
-        ("even", 'class_weights is "even"', "use balanced, or numbers such as 1,2.5"),
-    ],
-)
-def test_invalid_class_weights(says, trainer_of, text: str, problem: str, remedy: str) -> None:
-    with says(problem, remedy):
-        trainer_of(class_weights=text).train()
-
-
-def test_balanced_weights_need_training_rows(says, trainer_of) -> None:
-    with says("class_weights is balanced, but there are no training rows with labels", "use numbers"):
-        trainer_of(class_weights="balanced", train_dataset=None).evaluate()
-
-
-def test_label_smoothing_is_torchs(trainer_of) -> None:
-    trainer = trainer_of(model=tiny_model(dropout=0.0), label_smoothing_factor=0.2, logging_steps=1)
-    trainer.train()
-    assert losses(trainer)[0] == pytest.approx(first_loss(trainer, smoothing=0.2), abs=1e-6)
-
-
-def test_neither_has_a_meaning_for_scores(says, trainer_of, few) -> None:
-    rows = labelled(few["validation"], [0.5, 1.5, -1.0, 2.0])
-    for settings in ({"class_weights": "1"}, {"label_smoothing_factor": 0.1}):
-        with says("class_weights and label_smoothing_factor do not apply to regression", "omit them"):
-            trainer_of(model=tiny_model(num_labels=1), train_dataset=rows, **settings).train()
-
-
-@pytest.mark.parametrize("reduction", ["none", "sum"])
-def test_a_loss_of_ones_own(trainer_of, reduction: str) -> None:
-    """The same loss written by hand ends in the same weights; accumulation and the short batch are taken care of."""
-    for accumulate in (1, 3):
-        own = trainer_of(
-            loss=lambda logits, labels: functional.cross_entropy(logits, labels, reduction=reduction),
-            gradient_accumulation_steps=accumulate,
-        )
-        assert trained(own) == trained(trainer_of(gradient_accumulation_steps=accumulate))
-
-
-def test_a_mean_is_refused_before_the_first_step(trainer_of) -> None:
-    model = tiny_model()
-    with pytest.raises(SettingsError) as caught:
-        trainer_of(model=model, loss=functional.cross_entropy).train()
-    assert "is not the sum of its rows' losses" in caught.value.problem
-    assert caught.value.remedy == LOSS_REMEDY
-    assert weights_hash(model) == weights_hash(tiny_model())
-
-
-# --- what watches changes nothing --------------------------------------------------------------------------------
-
-
-class Everything(Callback):
-    """Listens to every event."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in EVENTS:
-            return lambda state, **facts: self.events.append(name)
-        return super().__getattribute__(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_watching_logging_and_evaluating_change_no_weight(trainer_of, accumulate: int) -> None:
-    """With dropout: a single random number drawn on the way would show."""
-    common = {"num_train_epochs": 2, "gradient_accumulation_steps": accumulate}
-    expected = trained(trainer_of(**common))
-    everything = Everything()
-    for settings in (
-        {"callbacks": [everything]},
-        {"logging_steps": 1},
-        {"logging_steps": 500},
-        {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True},
-        {"eval_strategy": "epoch", "per_device_eval_batch_size": 1, "compute_metrics": lambda found: {}},
-        {"on_gradients": lambda model: None},
-        {"save_strategy": "steps", "save_steps": 2, "callbacks": [Everything], "logging_steps": 3, "eval_strategy": "epoch"},
-    ):
-        assert trained(trainer_of(**common, **settings)) == expected, settings
-    assert everything.events.count("on_step") == (16 if accumulate == 1 else 6)
-    assert everything.events.count("on_epoch_end") == 2
-    assert {*everything.events} == {*EVENTS} - {"on_evaluate", "on_save"}
-
-
-def test_the_same_settings_give_the_same_weights_and_another_seed_others(trainer_of) -> None:
-    torch.manual_seed(1)
-    first = trained(trainer_of())
-    torch.manual_seed(2)
-    assert trained(trainer_of()) == first
-    assert trained(trainer_of(seed=7)) != first
-
-
-def test_gradients_are_shown_once_a_step_before_clipping(trainer_of) -> None:
-    norms: list[float] = []
-
-    def look(model: Any) -> None:
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        norms.append(torch.nn.utils.get_total_norm(gradients).item())
-
-    trainer = trainer_of(on_gradients=look, max_grad_norm=1e-3, gradient_accumulation_steps=3, logging_steps=1)
-    trainer.train()
-    assert len(norms) == trainer.state.step == 3
-    assert [entry["grad_norm"] for entry in trainer.state.history] == pytest.approx(norms)
-    assert min(norms) > 0.01
-
-
-def test_gradients_may_be_changed(trainer_of) -> None:
-    def freeze_all_but_the_head(model: Any) -> None:
-        for name, parameter in model.named_parameters():
-            if not name.startswith("classifier"):
-                parameter.grad = None
-
-    model = tiny_model()
-    trainer_of(model=model, on_gradients=freeze_all_but_the_head).train()
-    before = tiny_model().state_dict()
-    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {"classifier.weight", "classifier.bias"}
-
-
-def test_a_callback_may_stop_the_run(trainer_of) -> None:
-    class Enough(Callback):
-        def on_step(self, state: Any, batches: list[Any]) -> None:
-            if state.step == 3:
-                state.stop_reason = "enough"
-
-    trainer = trainer_of(callbacks=[Enough()])
-    assert trainer.train().global_step == 3
-    assert trainer.state.stop_reason == "enough"
-
-
-def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(says, trainer_of) -> None:
-    model = tiny_model()
-    with torch.no_grad():
-        model.bert.encoder.layer[0].output.dense.bias[4] = torch.nan
-    trainer = trainer_of(model=model)
-    with says(
-        "the model given to Trainer: the weight bert.encoder.layer.0.output.dense.bias is not finite (1 of its 32 numbers)",
-        "download the model again: its weights are damaged, or its training diverged",
-        ModelError,
-    ):
-        trainer.train()
-    assert trainer.state.step == 0
-
-
-def test_a_tokenizer_larger_than_the_embedding_is_found_before_training(trainer_of) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_tokens(["alpha", "beta"])
-    with pytest.raises(ModelError) as caught:
-        trainer_of(processing_class=tokenizer)
-    assert "beyond the 97 rows of the model's embedding" in caught.value.problem
-
-
-def test_a_config_that_cannot_be_used_or_saved_is_found_before_training(trainer_of, says, tmp_path: Path) -> None:
-    model = tiny_model()
-    model.config.return_dict = False
-    with says(
-        "the model returns tuples (return_dict in its config is False)", "set model.config.return_dict = True", ModelError
-    ):
-        trainer_of(model=model)
-    tiny_model().save_pretrained(tmp_path / "model")
-    config = tmp_path / "model" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "output_attentions": True}))
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    with pytest.raises(ModelError, match=r"the config of the model cannot be saved: .*output_attentions"):
-        trainer_of(model=model)
-
-
-# --- divergence --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("logging_steps", [1, 3, 50])
-def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
-    trainer = trainer_of(learning_rate=1e25, logging_steps=logging_steps)
-    second = trainer._batches(trainer.train_dataset, training=True).order(0)[1].tolist()
-    with pytest.raises(DivergedError) as caught:
-        trainer.train()
-    assert caught.value.exit_code == 5
-    assert caught.value.problem == (
-        f"step 2: the loss is nan (last finite loss {trainer.state.last_loss:.4g}, learning rate 1e+25, "
-        f"rows {', '.join(map(str, second))} of the training data)"
-    )
-    assert caught.value.remedy == "lower learning_rate, add warmup_steps, use precision fp32, or look at these rows"
-    assert trainer.state.step <= max(logging_steps, 2)
-
-
-def test_the_rows_are_those_of_all_batches_of_the_step(trainer_of) -> None:
-    trainer = trainer_of(learning_rate=1e25, gradient_accumulation_steps=2, per_device_train_batch_size=2)
-    order = trainer._batches(trainer.train_dataset, training=True).order(0)
-    with pytest.raises(DivergedError) as caught:
-        trainer.train()
-    assert f"rows {', '.join(str(row) for rows in order[2:4] for row in rows)} of" in caught.value.problem
-
-
-def test_a_model_that_has_diverged_is_not_scored(trainer_of) -> None:
-    """Weights that are not finite while the loss of the step still was: the evaluation finds out."""
-    with pytest.raises(DivergedError) as caught:
-        trainer_of(learning_rate=1e25, eval_strategy="steps", eval_steps=1).train()
-    assert caught.value.exit_code == 5
-
-
-def test_the_reported_learning_rate_is_that_of_a_custom_optimizer(trainer_of) -> None:
-    model = tiny_model()
-    with pytest.raises(DivergedError, match=r"learning rate 1e\+30"):
-        trainer_of(model=model, optimizers=(torch.optim.SGD(model.parameters(), lr=1e30), None)).train()
-
-
-def test_fp16_that_overflows_in_every_step_is_a_divergence(trainer_of) -> None:
-    """The scaler leaves such steps out, and no weight would ever change."""
-
-    def huge(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return 1e30 * torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    backend = PlainBackend("cpu", "fp16")
-    trainer = trainer_of(backend=backend, loss=huge, max_steps=40, logging_steps=5)
-    with pytest.raises(DivergedError, match="the gradient overflowed or was zero for 20 steps") as caught:
-        trainer.train()
-    assert caught.value.exit_code == 5
-    assert trainer.state.step == 20
-    assert backend.scaler.get_scale() == 65536 / 2**20
-
-
-# --- optimizers --------------------------------------------------------------------------------------------------
-
-
-def test_an_optimizer_and_a_schedule_of_ones_own(trainer_of) -> None:
-    model = tiny_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.1)
-    trainer = trainer_of(model=model, optimizers=(optimizer, scheduler), logging_steps=1)
-    trainer.train()
-    rates = [entry["learning_rate"] for entry in trainer.state.history]
-    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.001, 0.001])
-    assert scheduler.last_epoch == STEPS_OF_AN_EPOCH
-    assert weights_hash(model) != weights_hash(tiny_model())
-
-
-def test_an_optimizer_alone_gets_the_schedule_of_the_settings(trainer_of) -> None:
-    """The same optimizer as ours would be: the same weights."""
-    model = tiny_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    assert trained(trainer_of(model=model, optimizers=(optimizer, None))) == trained(trainer_of())
-
-
-def test_a_schedule_alone_would_move_nothing(says, trainer_of) -> None:
-    scheduler = torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD(tiny_model().parameters(), lr=0.1))
-    with says("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer"):
-        trainer_of(optimizers=(None, scheduler)).train()
-
-
-def test_a_schedule_that_wants_a_metric(says, trainer_of) -> None:
-    model = tiny_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    with says("ReduceLROnPlateau needs a metric, but schedules here advance every step", "use another schedule"):
-        trainer_of(model=model, optimizers=(optimizer, scheduler)).train()
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_trains(trainer_of, name: str) -> None:
-    options = {
-        "cosine_with_min_lr": {"min_lr_rate": 0.1},
-        "cosine_warmup_with_min_lr": {"min_lr_rate": 0.1},
-        "warmup_stable_decay": {"num_decay_steps": 2},
-    }.get(name)
-    text = json.dumps(options) if options else None
-    trainer = trainer_of(lr_scheduler_type=name, lr_scheduler_kwargs=text, warmup_steps=0.25, max_steps=4, logging_steps=1)
-    trainer.train()
-    assert len(losses(trainer)) == 4
-
-
-@pytest.mark.parametrize(("warmup", "steps"), [(0, 0), (3, 3), (0.25, 2), (0.3, 3), (1.0, 1)])
-def test_warmup_is_a_number_or_a_share_of_all_steps(trainer_of, warmup: float, steps: int) -> None:
-    trainer = trainer_of(warmup_steps=warmup)
-    assert trainer._make_plan(trainer._batches(trainer.train_dataset, training=True)).warmup_steps == steps
-
-
-def test_frozen_parameters_stay(trainer_of) -> None:
-    model = tiny_model()
-    model.bert.embeddings.requires_grad_(False)
-    trainer_of(model=model, weight_decay=0.1).train()
-    before = tiny_model().state_dict()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name]) is name.startswith("bert.embeddings"), name
-
-
-def test_settings_of_the_optimizer_change_the_weights(trainer_of) -> None:
-    found = {
-        trained(trainer_of(**settings))
-        for settings in ({}, {"weight_decay": 0.1}, {"adam_beta2": 0.9}, {"max_grad_norm": 0.01})
-    }
-    assert len(found) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [
-        ({}, 8),
-        ({"num_train_epochs": 2}, 16),
-        ({"num_train_epochs": 1.5}, 12),
-        ({"num_train_epochs": 0.1}, 1),
-        ({"dataloader_drop_last": True}, 7),
-        ({"gradient_accumulation_steps": 3}, 3),
-        ({"max_steps": 5}, 5),
-        ({"max_steps": 20}, 20),
-        ({"per_device_train_batch_size": 29}, 1),
-        ({"per_device_train_batch_size": 64}, 1),
-    ],
-)
-def test_how_many_steps(trainer_of, settings: dict[str, Any], steps: int) -> None:
-    assert trainer_of(**settings).train().global_step == steps
-
-
-# --- saving and reporting ----------------------------------------------------------------------------------------
-
-
-def test_a_saved_model_works_in_transformers(trainer_of, few, tmp_path: Path) -> None:
-    from transformers import pipeline
-
-    names = {0: "bad", 1: "good"}
-    model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
-    trainer = trainer_of(model=model, learning_rate=0.01)
-    trainer.train()
-    trainer.save_model(tmp_path / "saved")
-    assert (tmp_path / "saved" / "model.safetensors").is_file()
-    classify = pipeline("text-classification", model=str(tmp_path / "saved"), top_k=None)
-    (said,) = classify(["the film is good"])
-    assert {entry["label"] for entry in said} == {"bad", "good"}
-    encoded = trainer.processing_class("the film is good")
-    logits = trainer.predict([{key: encoded[key] for key in encoded}]).predictions
-    expected = torch.tensor(logits[0]).softmax(dim=0).tolist()
-    assert {entry["label"]: entry["score"] for entry in said} == pytest.approx(
-        {"bad": expected[0], "good": expected[1]}, abs=1e-5
-    )
-
-
-def test_without_a_name_it_saves_into_its_folder(trainer_of) -> None:
-    trainer = trainer_of()
-    trainer.save_model()
-    assert (Path(trainer.args.output_dir) / "config.json").is_file()
-
-
-def test_a_tracker_that_is_not_installed(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "package_version", lambda name: None)
-    with pytest.raises(SettingsError, match="report_to lists wandb, which is not installed"):
-        trainer_of(report_to="wandb").train()
-
-
-def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-
-    class Fake:
-        requires_logging_directory = False
-
-        def __init__(self, run_name: str, **options: Any) -> None:
-            told.append(run_name)
-
-        def start(self) -> None: ...
-
-        def store_init_configuration(self, values: dict[str, Any]) -> None:
-            told.append(values)
-
-        def log(self, values: dict[str, Any], step: int) -> None:
-            told.append({"step": step, **values})
-
-        def finish(self) -> None:
-            told.append("finish")
-
-    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": Fake})
-    monkeypatch.setattr(trackers, "package_version", lambda name: "1.0")
-    trainer = trainer_of(report_to=["wandb"], run_name="my run", eval_strategy="epoch", logging_steps=3, num_train_epochs=2)
-    trainer.train()
-    name, settings, *logged, last = told
-    assert (name, last) == ("my run", "finish")
-    assert settings["learning_rate"] == 1e-3
-    assert logged == trainer.state.history
-    assert [entry["step"] for entry in logged] == [3, 6, 8, 9, 12, 15, 16, 16]
-
-
-def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = trainer_of()
-    trainer._say("resuming from \x1b[31m")
-    assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n"
-
-
-def test_a_notebook_shows_a_trainer_before_and_after_training(trainer_of) -> None:
-    trainer = trainer_of(eval_strategy="epoch", logging_steps=2)
-    before = trainer._repr_html_()
-    assert "bert" in before
-    assert "29 train" in before
-    assert "<svg" not in before
-    trainer.train()
-    after = trainer._repr_html_()
-    assert repr(trainer) == f"<Trainer of a bert model at step {STEPS_OF_AN_EPOCH}>"
-    assert "eval_loss" in after
-    assert "<svg" in after
-    assert "eval_accuracy" in trainer.evaluate()._repr_html_()
-    report = trainer.report()
-    assert {"loss", "evaluations"} <= {*report.charts}
-    assert report._repr_html_().startswith("<iframe srcdoc=")
+def test_a_trainer_needs_a_model(tiny_tokenizer: Any) -> None:
+    with pytest.raises(SettingsError, match="Trainer needs a model"):
+        Trainer(processing_class=tiny_tokenizer)

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import ClassLabel, DatasetDict, List, Value
-from given_split import GivenSplit
+from given_split import GivenSplit, Watched
 
 from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
 from glassloop.data import labels as cells_module
 from glassloop.data.columns import Known
-from glassloop.data.examples import Examples, load_prepared, prepare
-from glassloop.data.labels import LabelSet
-from glassloop.runs.record import Columns
+from glassloop.data.examples import (
+    Examples,
+    Part,
+    facts_of,
+    hold_out_fold,
+    hold_out_validation,
+    load_prepared,
+    notes_on,
+    prepare,
+    rows_with_known_labels,
+    survey_split,
+    text_keys,
+)
+from glassloop.data.labels import LabelCells, LabelSet
+from glassloop.runs.record import Columns, SplitFacts
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
+
+
 FIX_ROW = "fix the row, or add the label to --labels"
+
+
 KEEP = "fill or remove the rows, or keep them with --empty keep"
+
+
 TRAIN = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(10)]
 
 
@@ -233,6 +251,8 @@ def test_more_values_than_are_distinguished_are_never_guessed(prepared, refused,
 
 
 NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "1")]
+
+
 ORDER = "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME"
 
 
@@ -414,3 +434,266 @@ def test_of_a_very_wide_table_only_the_columns_that_matter_are_kept(prepared, mo
     narrow = prepared(train=[{name: row[name] for name in ("x", "label", "text", "y")} for row in train])
     assert narrow.splits["train"].column_names == ["x", "label", "text", "y"]
     assert not any("are kept" in note for note in narrow.notes)
+
+
+# --- What is counted before training, against counting by hand; and the sentences that tell it.
+
+
+NUMBERED = LabelSet(("no", "yes"), ("no", "yes"))
+
+
+def cells_of(*chunks: list) -> LabelCells:
+    found = LabelCells()
+    for chunk in chunks:
+        found.add(pa.array(chunk))
+    return found
+
+
+def test_keys_are_equal_for_equal_texts_only():
+    texts = ["a", "b", "a", "", None, "A", "a ", "ä"]
+    keys = text_keys([texts])
+    assert keys.dtype == np.uint64
+    assert (keys[0] == keys[2], keys[3] == keys[4]) == (True, True)
+    assert len(set(keys.tolist())) == 6
+    pairs = text_keys([["a", "ab", "a", "b", "a"], ["bc", "c", "bc", "a", ""]])
+    assert pairs[0] == pairs[2]
+    assert len({*pairs.tolist(), *text_keys([["abc", "a"]]).tolist()}) == 6  # where the first text ends matters
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("several", [False, True])
+def test_counts_are_those_of_counting_by_hand(seed, several):
+    random = np.random.default_rng(seed)
+    texts = [f"text {number}" for number in random.integers(0, 40, 60)]
+    train = [f"text {number}" for number in random.integers(0, 80, 30)]
+    labels = [["x", "y", "z"][number] for number in random.integers(0, 3, 60)]
+    cells = [sorted({label, "x"}) for label in labels] if several else labels
+    chosen = random.random(60) < 0.8
+    rows = np.flatnonzero(chosen)
+    fact = facts_of(
+        text_keys([texts])[chosen], cells_of(cells[:25], cells[25:]), chosen, LabelSet(("x", "y", "z", "w")), text_keys([train])
+    )
+    different = defaultdict(set)
+    for row in rows:
+        different[texts[row]].add(tuple(cells[row]))
+    counts = Counter(value for row in rows for value in (cells[row] if several else [cells[row]]))
+    assert fact == SplitFacts(
+        num_rows=len(rows),
+        label_counts={name: counts[name] for name in "xyzw"},
+        num_duplicates=len(rows) - len(different),
+        num_conflicts=sum(len(found) > 1 for found in different.values()),
+        num_in_train=sum(texts[row] in set(train) for row in rows),
+    )
+    assert min(fact.num_duplicates, fact.num_conflicts, fact.num_in_train) > 0  # else nothing was shown
+
+
+def test_a_text_with_three_labels_is_one_conflict():
+    fact = facts_of(text_keys([["a"] * 3]), cells_of(["x", "y", "z"]), np.ones(3, bool), LabelSet(("x", "y", "z")), None)
+    assert (fact.num_duplicates, fact.num_conflicts, fact.num_in_train) == (2, 1, 0)
+
+
+def test_labels_written_as_numbers_count_under_their_names():
+    fact = facts_of(text_keys([["a", "b", "c"]]), cells_of(["1", "0", "1"]), np.ones(3, bool), NUMBERED, None)
+    assert fact.label_counts == {"no": 1, "yes": 2}
+
+
+@pytest.mark.parametrize("found", [cells_of(), cells_of(["-1", "-1"])])
+def test_without_labels_there_is_no_balance_and_no_conflict(found):
+    fact = facts_of(text_keys([["a", "a"]]), found, np.ones(2, bool), LabelSet(("x", "y")), None)
+    assert fact == SplitFacts(num_rows=2, unlabelled=True, num_duplicates=1)
+
+
+def test_scores_have_no_balance():
+    fact = facts_of(text_keys([["a", "a"]]), cells_of(["0.5", "1.5"]), np.ones(2, bool), None, None)
+    assert fact == SplitFacts(num_rows=2, num_duplicates=1, num_conflicts=1)
+
+
+@pytest.mark.parametrize(
+    ("fact", "sentences"),
+    [
+        ({"label_counts": {"x": 2, "y": 3}}, []),
+        ({"num_duplicates": 1234}, ["1,234 rows repeat the text of another row"]),
+        ({"num_conflicts": 3}, ["3 texts have more than one label"]),
+        ({"num_in_train": 2}, ["2 of 5,000 rows are also in train"]),
+        ({"num_empty": 4}, ["4 empty texts are kept"]),
+        (
+            {"num_duplicates": 1, "num_conflicts": 1},
+            ["1 row repeats the text of another row", "1 text has more than one label"],
+        ),
+        ({"num_skipped": 5}, ["skipped: 5 rows with a missing or unknown label"]),
+        ({"unlabelled": True}, ["there are no labels"]),
+        ({"unlabelled": True, "label_counts": {"x": 0}}, ["there are no labels"]),
+        ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "y" has no rows', 'label "x" has 1 row']),
+        (
+            {"num_skipped": 1000, "num_duplicates": 2, "label_counts": {"a\nb": 0}},
+            [
+                "2 rows repeat the text of another row",
+                "skipped: 1,000 rows with a missing or unknown label",
+                'label "a\\nb" has no rows',
+            ],
+        ),
+    ],
+)
+def test_each_thing_worth_knowing_is_a_sentence(fact, sentences):
+    facts = {"train": SplitFacts(num_rows=9), "test": SplitFacts(num_rows=5000, **fact)}
+    assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
+
+
+def test_labels_that_look_alike_are_reported():
+    facts = {
+        "train": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 3, "maybe": 2}),
+        "test": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 1998, "maybe": 2}),
+    }
+    note = 'these labels look alike but are different classes: "No" (8 rows) and "no" (2,001 rows)'
+    assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == [note]
+    assert notes_on(facts, None) == []
+
+
+def test_many_rare_labels_are_one_short_note():
+    """3,000 classes are not 3,000 lines."""
+    names = tuple(f"class {number}" for number in range(3000))
+    facts = {"train": SplitFacts(num_rows=3000, label_counts={name: number % 2 for number, name in enumerate(names)})}
+    notes = notes_on(facts, LabelSet(names))
+    assert notes == [
+        "train: 1,500 labels have no rows: class 0, class 2, class 4, class 6, class 8, class 10 and 1,494 more",
+        "train: 1,500 labels have 1 row: class 1, class 3, class 5, class 7, class 9, class 11 and 1,494 more",
+    ]
+
+
+def test_nearly_all_rows_with_one_label_are_reported_for_the_training_rows() -> None:
+    counts = {"ok": 990, "spam": 10}
+    facts = {"train": SplitFacts(1000, counts), "validation": SplitFacts(1000, counts)}
+    assert notes_on(facts, LabelSet(("ok", "spam"))) == [
+        'train: label "ok" has 990 of 1,000 rows, so accuracy says little; '
+        "--class_weights balanced makes all labels count the same"
+    ]
+    assert notes_on({"train": SplitFacts(1000, {"ok": 899, "spam": 101})}, None) == []
+    assert notes_on({"train": SplitFacts(10)}, None) == []
+
+
+# --- Which rows become which split: unknown labels are refused or skipped, and validation is held out fairly.
+
+
+LABELS = LabelSet(("x", "y"))
+
+
+def part_of(texts: list[str], labels: list[str | None]) -> Part:
+    table = pa.table({"text": texts, "label": pa.array(labels, pa.string())})
+    return survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
+
+
+def test_rows_with_a_missing_or_unknown_label_are_refused_or_skipped(refused) -> None:
+    part = part_of(["a", "b", "c", "d"], ["x", None, "z", "y"])
+    assert rows_with_known_labels(part, LABELS, "the model", skip=True).rows.tolist() == [True, False, False, True]
+    with refused("d.csv, row 3: the label is missing", "add the label, or remove the row"):
+        rows_with_known_labels(part, LABELS, "the model", skip=False)
+    with refused("d.csv: no row has one of the labels x, y", "fix the labels, or omit the split"):
+        rows_with_known_labels(part_of(["a"], ["z"]), LABELS, "the model", skip=True)
+
+
+def test_rows_without_any_label_are_left_alone() -> None:
+    part = part_of(["a", "b"], ["-1", "-1"])
+    assert rows_with_known_labels(part, LABELS, "the model", skip=False) is part
+
+
+@pytest.mark.parametrize("task", [CLASSES, SCORE])
+def test_validation_is_a_share_of_each_class_and_equal_texts_stay_together(task: str) -> None:
+    texts = [f"text {number % 80}" for number in range(120)]  # 40 texts are there twice
+    labels = ["x" if number % 80 < 60 else "y" for number in range(120)]
+    notes: list[str] = []
+    parts = hold_out_validation({"train": part_of(texts, labels)}, task, DataSettings(validation_share=0.25), notes)
+    train, validation = parts["train"], parts["validation"]
+    assert (train.rows ^ validation.rows).all(), "every row is in one of them"
+    assert not {*train.keys.tolist()} & {*validation.keys.tolist()}
+    assert len(np.unique(validation.keys)) == 20
+    if task == CLASSES:
+        assert len({text for text, cut, label in zip(texts, validation.rows, labels, strict=True) if cut and label == "y"}) == 5
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("classes", "rows", "held_out"),
+    [(2, 20, 2), (2, 10, 2), (10, 20, 10), (50, 150, 30), (2000, 6000, 1200), (2000, 20_000, 2000), (2, 1000, 100)],
+)
+def test_small_classes_do_not_empty_the_training_rows(classes: int, rows: int, held_out: int) -> None:
+    """One row of each class is held out, unless that is more than twice the share."""
+    part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
+    found = hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
+    assert int(found["validation"].rows.sum()) == held_out
+    assert len(np.unique(part.survey.found.codes[found["train"].rows])) == classes, "each class can be learned"
+
+
+def test_one_text_cannot_be_divided(refused) -> None:
+    problem = "d.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
+    with refused(problem, "add rows, add a validation split, or use --validation_share 0 for none"):
+        hold_out_validation({"train": part_of(["a"] * 9, ["x"] * 9)}, CLASSES, DataSettings(), [])
+
+
+@pytest.mark.parametrize("task", [CLASSES, SCORE])
+def test_folds_are_disjoint_and_complete_and_equal_texts_stay_together(task: str) -> None:
+    texts = [f"text {number % 80}" for number in range(120)]
+    labels = ["x" if number % 80 < 60 else "y" for number in range(120)]
+    found, notes = [], list[str]()
+    for number in range(1, 5):
+        parts = hold_out_fold({"train": part_of(texts, labels)}, task, DataSettings(selection_fold=f"{number}/4"), notes)
+        assert [*parts] == ["train", "selection"]
+        assert (parts["train"].rows ^ parts["selection"].rows).all()
+        assert not {*parts["train"].keys.tolist()} & {*parts["selection"].keys.tolist()}
+        found.append(parts["selection"])
+        if task == CLASSES:
+            assert (
+                len({text for text, cut, label in zip(texts, found[-1].rows, labels, strict=True) if cut and label == "y"}) == 5
+            )
+    assert np.sum([part.rows for part in found], axis=0).tolist() == [1] * 120, "every row is in one fold"
+    assert notes[1] == f"selection: fold 2 of 4, {found[1].rows.sum()} of 120 training rows (split_seed 42)"
+
+
+def test_a_fold_keeps_rows_that_were_held_out_before_apart() -> None:
+    parts = hold_out_validation(
+        {"train": part_of([f"t {row}" for row in range(50)], ["x", "y"] * 25)}, CLASSES, DataSettings(), []
+    )
+    found = hold_out_fold(parts, CLASSES, DataSettings(selection_fold="1/5"), [])
+    assert [*found] == ["train", "selection", "validation"]
+    assert sum(part.rows.astype(int) for part in found.values()).tolist() == [1] * 50
+
+
+def test_too_few_texts_for_the_folds(refused) -> None:
+    part = part_of(["a", "b", "c", "a"], ["x", "y", "x", "x"])
+    with refused("d.csv: 3 different training texts are too few for 5 folds", "add rows, or use fewer folds"):
+        hold_out_fold({"train": part}, CLASSES, DataSettings(selection_fold="2/5"), [])
+
+
+# --- The first pass over a split: what it keeps of each row, and which texts it refuses.
+
+
+COLUMNS = Columns("text", None, ("label",))
+
+
+def surveyed(rows: list[dict[str, str | None]], **settings: str) -> Part:
+    table = pa.Table.from_pylist(rows)
+    split = GivenSplit("d.csv", [table.slice(0, 2), table.slice(2)])
+    return survey_split("train", split, table, COLUMNS, DataSettings(**settings))
+
+
+ROWS = [{"text": "a", "label": "x"}, {"text": "", "label": "y"}, {"text": "a", "label": "x"}, {"text": " ", "label": None}]
+
+
+def test_rows_are_counted_and_found_again() -> None:
+    part = surveyed(ROWS, empty="keep")
+    assert (part.num_empty, len(part.keys), len({*part.keys.tolist()})) == (2, 4, 3)
+    assert part.survey.found.counts() == {"x": 2, "y": 1}
+    assert [part.where(value) for value in ("x", "y", None, "z")] == ["d.csv, row 2", "d.csv, row 3", "d.csv, row 5", "d.csv"]
+
+
+def test_empty_texts_are_refused_with_their_rows(refused) -> None:
+    remedy = "fill or remove the rows, or keep them with --empty keep"
+    with refused('d.csv, row 3: "text" is empty', remedy):
+        surveyed(ROWS)
+
+
+def test_many_label_columns_are_found_without_reading_all_names_for_each() -> None:
+    labels = tuple(f"l{number}" for number in range(40))
+    table = pa.table({"text": ["a", "b"], **{name: ["0", "1"] for name in labels}})
+    head = Watched(table)
+    survey_split("train", GivenSplit("d.csv", [table]), head, Columns("text", None, labels), DataSettings())
+    assert head.asked < 10

@@ -1,18 +1,31 @@
-"""From label cells to numbers: every rule of what is accepted, what it means, and what is said where it is refused."""
+"""Label cells as text: told apart, counted and found again, whatever kind of column they come from."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from glassloop.base.errors import DataError
 from glassloop.data import labels as cells_module
-from glassloop.data.labels import LabelCells, LabelSet, label_lookup, no_labels, refuse_unknown, scores_of, settle_labels
+from glassloop.data.labels import (
+    LabelCells,
+    LabelSet,
+    items_of,
+    label_cells,
+    label_lookup,
+    lists_in,
+    look_alikes,
+    no_labels,
+    refuse_several,
+    refuse_unknown,
+    scores_of,
+    settle_labels,
+    spelled,
+)
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
-
-FIX_ROW = "fix the row, or add the label to --labels"
-MISSING = "add the label, or remove the row"
-REGRESSION = "fix the row; use --task single_label_classification for classes, or --task regression for scores"
-SCORES = [f"{place / 8}" for place in range(30)]
 
 
 def cells_of(cells: list, chunk: int = 4) -> LabelCells:
@@ -21,6 +34,99 @@ def cells_of(cells: list, chunk: int = 4) -> LabelCells:
     for start in range(0, len(cells), chunk):
         found.add(pa.array(cells[start : start + chunk], kind))
     return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("several", [False, True])
+def test_label_cells_against_counting_by_hand(seed, several):
+    random = np.random.default_rng(seed)
+    words = ["x", "y", "z", None]
+    cells = [words[number] for number in random.integers(0, 4, 50)]
+    if several:
+        cells = [None if cell is None else [cell] * int(random.integers(0, 2)) + ["w"] for cell in cells]
+    found = cells_of(cells, 7)
+    plain = [tuple(cell) if isinstance(cell, list) else cell for cell in cells]
+    assert [found.cells[code] for code in found.codes] == plain
+    assert (found.are_lists, found.overflowed, found.labelled) == (several, False, True)
+    for rows in (slice(None), random.random(50) < 0.5):
+        chosen = np.array(plain, dtype=object)[rows]
+        parts = [part for cell in chosen if cell is not None for part in ([*cell] if several else [cell])]
+        assert found.counts(rows) == {value: parts.count(value) for value in set(parts)}
+    for value in ["x", "y", "w", None, "never"]:
+        held = [row for row, cell in enumerate(plain) if cell == value or (several and cell and value in cell)]
+        assert found.first_row(value) == (held[0] if held else None)
+    assert sorted(found.values()) == sorted({part for cell in plain if cell for part in ([*cell] if several else [cell])})
+
+
+def test_no_cells_at_all():
+    found = LabelCells()
+    assert (found.codes.tolist(), found.cells, found.first_row("x"), found.labelled) == ([], [], None, False)
+
+
+@pytest.mark.parametrize(
+    ("cells", "labelled"), [(["-1", "-1"], False), (["-1.0"], False), (["-1", "0"], True), (["-1", None], True), (["-2"], True)]
+)
+def test_marks_that_labels_are_kept_secret(cells, labelled):
+    assert cells_of(cells).labelled is labelled
+
+
+def test_beyond_the_limit_cells_are_no_longer_distinguished(monkeypatch):
+    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
+    exactly = cells_of(list("abcde") * 2)
+    assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)
+    beyond = cells_of([*"abcde", "f", "g", "a", None])
+    assert (beyond.overflowed, beyond.codes.tolist()) == (True, [0, 1, 2, 3, 4, 4, 4, 0, 4])
+    lists = [[*"abcdefg"][: 1 + place] for place in range(7)]
+    assert [*cells_of(lists).codes] == [*range(7)]  # however many sets of labels there are
+
+
+# --- from tables -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "wanted"),
+    [
+        (pa.array(["a", None, "b"]), None, ["a", None, "b"]),
+        (pa.array(["a", None, "b"], pa.large_string()), None, ["a", None, "b"]),
+        (pa.array([1, None, -1], pa.int8()), None, ["1", None, "-1"]),
+        (pa.array([0.5, 1.0, None, 0.1], pa.float64()), None, ["0.5", "1.0", None, "0.1"]),
+        (pa.array([Decimal("0.5")]), None, ["0.5"]),
+        (pa.array([True, False, None]), None, ["true", "false", None]),
+        (pa.array(["b", "a", "b", None]).dictionary_encode(), None, ["b", "a", "b", None]),
+        (pa.array([["a"], [], None, ["b", "c"]]), None, [["a"], [], None, ["b", "c"]]),
+        (pa.array([["a"], ["b", "c"]], pa.large_list(pa.string())), ",", [["a"], ["b", "c"]]),
+        (pa.array([[1, 0], [0, 1]], pa.list_(pa.int64(), 2)), None, [["1", "0"], ["0", "1"]]),
+        (pa.array([[1], [0, 2]]), None, [["1"], ["0", "2"]]),
+        (pa.array(["a, b", "", None, "c,,a", " , "]), ",", [["a", "b"], [], None, ["c", "a"], []]),
+        (pa.array(["a || b", "c"]), "||", [["a", "b"], ["c"]]),
+        (pa.array([12, 3]), "|", [["12"], ["3"]]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_any_kind_of_cell_as_text(cells, separator, wanted):
+    table = pa.table({"text": ["t"] * len(cells), "label": cells})
+    for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
+        assert label_cells(chunked, ("label",), separator).to_pylist() == wanted
+
+
+def test_several_columns_of_zero_and_one():
+    table = pa.table({"b": ["1", "0", "TRUE", "2", None], "a": [1, 0, 0, 1, 1], "c": [True, False, False, True, True]})
+    assert label_cells(table, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]
+
+
+# --- From label cells to numbers: every rule of what is accepted, what it means, and what is said where it is refused.
+
+
+FIX_ROW = "fix the row, or add the label to --labels"
+
+
+MISSING = "add the label, or remove the row"
+
+
+REGRESSION = "fix the row; use --task single_label_classification for classes, or --task regression for scores"
+
+
+SCORES = [f"{place / 8}" for place in range(30)]
 
 
 def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
@@ -288,3 +394,122 @@ def test_too_many_different_labels_are_refused(monkeypatch, refused):
         settle([*"abcdef"] * 9)
     assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
     assert settle(SCORES, task=SCORE) == (SCORE, None)
+
+
+# --- Labels that a person cannot tell apart: which ones, and how they are written so that the difference can be seen.
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (("Good", "good"), ('"Good"', '"good"')),
+        (("Größe", "größe"), ('"Größe"', '"größe"')),
+        (("caf\u00e9", "cafe\u0301"), (r'"caf\xe9"', r'"cafe\u0301"')),  # composed and not
+        (("o\ufb03ce", "office"), (r'"o\ufb03ce"', '"office"')),  # a ligature
+        (("good", "go\u200bod"), ('"good"', r'"go\u200bod"')),  # a zero-width space
+        (("good", "good\ufe0f"), ('"good"', r'"good\ufe0f"')),  # a variation selector
+        (("a b", "a\u00a0b"), ('"a b"', r'"a\xa0b"')),
+        (("a b", "a  b"), ('"a b"', '"a  b"')),
+        (("spam", "sp\u0430m"), ('"spam"', r'"sp\u0430m"')),  # a Cyrillic a
+        (("OK", "\u039fK"), ('"OK"', r'"\u039fK"')),  # a Greek omicron
+        (("sci-fi", "sci\u2011fi"), ('"sci-fi"', r'"sci\u2011fi"')),  # a hyphen that does not break
+        (("1-2", "1\u20132"), ('"1-2"', r'"1\u20132"')),  # a dash
+        (("can't say", "can\u2019t say"), ('"can\'t say"', r'"can\u2019t say"')),  # an apostrophe of a word processor
+        (("7", "007"), ('"7"', '"007"')),
+    ],
+)
+def test_names_that_look_alike(names: tuple[str, ...], written: tuple[str, ...]) -> None:
+    assert look_alikes([*names, "other", "Other label"]) == [names]
+    assert tuple(spelled(names)) == written
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("resume", "résumé"), ("1", "10"), ("0", "o"), ("да", "нет"), ("0", "1")])
+def test_names_that_do_not(names: tuple[str, ...]) -> None:
+    assert look_alikes(names) == []
+
+
+def test_several_groups_keep_the_order_of_the_names() -> None:
+    assert look_alikes(["b", "A", "a", "B", "c", "C"]) == [("b", "B"), ("A", "a"), ("c", "C")]
+
+
+# --- Several labels in one cell: lists are read, separators are offered, and single labels stay as they are.
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("", []),
+        (" ", []),
+        ("'a'", ["a"]),
+        ("'a', 'b'", ["a", "b"]),
+        ('"a", "b"', ["a", "b"]),
+        ("'a, b', \"it's\"", ["a, b", "it's"]),
+        ("'it\\'s'", ["it's"]),
+        ("a, b c", ["a", "b c"]),
+        ("1, 2.5,", ["1", "2.5"]),
+        ("'a' 'b'", None),  # as NumPy writes it: Python would read ab
+        ("'a", None),
+        ("['a']", None),
+    ],
+)
+def test_items_of_a_list(text, items):
+    assert items_of(text) == items
+
+
+@pytest.mark.parametrize(
+    ("cells", "lists"),
+    [
+        (["['a', 'b']", None, " [] "], [["a", "b"], None, []]),
+        (["[a, b]", "[c]"], [["a", "b"], ["c"]]),
+        (["[POS]", "[NEG]"], None),  # names of classes
+        (["['a']", "b"], None),
+        (["['a' 'b']"], None),
+        ([None], None),
+        (["a"], None),
+    ],
+)
+def test_lists_are_read_only_if_all_cells_are_lists(cells, lists):
+    assert lists_in(cells) == lists
+
+
+def where(value: str | None) -> str:
+    return "d.csv, row 2"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "b"],
+        ["a;b", "c;d"],  # the parts occur in no other cell
+        ["Arts, Music", "Arts, Film", "Sport"],
+        ["Smith, John", "Smith"],
+        ["and/or", "and", "or"],
+        ["a;", "b"],
+        ["[POS]", "[NEG]"],
+        ["1", "2"],
+    ],
+)
+def test_single_labels_stay(values):
+    refuse_several(values, where)
+
+
+@pytest.mark.parametrize(
+    ("values", "separator"),
+    [
+        (["a;b", "a", "b"], ";"),
+        (["a; b", "b ;c", "c;a"], ";"),
+        (["a|b", "b|a"], "|"),
+        (["x,y", "x", "y,z", "z"], ","),
+        (["1;2", "2", "1"], ";"),
+    ],
+)
+def test_several_labels_are_offered(values, separator):
+    with pytest.raises(DataError) as raised:
+        refuse_several(values, where)
+    assert f'--label_separator "{separator}"' in raised.value.remedy
+    assert "--task single_label_classification" in raised.value.remedy
+
+
+def test_a_decimal_comma_is_named():
+    with pytest.raises(DataError, match='label "0,5" is a number with a decimal comma, or two labels'):
+        refuse_several(["0,5", "1", "1,5"], where)

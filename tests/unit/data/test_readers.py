@@ -1,31 +1,288 @@
-"""Files as tables: the same rows from every format, no cell changed on the way, every fault named with its row."""
+"""Delimited text: rows keep their numbers, and broken ones are refused or skipped. test_readers.py tests formats."""
 
 from __future__ import annotations
 
+import builtins
 import csv
+import gzip
 import json
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from workbooks import xlsx, zipped
 
+from glassloop.base.errors import DataError, SettingsError
 from glassloop.data import readers
 from glassloop.data import readers as delimited
 from glassloop.data import readers as headers
 from glassloop.data import readers as json_rows
 from glassloop.data.faults import SKIP, BadRows
-from glassloop.data.readers import first_row_number, read_delimited, read_file, tables_of
+from glassloop.data.readers import (
+    cell_as_text,
+    cell_text,
+    column_array,
+    first_row_number,
+    flat,
+    looks_like_data,
+    read_delimited,
+    read_excel,
+    read_file,
+    read_json,
+    settle_header,
+    suggested_names,
+    tables_of,
+    without_blank_end,
+)
+from glassloop.data.sources import load_examples
 from glassloop.settings.fields import DataSettings
 
+CONTENT = b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n'
+
+
+PROBLEMS = {
+    3: "the row is blank (t, l)",
+    4: "the row contains a byte that is not text",
+    5: "',' expected after '\"'",
+    7: "the row contains a byte that is not text",
+    8: "the row repeats the header (t, l)",
+}
+
+
+def test_everything_that_cannot_be_read_is_skipped(write):
+    bad, path = BadRows(skip=True), write("d.csv", CONTENT)
+    tables = read_delimited(path, ",", quoted=True, bad=bad)
+    assert [row["t"] for table in tables for row in table.to_pylist()] == [*"afhijkl"]
+    assert bad.rows[path] == PROBLEMS
+
+
+def test_a_byte_after_a_very_long_cell_is_reported_with_its_row(write):
+    """The csv module refuses cells of more than 131,072 characters unless it is told otherwise."""
+    path = write("d.csv", b"t,l\n" + b"x" * 200_000 + b",1\na\xff,2\n")
+    with pytest.raises(DataError, match=r"d\.csv, row 3: byte 0xff at position 200,008 is not UTF-8"):
+        [*read_delimited(path, ",", quoted=True)]
+
+
+def test_a_quote_that_is_not_closed_is_never_skipped(write, refused):
+    path = write("d.csv", 't,l\na,1\n"b,2\nc,3\n')
+    with refused(
+        "d.csv, row 3: a quote is opened and not closed until the end of the file",
+        'quote a text that contains ", and double the quotes in it ("")',
+    ):
+        [*read_delimited(path, ",", quoted=True, bad=BadRows(skip=True))]
+
+
+def test_a_header_that_the_user_replaces_is_no_row(write):
+    path, settings = write("d.csv", "t,t\na,1\n"), DataSettings(columns="x,y", header=True)
+    (table,) = read_delimited(path, ",", quoted=True, settings=settings)
+    assert table.to_pylist() == [{"x": "a", "y": "1"}]
+
+
+def test_blank_rows_stay_between_others():
+    assert [*without_blank_end([(1, ["a"]), (2, []), (3, ["b"]), (4, [])])] == [(1, ["a"]), (2, []), (3, ["b"])]
+
+
+@pytest.mark.parametrize("rows", [999, 1000, 1001, 10_001])
+def test_no_row_is_lost_after_the_sample_of_the_header(rows, write):
+    path = write("d.csv", "text,label\n" + "".join(f"t{row},{row % 2}\n" for row in range(rows)))
+    assert [cell for table in read_delimited(path, ",", quoted=True) for cell in table["text"].to_pylist()] == [
+        f"t{row}" for row in range(rows)
+    ]
+
+
+# --- Excel: values as the text a person sees, the right sheet, and rows with the numbers that Excel shows.
+
+
+ROWS = [["text", "label"], ["a b", 1], ["c d", 0]]
+
+
+def rows_of(path, **settings):
+    tables = read_excel(path, DataSettings(**settings), BadRows(offer=True))
+    return [row for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (1.0, "1"),
+        (-3.0, "-3"),
+        (0.5, "0.5"),
+        (7, "7"),
+        ("007", "007"),
+        ("", ""),
+        (True, "true"),
+        (date(2024, 1, 2), "2024-01-02"),
+        (datetime(2024, 1, 2, 3), "2024-01-02T03:00:00"),
+        (time(1, 2), "01:02:00"),
+    ],
+)
+def test_cells_are_the_text_that_a_person_sees(cell, text):
+    assert cell_as_text(cell) == text
+
+
+@pytest.mark.parametrize("pack", [None, gzip.compress, lambda content: zipped({"d.xlsx": content})])
+def test_a_workbook_may_be_compressed(pack, write):
+    path = write("d.xlsx", xlsx(ROWS)) if pack is None else write("d.xlsx.zip", pack(xlsx(ROWS)))
+    assert rows_of(path) == [{"text": "a b", "label": "1"}, {"text": "c d", "label": "0"}]
+
+
+def test_the_sheet_is_chosen_by_name(write, refused):
+    path = write("d.xlsx", xlsx(ROWS, [["text", "label"], ["x", 2]]))
+    assert rows_of(path, sheet="Sheet2") == [{"text": "x", "label": "2"}]
+    with refused('d.xlsx: there is no sheet "Sheet3"; found Sheet1, Sheet2; did you mean "Sheet2"?', "set --sheet"):
+        rows_of(path, sheet="Sheet3")
+
+
+def test_a_blank_row_is_named_with_the_number_that_excel_shows(write, refused):
+    path = write("d.xlsx", xlsx([*ROWS, [], ["e", 1], []]))
+    with refused(
+        "d.xlsx, row 4: the row is blank (text, label)",
+        "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter; " + SKIP,
+    ):
+        rows_of(path)
+
+
+def test_without_its_package_the_command_to_install_it_is_named(write, refused, monkeypatch):
+    imported = builtins.__import__
+
+    def without(name, *rest):
+        if name == "python_calamine":
+            raise ImportError(name)
+        return imported(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    problem = "d.xlsx: reading Excel files needs the package python-calamine"
+    with refused(problem, "pip install 'glassloop[excel]'", SettingsError):
+        rows_of(write("d.xlsx", xlsx(ROWS)))
+
+
+# --- Column names: a header is found, a row of data is never taken for one, and given names fit the file.
+
+
+REVIEWS = [["Great film", "1"], ["Bad film", "0"], ["So so", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("head", "is_data"),
+    [
+        (REVIEWS, True),  # a number beside a text
+        ([["1", "Great film"], ["0", "Bad"]], True),
+        ([["Great film", "pos"], ["Bad", "neg"], ["Fine", "pos"]], True),  # a cell that occurs again
+        ([["Great film", "pos"], ["Bad", "neg"]], False),  # nothing tells: no column is called label, which is an error later
+        ([["text", "1"], ["a", "0"]], False),  # a usual name
+        ([["Review Text", "Score"], ["a", "1"], ["b", "1"]], False),
+        ([["How do you like it?", "Answer"], ["a", "1"], ["a", "1"]], False),
+        ([["0", "1"], ["a", "b"], ["c", "b"]], False),  # written by pandas
+        ([["", "content"], ["0", "a"]], False),
+        ([["review", "2024"], ["a", "1"]], False),
+        ([["Great film", "pos"], ["Great film", "pos"]], False),  # a repeated row alone tells nothing
+        ([["a", "3.5"]], True),
+        ([["only"]], False),
+    ],
+)
+def test_what_looks_like_data(head, is_data):
+    assert looks_like_data(head, DataSettings()) == is_data
+
+
+def test_columns_that_the_user_names_are_a_header():
+    head = [["what", "2024"], ["a", "1"]]
+    assert looks_like_data(head, DataSettings())
+    assert not looks_like_data(head, DataSettings(text="what", label="2024"))
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        (REVIEWS, "text,label"),
+        ([["1", "Great film"], ["0", "Bad film"]], "label,text"),
+        ([["7", "a b c", "d e f", "x"], ["8", "g h i", "j k l", "x"]], "column_1,text,text_pair,label"),
+        ([["a"]], "text"),
+    ],
+)
+def test_names_are_suggested(head, names):
+    assert suggested_names(head) == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "has_header"),
+    [
+        ({"columns": "text,label"}, ["text", "label"], False),
+        ({"columns": "text,label", "header": False}, ["text", "label"], False),
+        ({"columns": "text,label", "header": True}, ["text", "label"], True),
+        ({"header": False}, ["column_1", "column_2"], False),
+        ({"header": True}, ["Great film", "1"], True),
+    ],
+)
+def test_the_user_decides(settings, names, has_header):
+    assert settle_header("d.csv", REVIEWS, DataSettings(**settings)) == (names, has_header)
+
+
+def test_names_that_repeat_the_header_are_refused(refused):
+    remedy = "omit --columns, or add --header to replace the names in row 1, or --no-header if row 1 is data"
+    with refused("d.csv: row 1 looks like column names (A, B), but --columns is for files without a header", remedy):
+        settle_header("d.csv", [["A", "B"], ["c", "d"]], DataSettings(columns="a,b"))
+
+
+# --- JSON: nested fields become columns, and broken lines are skipped. The formats are tested in test_readers.py.
+
+
+def test_nested_fields_are_columns():
+    row = {"a": {"b": 1, "c": {"d": [2]}}, "e": "f", "g": {}}
+    assert flat(row) == {"a.b": 1, "a.c.d": [2], "e": "f"}
+
+
+def test_a_nested_field_never_replaces_another(write, refused):
+    path = write("d.jsonl", '{"a": {"b": 1}, "a.b": 2}\n')
+    with refused('d.jsonl, row 1: the key "a.b" occurs twice', "rename a key, or use fewer levels"):
+        [*read_json(path)]
+
+
+def test_everything_that_cannot_be_read_is_skipped_of_json_rows(write):
+    good = [b'{"t": "%d"}' % row for row in range(6)]
+    path = write("d.jsonl", b"\n".join([*good[:2], b"", b"{", b"[1]", b'{"u": 1}', b'{"t": "\xff"}', *good[2:]]) + b"\n\n")
+    bad = BadRows(skip=True)
+    assert [row["t"] for table in read_json(path, None, bad) for row in table.to_pylist()] == [*"012345"]
+    assert [*bad.rows[path]] == [3, 4, 7, 5, 6]
+    assert bad.rows[path][7] == "the row contains a byte that is not text"
+
+
+def test_other_encodings(write):
+    path = write("d.jsonl", '{"t": "ä"}\n'.encode("utf-16"))
+    assert [table.to_pylist() for table in read_json(path)] == [[{"t": "ä"}]]
+    path = write("e.jsonl", '{"t": "ä"}\n'.encode("latin-1"))
+    assert [table.to_pylist() for table in read_json(path, "latin-1")] == [[{"t": "ä"}]]
+
+
+# --- Files as tables: the same rows from every format, no cell changed on the way, every fault named with its row.
+
+
 RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
+
+
 TWICE = "rename one of them, or replace all names: --header --columns NAME,NAME"
+
+
 RAGGED_REMEDY = f"{RAGGED}; {SKIP}"
+
+
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
+
+
 ONE_A_LINE, ARRAY = f"write one object per line; {SKIP}", "write one object per line, or one array of objects"
+
+
 OBJECT = f'write {{"text": …, "label": …}}; {SKIP}'
+
+
 TEXTS = [
     "plain",
     "NA",
@@ -42,11 +299,15 @@ TEXTS = [
     "ein „Satz“",
     "a" * 1_000_000,
 ]
-ROWS = [{"text": text, "label": str(place % 2)} for place, text in enumerate(TEXTS)]
-QUOTED = [*ROWS, {"text": 'says "no", twice', "label": "0"}, {"text": "two\nlines\r\nor three", "label": "1"}]
 
 
-def rows_of(path: Path, **settings: Any) -> list[dict[str, Any]]:
+ROWS_READERS = [{"text": text, "label": str(place % 2)} for place, text in enumerate(TEXTS)]
+
+
+QUOTED = [*ROWS_READERS, {"text": 'says "no", twice', "label": "0"}, {"text": "two\nlines\r\nor three", "label": "1"}]
+
+
+def rows_of_readers(path: Path, **settings: Any) -> list[dict[str, Any]]:
     return [row for table in read_file(path, DataSettings(**settings)) for row in table.to_pylist()]
 
 
@@ -104,36 +365,43 @@ def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, chunks_of)
     chunks_of(chunk_rows)
     name, writer, options = FORMATS[form]
     writer(tmp_path / name, QUOTED, **options)
-    assert rows_of(tmp_path / name) == QUOTED
+    assert rows_of_readers(tmp_path / name) == QUOTED
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_tsv_gives_the_same_rows_and_keeps_quotes_as_characters(end, write):
-    rows = [*ROWS, {"text": '" unbalanced', "label": "0"}, {"text": 'in"side', "label": "1"}, {"text": '"both"', "label": "0"}]
+    rows = [
+        *ROWS_READERS,
+        {"text": '" unbalanced', "label": "0"},
+        {"text": 'in"side', "label": "1"},
+        {"text": '"both"', "label": "0"},
+    ]
     path = write("d.tsv", "\ufefftext\tlabel" + end + "".join(f"{row['text']}\t{row['label']}{end}" for row in rows))
-    assert rows_of(path) == rows
+    assert rows_of_readers(path) == rows
 
 
 @pytest.mark.parametrize(
     ("name", "sign", "delimiter"), [("d.csv", ";", ";"), ("d.csv", "\t", "\t"), ("d.tsv", ",", ","), ("d.csv", "|", "|")]
 )
 def test_delimiter_may_be_named(name, sign, delimiter, write):
-    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=delimiter) == [{"text": "a b", "label": "1"}]
+    assert rows_of_readers(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=delimiter) == [
+        {"text": "a b", "label": "1"}
+    ]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
 @pytest.mark.parametrize(("name", "content"), [("d.csv", "text,label\na,1"), ("d.jsonl", '{"text": "a", "label": "1"}')])
 def test_blank_lines_at_the_end_are_no_rows(name, content, end, write):
-    assert rows_of(write(name, content + end)) == [{"text": "a", "label": "1"}]
+    assert rows_of_readers(write(name, content + end)) == [{"text": "a", "label": "1"}]
 
 
 def test_names_of_columns_are_trimmed_and_empty_ones_get_a_name(write):
-    assert rows_of(write("d.csv", " text ,,label\na,b,c\n")) == [{"text": "a", "column_2": "b", "label": "c"}]
+    assert rows_of_readers(write("d.csv", " text ,,label\na,b,c\n")) == [{"text": "a", "column_2": "b", "label": "c"}]
 
 
 @pytest.mark.parametrize("content", ["text,label\n", "text,label"])
 def test_header_alone_gives_no_rows(content, write):
-    assert rows_of(write("d.csv", content)) == []
+    assert rows_of_readers(write("d.csv", content)) == []
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
@@ -183,21 +451,21 @@ def test_header_alone_gives_no_rows(content, write):
 def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_rows, write, refused, chunks_of):
     chunks_of(chunk_rows)
     with refused(f"{name}, {problem}", remedy):
-        rows_of(write(name, content))
+        rows_of_readers(write(name, content))
 
 
 @pytest.mark.parametrize("cells", [["cat", ["dog"]], [["dog"], "cat"], [None, "cat", ["dog"]]])
 def test_lists_and_single_values_are_not_mixed(cells, write, refused):
     with refused(f'd.jsonl, row {len(cells)}: "t" mixes lists and single values', "use only one of them"):
-        rows_of(write("d.jsonl", "".join(json.dumps({"id": "1", "t": cell}) + "\n" for cell in cells)))
+        rows_of_readers(write("d.jsonl", "".join(json.dumps({"id": "1", "t": cell}) + "\n" for cell in cells)))
 
 
 def test_deeply_nested_json_is_refused_like_any_other(write, refused):
     told = "maximum recursion depth exceeded while decoding a JSON array from a unicode string"
     with refused(f"d.json: not JSON: {told}", ARRAY):
-        rows_of(write("d.json", "[" * 100_000))
+        rows_of_readers(write("d.json", "[" * 100_000))
     with refused(f"d.jsonl, row 2: not JSON: {told}", ONE_A_LINE):
-        rows_of(write("d.jsonl", '{"t": "a"}\n' + "[" * 100_000))
+        rows_of_readers(write("d.jsonl", '{"t": "a"}\n' + "[" * 100_000))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +499,7 @@ def test_deeply_nested_json_is_refused_like_any_other(write, refused):
 )
 def test_files_that_cannot_be_read(name, content, problem, remedy, write, refused):
     with refused(f"{name}: {problem}", remedy):
-        rows_of(write(name, content))
+        rows_of_readers(write(name, content))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +510,7 @@ def test_a_foreign_delimiter_is_named(name, sign, word, option, write, refused):
     found = f"text{sign}label".replace("\t", "\\t")
     remedy = f'the columns may be separated by a {word}: --delimiter "{option}"'
     with refused(f'{name}: only one column was found: "{found}"', remedy):
-        rows_of(write(name, f"text{sign}label\na{sign}b\n"))
+        rows_of_readers(write(name, f"text{sign}label\na{sign}b\n"))
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe4 ", b"\xc3"])
@@ -260,13 +528,13 @@ def test_invalid_utf8_is_named_with_its_line_and_byte(name, before, bad, write, 
     where = f"line {line:,}" if name == "d.jsonl" else f"row {row:,}"
     fixes = "set the encoding of the file, for example --encoding cp1252 (Windows) or --encoding latin-1"
     with refused(f"{name}, {where}: byte 0x{bad[0]:02x} at position {offset:,} is not UTF-8", f"{fixes}; {SKIP}"):
-        rows_of(write(name, start + bad))
+        rows_of_readers(write(name, start + bad))
 
 
 @pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
 def test_a_file_that_is_not_there(name, tmp_path, refused):
     with refused(f"{tmp_path / name}: No such file or directory", "check the path and its permissions"):
-        rows_of(tmp_path / name)
+        rows_of_readers(tmp_path / name)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 100])
@@ -275,7 +543,7 @@ def test_unreadable_parquet(cut, tmp_path):
     pq.write_table(pa.table({"t": ["a"] * 100}), path)
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(readers.DataError) as caught:
-        rows_of(path)
+        rows_of_readers(path)
     assert caught.value.problem.startswith("d.parquet: the Parquet file cannot be read: ")
     assert caught.value.remedy == "write the file again"
 
@@ -286,7 +554,7 @@ def test_parquet_keeps_its_types_and_refuses_names_that_are_there_twice(tmp_path
     assert pa.concat_tables(read_file(tmp_path / "d.parquet")).equals(table)
     pq.write_table(pa.table([["a"], ["b"]], names=["t", "t"]), tmp_path / "d.parquet")
     with refused('d.parquet: column "t" occurs twice: t, t', "rename one of them"):
-        rows_of(tmp_path / "d.parquet")
+        rows_of_readers(tmp_path / "d.parquet")
 
 
 def test_json_values_become_the_text_a_csv_cell_would_hold(write):
@@ -301,7 +569,7 @@ def test_json_values_become_the_text_a_csv_cell_would_hold(write):
         "list": ["a", "1", "false"],
         "text": "1.0",
     }
-    assert rows_of(path) == [wanted, {**dict.fromkeys(wanted), "int": "-1", "list": []}]
+    assert rows_of_readers(path) == [wanted, {**dict.fromkeys(wanted), "int": "-1", "list": []}]
 
 
 def test_rows_from_python_may_hold_tuples_and_nan(refused):
@@ -335,7 +603,7 @@ def test_the_field_limit_of_the_csv_module_is_restored(content, rows, write):
     before = csv.field_size_limit(12_345)
     try:
         try:
-            assert len(rows_of(write("d.csv", content))) == rows
+            assert len(rows_of_readers(write("d.csv", content))) == rows
         except readers.DataError:
             assert rows is None
         assert csv.field_size_limit() == 12_345
@@ -404,3 +672,68 @@ def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refu
         "keep only the columns with texts and labels, or check the delimiter",
     ):
         [*read_file(path)]
+
+
+# --- Python values as text: what has one keeps it, what is missing is missing, and what has none is refused.
+
+
+REMEDY = "use text, a number or a list"
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        *[("a", "a"), ("", ""), (3, "3"), (-0.5, "-0.5"), (True, "true"), (None, None), (float("nan"), None)],
+        *[(np.int64(3), "3"), (np.float32(0.5), "0.5"), (np.bool_(True), "true"), (np.str_("a"), "a")],
+        *[(np.float32("nan"), None), (np.float64("nan"), None), (pd.NA, None), (pd.NaT, None)],
+        *[(torch.tensor(3), "3"), (torch.tensor(float("nan")), None)],
+        *[(Decimal("1.50"), "1.50"), (date(2026, 1, 2), "2026-01-02"), (time(1, 2), "01:02:00")],
+        *[(datetime(2026, 1, 2), "2026-01-02 00:00:00"), (pd.Timestamp(2026, 1, 2), "2026-01-02 00:00:00")],
+        *[(("x", 1), ["x", "1"]), (np.array(["x", "y"]), ["x", "y"]), ([None, float("nan")], [None, None]), ([], [])],
+    ],
+    ids=repr,
+)
+def test_values_with_a_text(cell: Any, text: Any) -> None:
+    assert cell_text(Path("train"), 1, "label", cell) == text
+    assert type(cell_text(Path("train"), 1, "label", cell)) is type(text)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        *[
+            (b"a", "of the type bytes"),
+            ({"a": 1}, "an object"),
+            ({"a"}, "of the type set"),
+            (Colour.RED, "of the type Colour"),
+            (1j, "of the type complex"),
+            (len, "of the type builtin_function_or_method"),
+        ],
+        *[
+            (10**5000, "of the type int"),
+            ([b"a"], "of the type bytes"),
+            ([["a"]], "a list of lists"),
+            (np.array([[1]]), "a list of lists"),
+        ],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_without_a_text_are_refused(cell: Any, kind: str, refused) -> None:
+    with refused(f'train, row 7: "label" is {kind}', REMEDY):
+        cell_text(Path("train"), 7, "label", cell)
+
+
+def test_bytes_are_no_text_in_rows_from_python(refused) -> None:
+    with refused('train, row 2: "text" is of the type bytes', REMEDY):
+        load_examples([{"text": "a", "label": "x"}, {"text": b"b", "label": "y"}])
+
+
+def test_a_column_holds_texts_or_lists(refused) -> None:
+    assert column_array(Path("d.json"), 1, "label", ["a", None]).type == pa.string()
+    assert column_array(Path("d.json"), 1, "label", [None, ["a"]]).type == pa.list_(pa.string())
+    with refused('d.json, row 6: "label" mixes lists and single values', "use only one of them"):
+        column_array(Path("d.json"), 5, "label", ["a", ["b"]])

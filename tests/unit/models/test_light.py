@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from families import FAST, VOCABULARY, WITH_TOKEN_TYPES, tiny_model
+from families import FAST, VOCABULARY, WITH_TOKEN_TYPES, tiny_model, tiny_tokenizer
 from safetensors.torch import load_file, save_file
 
+from glassloop.data.encoding import tokenizer_key, typed_tokens
 from glassloop.models.families import FAMILIES, families_packed_by
-from glassloop.models.light import load_light_model
-from glassloop.models.loading import load_model
+from glassloop.models.light import load_light_model, load_light_tokenizer
+from glassloop.models.loading import load_model, load_tokenizer
 
 CPU = torch.device("cpu")
+
+
 EVERY = tuple(families_packed_by("layers"))
+
+
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"hidden_act": "gelu_new"}),
     ("bert", {"num_labels": 1, "problem_type": "regression"}),
@@ -158,3 +164,195 @@ def test_unusual_weights_are_left_to_transformers(damage: str, tmp_path: Path) -
 def test_every_family_with_a_layout_has_a_head() -> None:
     assert all((family.head is None) == (family.layout is None) for family in FAMILIES.values())
     assert {*FAST} <= {*EVERY}
+
+
+# --- Tokenizers without transformers: the same ids for awkward texts, and only those that a run recorded.
+
+
+AWKWARD = [
+    "a good film",
+    "",
+    "   \t\n ",
+    "The STORY, isn't it?!",
+    "naïve café – Ünïcödé ﬁ ß İ",
+    "電影 很好 good film",
+    "😀👩‍👩‍👧 flags 🇩🇪",
+    "[CLS] a [SEP] b [MASK] [PAD] [UNK] <s> </s> <mask> <pad>",
+    " <mask>  [MASK]x x[MASK] <new> new_token[X]",
+    "a\u200bb\ufeffc\u00ad\u0000\ufffd\x85",
+    "e\u0301 vs é, \u1112\u1161\u11ab",
+    "x" * 300,
+    "verygoodfilm" * 30,
+    "word " * 200,
+    "‏שלום עולם‏ مرحبا",
+    "1,234.56 $ € % # @user http://a.b/c?d=e&f",
+    "trailing space ",
+    "<|endoftext|>",
+]
+
+
+CORPUS = [*AWKWARD, "the story is very good and not bad", "this is the first sentence", "that was the second one"] * 3
+
+
+def bert(**options: Any) -> Any:
+    from transformers import BertTokenizerFast
+
+    return BertTokenizerFast(vocab={word: number for number, word in enumerate(VOCABULARY)}, model_max_length=64, **options)
+
+
+def roberta() -> Any:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaTokenizerFast
+
+    trained = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(CORPUS, vocab_size=400, special_tokens=special, show_progress=False)
+    content = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in content["merges"]]
+    return RobertaTokenizerFast(vocab=content["vocab"], merges=merges, model_max_length=64)
+
+
+def unigram(name: str) -> Any:
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False)
+    trained.train_from_iterator(CORPUS, trainer)
+    vocabulary = [tuple(entry) for entry in json.loads(trained.to_str())["model"]["vocab"]]
+    return getattr(transformers, name)(vocab=vocabulary, model_max_length=64)
+
+
+def generic() -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tiny_tokenizer().backend_tokenizer, model_max_length=64, **names)
+
+
+def with_more_tokens() -> Any:
+    from tokenizers import AddedToken
+
+    tokenizer = bert()
+    tokenizer.add_tokens(["new_token", AddedToken("<new>", lstrip=True, rstrip=True)])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[X]"]})
+    return tokenizer
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "bert": bert,
+    "bert cased": lambda: bert(do_lower_case=False, tokenize_chinese_chars=False),
+    "bert left": lambda: bert(truncation_side="left", padding_side="left"),
+    "bert split": lambda: bert(split_special_tokens=True),
+    "more tokens": with_more_tokens,
+    "distilbert": lambda: __import__("transformers").DistilBertTokenizerFast(
+        vocab={word: number for number, word in enumerate(VOCABULARY)}, model_max_length=64
+    ),
+    "roberta": roberta,
+    "xlm-roberta": lambda: unigram("XLMRobertaTokenizerFast"),
+    "camembert": lambda: unigram("CamembertTokenizerFast"),
+    "albert": lambda: unigram("AlbertTokenizerFast"),
+    "generic": generic,
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {}
+    for name, make in MAKERS.items():
+        found[name] = tmp_path_factory.mktemp("tokenizer")
+        make().save_pretrained(found[name])
+        (found[name] / "config.json").write_text("{}")
+    return found
+
+
+def light_and_known(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
+
+    known = AutoTokenizer.from_pretrained(folder)
+    return load_light_tokenizer(folder, tokenizer_key(known)[:16]), known
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_ids_are_those_of_transformers(name: str, folders: dict[str, Path]) -> None:
+    light, known = light_and_known(folders[name])
+    assert light is not None
+    for max_length in (8, 9, 20, 64):
+        for columns in ([AWKWARD], [AWKWARD, AWKWARD[::-1]], [AWKWARD[::-1], ["the film"] * len(AWKWARD)]):
+            options: dict[str, Any] = {"truncation": True, "max_length": max_length, "return_attention_mask": False}
+            found, expected = light(*columns, **options), known(*columns, **options, verbose=False)
+            assert found == dict(expected)
+            assert all(found.sequence_ids(row) == expected.sequence_ids(row) for row in range(len(AWKWARD)))
+            assert found.is_fast
+    for pair in (False, True):
+        assert light.num_special_tokens_to_add(pair) == known.num_special_tokens_to_add(pair)
+    for text in AWKWARD:
+        assert light(text, add_special_tokens=False)["input_ids"] == known(text, add_special_tokens=False)["input_ids"]
+    columns = [AWKWARD, AWKWARD[::-1]]
+    if name != "bert split":
+        assert typed_tokens(columns, light) == typed_tokens(columns, known)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_settings_are_those_of_transformers(name: str, folders: dict[str, Path]) -> None:
+    light, known = light_and_known(folders[name])
+    names = ("pad_token_id", "pad_token_type_id", "padding_side", "truncation_side", "model_max_length", "model_input_names")
+    assert {name: getattr(light, name) for name in names} == {name: getattr(known, name) for name in names}
+    assert light.get_vocab() == known.get_vocab()
+
+
+def copied(folder: Path, target: Path, changes: Callable[[dict[str, Any]], object], name: str = "tokenizer.json") -> Path:
+    for path in folder.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    content = json.loads((target / name).read_text())
+    changes(content)
+    (target / name).write_text(json.dumps(content))
+    return target
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["normalizer"].update(lowercase=False),
+        lambda content: content["model"]["vocab"].update({"film": 7, "good": 8}),
+        lambda content: content["post_processor"]["single"].pop(),
+        lambda content: content["added_tokens"][4].update(lstrip=True),
+        lambda content: content["model"].update(type="Unknown"),
+        lambda content: content.clear(),
+    ],
+)
+def test_a_changed_tokenizer_is_left_to_transformers(change: Any, folders: dict[str, Path], tmp_path: Path) -> None:
+    key = tokenizer_key(load_tokenizer(folders["bert"]))[:16]
+    assert load_light_tokenizer(copied(folders["bert"], tmp_path, dict), key) is not None
+    assert load_light_tokenizer(copied(folders["bert"], tmp_path, change), key) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokenizer_class": "ElectraTokenizer"},
+        {"truncation_side": "left"},
+        {"split_special_tokens": True},
+        {"padding_side": "up"},
+        {"pad_token": "not a token"},
+        {"pad_token_type_id": "0"},
+        {"model_max_length": 0},
+        {"model_max_length": None},
+    ],
+    ids=str,
+)
+def test_changed_settings_are_left_to_transformers(change: dict[str, object], folders: dict[str, Path], tmp_path: Path) -> None:
+    key = tokenizer_key(load_tokenizer(folders["bert"]))[:16]
+    folder = copied(folders["bert"], tmp_path, lambda content: content.update(change), "tokenizer_config.json")
+    assert load_light_tokenizer(folder, key) is None
+
+
+@pytest.mark.parametrize("key", [None, "", 3, "0123456789abcdef"])
+def test_a_tokenizer_without_its_checksum_is_left_to_transformers(key: object, folders: dict[str, Path]) -> None:
+    assert load_light_tokenizer(folders["bert"], key) is None
+
+
+def test_no_tokenizer_file(tmp_path: Path) -> None:
+    assert load_light_tokenizer(tmp_path, "0123456789abcdef") is None

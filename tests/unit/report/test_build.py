@@ -9,11 +9,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from drawn import every_chart
 from reported_runs import HOSTILE, write_fake_run
 
-from glassloop.base.errors import ModelError
+from glassloop.base.errors import ModelError, SettingsError
 from glassloop.report import build
-from glassloop.report.build import NO_REPORT, Report, inline, report_of, write_report
+from glassloop.report.build import NO_REPORT, Report, inline, png_of, report_of, write_charts, write_report
 from glassloop.runs.history import write_history
 from glassloop.runs.record import RUNNING
 from glassloop.runs.status import RESUME, STOP, note_moment
@@ -155,3 +156,24 @@ def test_a_notebook_shows_a_report_in_a_frame_of_its_own(tmp_path: Path) -> None
     frame = inline('<p title="a">&amp;</p>', "a run")
     assert re.fullmatch(r'<iframe srcdoc="[^"<>]*" title="Report of a run" sandbox="allow-scripts" [^<>]*></iframe>', frame)
     assert "&lt;p title=&quot;a&quot;&gt;&amp;amp;" in frame
+
+
+# --- Test charts as files.
+
+
+CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
+
+
+@pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("csv", b""), ("png", b"\x89PNG")])
+def test_every_chart_becomes_a_file(tmp_path: Path, form: str, begins: bytes) -> None:
+    if form == "png":
+        pytest.importorskip("resvg_py")
+    written = write_charts(CHARTS, tmp_path / "charts", form)
+    assert [path.name for path in written] == [f"{name}.{form}" for name in CHARTS]
+    assert all(path.read_bytes().startswith(begins) and path.stat().st_size > 20 for path in written)
+
+
+def test_png_without_its_library_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(SettingsError, match=r"pip install 'glassloop\[png\]', or use --format svg"):
+        png_of(CHARTS["chart-0"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +13,24 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from glassloop.report.about import Drawn
 from glassloop.report.errors import (
+    MOST_CHARACTERS,
+    by_length,
+    certainty,
     class_table,
     confusion,
     confusion_chart,
     counts_by_class,
     errors,
     label_chart,
+    lengths_of,
     most_confused,
+    part_score,
+    row_lists,
+    slices,
+    words,
 )
 from glassloop.report.source import read_source
-from glassloop.settings.fields import CLASSES, SEVERAL
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
 def test_the_confusion_matrix_is_that_of_sklearn(tmp_path: Path) -> None:
@@ -76,3 +86,85 @@ def test_of_very_many_classes_those_of_confused_pairs_are_shown() -> None:
     assert {70, 80} <= {*kept.tolist()}
     assert len(kept) == 20
     assert off[np.ix_(kept, kept)].sum() > 5
+
+
+# --- Test the lists of single rows.
+
+
+def test_the_most_confident_error_comes_first(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, signal=0.5)
+    source = read_source(tmp_path)
+    rows = source.results[0].rows
+    sure = np.exp(rows.logits.max(axis=1)) / np.exp(rows.logits).sum(axis=1)
+    assert np.allclose(certainty(rows), sure)
+    wrong = np.flatnonzero(~rows.right)
+    html = row_lists(source, source.results[0])
+    listed = [int(row) for row in re.findall(r"<span>row (\d+)</span>", html)]
+    assert listed[: len(wrong)] == wrong[np.argsort(-sure[wrong], kind="stable")].tolist()
+    assert listed[len(wrong)] == int(np.argmin(sure)), "then the least certain row"
+
+
+def test_largest_residuals_come_first(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, SCORE)
+    source = read_source(tmp_path)
+    rows = source.results[0].rows
+    first = int(np.argmax(np.abs(rows.predictions - rows.references)))
+    assert re.findall(r"<span>row (\d+)</span>", row_lists(source, source.results[0]))[0] == str(first)
+
+
+def test_several_labels_are_as_sure_as_their_wrong_one(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, SEVERAL, num_labels=3, signal=0.5)
+    rows = read_source(tmp_path).results[0].rows
+    row = int(np.flatnonzero(~rows.right)[0])
+    likely = 1 / (1 + np.exp(-rows.logits[row]))
+    sure = np.maximum(likely, 1 - likely)[rows.predictions[row] != rows.references[row]].max()
+    assert np.isclose(certainty(rows)[row], sure)
+
+
+def test_what_the_model_did_not_read_is_marked() -> None:
+    assert words("one two three", [0, 7]) == 'one two<span class="lost"> three</span>'
+    assert words("one two three", [4, 13]) == '<span class="lost">one </span>two three'
+    assert words("<b>", None) == "&lt;b&gt;"
+    assert "10 more characters" in words("x" * (MOST_CHARACTERS + 10), None)
+
+
+# --- Test the scores of parts of the rows.
+
+
+@pytest.mark.parametrize(("task", "name"), [(CLASSES, "class"), (SEVERAL, "class"), (SCORE, "true-score")])
+def test_parts_cover_all_rows_once(tmp_path: Path, task: str, name: str) -> None:
+    write_fake_run(tmp_path, task, num_labels=3)
+    source, drawn = read_source(tmp_path), Drawn()
+    slices(source, source.results[0], drawn)
+    assert [*drawn.charts] == ["slices-length", "slices-truncation", f"slices-{name}"]
+    for kind in ("slices-length", "slices-truncation"):
+        numbers = [int(row[-1].split()[0]) for row in drawn.charts[kind].table().rows]
+        assert sum(numbers) == 60
+
+
+def test_the_score_of_a_part_has_its_interval(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    rows = read_source(tmp_path).results[0].rows
+    mask = rows.references == 0
+    value, low, high = part_score(rows, mask)
+    assert value == rows.right[mask].mean()
+    assert low < value < high
+
+
+def test_lengths_are_words_if_tokens_were_not_recorded(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, tokens=False)
+    source = read_source(tmp_path)
+    lengths, unit = lengths_of(source, source.results[0])
+    assert (lengths[0], unit) == (4, "words")
+
+
+def test_rows_of_one_length_have_no_parts() -> None:
+    assert by_length(np.full(10, 7), "tokens") == []
+
+
+@pytest.mark.parametrize("tokens", [True, -1, 2**70, "9", None])
+def test_lengths_that_are_no_numbers_of_tokens_are_counted_in_words(tmp_path: Path, tokens: object) -> None:
+    write_fake_run(tmp_path)
+    source = read_source(tmp_path)
+    result = replace(source.results[0], entries=[{**entry, "tokens": tokens} for entry in source.results[0].entries])
+    assert lengths_of(source, result)[1] == "words"

@@ -1,21 +1,226 @@
-"""One training from its first or next step to its end: signals, resume, restart."""
+"""Saving changes nothing, and a checkpoint restores only the training it was made from."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
-from families import tiny_model, weights_hash
-from small_training import StopAt, trained
+from families import VOCABULARY, tiny_model, weights_hash
+from random_rows import Augmented
+from small_training import StopAt, small_rows, trained
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, TrainerState
+from transformers.trainer_utils import get_last_checkpoint
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.base.errors import ModelError
-from glassloop.runs.layout import checkpoints_in
+from glassloop.base.errors import DivergedError, ModelError, ResourceError, SettingsError
+from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.runs.record import is_timing
+from glassloop.trainer import Trainer as RunTrainer
+from glassloop.training import session
+from glassloop.training.session import StartedTraining, best_checkpoint, checkpoint_gradients, log_history
+
+
+def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    often = trained(tmp_path / "often", rows, tiny_tokenizer, save_steps=1)
+    never = trained(tmp_path / "never", rows, tiny_tokenizer, save_strategy="no")
+    assert weights_hash(often.model) == weights_hash(never.model)
+    assert often.state.history == never.state.history
+    assert len(checkpoints_in(tmp_path / "often")) == 2
+    assert not checkpoints_in(tmp_path / "never")
+
+
+def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
+    with pytest.raises(SystemExit):
+        trained(tmp_path / "run", rows, tiny_tokenizer, callbacks=[StopAt(5)])
+    for name, value in (("learning_rate", 2e-3), ("seed", 7), ("per_device_train_batch_size", 3), ("max_steps", 13)):
+        with pytest.raises(ModelError, match=r"then.*now") as caught:
+            trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, **{name: value})
+        assert caught.value.exit_code == 4
+        assert ("batch_size" if "batch" in name else name) in caught.value.problem
+    edited = rows.map(lambda row, number: {"labels": 1 - row["labels"] if number == 4 else row["labels"]}, with_indices=True)
+    for changed, text in (
+        (edited, "1 rows edited"),
+        (rows.select(range(20)), "1 removed"),
+        (rows.select([1, 0, *range(2, 21)]), "another order"),
+    ):
+        with pytest.raises(ModelError, match=text):
+            trained(tmp_path / "run", changed, tiny_tokenizer, resume=True)
+    other = trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, logging_steps=5, save_steps=4, eval_strategy="epoch")
+    assert weights_hash(other.model) == weights_hash(whole.model)
+
+
+# --- What stops a training: not enough disk space or memory, and figures that are not finite.
+
+
+def test_no_space_for_two_checkpoints_is_refused_before_the_first_step(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    with pytest.raises(ResourceError, match=r"bytes are needed for two checkpoints, 1,000 are free"):
+        trained(tmp_path, rows, tiny_tokenizer)
+
+
+def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
+    trainer._quiet, trainer._in_run = True, True
+    found: list[int] = []
+    trainer.on_gradients = lambda model: found.append((tmp_path / ".model.reserved").stat().st_size)
+    trainer.train()
+    (size,) = found
+    assert size > sum(weight.nbytes for weight in trainer.model.parameters())
+    assert not (tmp_path / ".model.reserved").exists()
+    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    with pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_before_the_first_update_the_learning_rate_is_not_blamed(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, evaluated: bool
+) -> None:
+    """Weights that are finite, but too large for a finite loss."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.bert.embeddings.LayerNorm.weight.mul_(1e38)
+    more = {"eval_on_start": True, "eval_strategy": "epoch"} if evaluated else {}
+    args = TrainingArguments(
+        tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True, backend="plain", **more
+    )
+    trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tiny_tokenizer)
+    trainer._quiet = True
+    with pytest.raises(DivergedError) as caught:
+        trainer.train()
+    assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")
+    rows_named = "its rows" if evaluated else "these rows"
+    assert caught.value.remedy == f"no weight was updated yet: use another model, use precision fp32, or look at {rows_named}"
+
+
+# --- The trained model of a run is saved first; what is saved is put back, or named when it cannot be.
+
+
+@pytest.fixture(scope="module")
+def rows_final_model() -> Dataset:
+    return small_rows(9)
+
+
+def in_run(
+    folder: Path,
+    rows_final_model: Dataset,
+    tokenizer: Any,
+    resume: bool = False,
+    make: Callable[[], Any] = tiny_model,
+    **settings: Any,
+) -> Trainer:
+    """A trainer after its training in a run folder."""
+    chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
+    folder.mkdir(exist_ok=True)
+    trainer = Trainer(make(), TrainingArguments(folder, **chosen), train_dataset=rows_final_model, processing_class=tokenizer)
+    trainer._quiet = trainer._in_run = True
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def test_a_training_that_took_its_last_step_is_put_back(rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    first = in_run(tmp_path, rows_final_model, tiny_tokenizer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "model", "sessions.jsonl", "trained.json"]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()}
+    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+    assert weights_hash(again.model) == weights_hash(first.model)
+    assert again.state.to_dict() == first.state.to_dict()
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()} == before, "not written again"
+
+
+def tied_model() -> Any:
+    """An encoder and a decoder that share their word vectors, which are saved once."""
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 16)
+    sizes |= dict.fromkeys(("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"), 1)
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+    torch.manual_seed(3)
+    return BartForSequenceClassification(BartConfig(vocab_size=len(VOCABULARY), num_labels=2, **sizes, **ends))
+
+
+def test_a_model_that_is_saved_under_other_names_than_it_has_is_put_back(
+    rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = in_run(tmp_path, rows_final_model, tiny_tokenizer, make=tied_model)
+    monkeypatch.setattr(session, "train_step", lambda *args, **given: 1 / 0)
+    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, make=tied_model)
+    assert weights_hash(again.model) == weights_hash(first.model)
+    (tmp_path / "trained.safetensors").write_bytes(b"x")
+    with pytest.raises(ModelError, match=r"trained.safetensors is damaged"):
+        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, make=tied_model)
+
+
+def test_other_settings_and_rows_are_refused(rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    in_run(tmp_path, rows_final_model, tiny_tokenizer)
+    with pytest.raises(ModelError, match=r"learning_rate: .* then, 0.5 now"):
+        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, learning_rate=0.5)
+    with pytest.raises(ModelError, match=r"training rows: .* then"):
+        in_run(tmp_path, rows_final_model.select([1, 0, *range(2, 9)]), tiny_tokenizer, resume=True)
+
+
+def test_a_damaged_model_is_named_and_nothing_starts_again(
+    rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    in_run(tmp_path, rows_final_model, tiny_tokenizer)
+    (tmp_path / "model" / ".DS_Store").write_text("x")
+    in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"model/config.json is damaged") as caught:
+        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+    assert "--restart" in caught.value.remedy
+    (tmp_path / "trained.json").write_text("{")
+    with pytest.raises(ModelError, match=r"trained.json is missing or damaged"):
+        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "repeats"), [("no", "trains again from the first step"), ("steps", "resumes from checkpoint-3")]
+)
+def test_a_full_disk_names_path_bytes_and_the_retry(
+    strategy: str, repeats: str, rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trainer.write_model
+
+    def full(trainer: Trainer, folder: Path, weights: Any = None) -> None:
+        if weights is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "model.safetensors"))
+        real(trainer, folder, weights)
+
+    monkeypatch.setattr(Trainer, "write_model", full)
+    with pytest.raises(
+        ResourceError, match=r"No space left on device while writing the trained model \([\d,]+ bytes needed"
+    ) as caught:
+        in_run(tmp_path, rows_final_model, tiny_tokenizer, save_strategy=strategy, save_steps=3)
+    assert str(tmp_path) in caught.value.problem
+    assert f"glassloop train --resume {tmp_path}" in caught.value.remedy
+    assert repeats in caught.value.remedy
+    assert not (tmp_path / "model").exists()
+    monkeypatch.setattr(Trainer, "write_model", real)
+    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, save_strategy=strategy, save_steps=3)
+    whole = in_run(tmp_path / "whole", rows_final_model, tiny_tokenizer)
+    if strategy == "steps":
+        assert weights_hash(again.model) == weights_hash(whole.model)
+    assert json.loads((tmp_path / "trained.json").read_text())["step"] == 3
+
+
+# --- One training from its first or next step to its end: signals, resume, restart.
 
 
 @pytest.mark.slow
@@ -123,3 +328,84 @@ def test_a_history_that_cannot_be_written_for_a_while_ends_no_training(
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == trainer.state.history
     assert len(lines) == 6
+
+
+# --- What is checked and made before the first step: losses, random rows, callbacks.
+
+
+def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    """It was never used: the model trained on the usual loss instead. Runs of the command do not use it."""
+    model = tiny_model()
+    usual = type(model).forward
+
+    def doubled(*given: Any, labels: Any = None, **named: Any) -> Any:
+        found = usual(model, *given, labels=labels, **named)
+        found.loss = None if labels is None else 2 * found.loss
+        return found
+
+    model.forward = doubled
+    args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
+    parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
+    with pytest.raises(SettingsError, match="the model's forward computes its own loss"):
+        RunTrainer(model, **parts).train()
+    RunTrainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
+
+
+def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    settings = {"max_steps": 1, "save_strategy": "no", "label_smoothing_factor": 0.1, "class_weights": "1,3"}
+    trained(tmp_path, rows, tiny_tokenizer, **settings)
+
+
+def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_length(
+    tiny_tokenizer: Any, tmp_path: Path, says: Any
+) -> None:
+    """Each process would read other lengths, and so train on another order."""
+    args = TrainingArguments(tmp_path, group_by_length=True, device="cpu", precision="fp32", backend="plain")
+    trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
+    parts = replace(trainer._parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
+    with says("group_by_length orders rows by lengths that differ in each process"):
+        StartedTraining.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
+
+
+def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it() -> None:
+    model = tiny_model()
+    checkpoint_gradients(model)
+    assert model.is_gradient_checkpointing
+    with pytest.raises(SettingsError, match="Linear does not support gradient_checkpointing"):
+        checkpoint_gradients(torch.nn.Linear(2, 2))
+
+
+# --- trainer_state.json of a checkpoint, as transformers reads it.
+
+
+def test_the_step_comes_last_in_the_history() -> None:
+    assert [*log_history([{"step": 1, "loss": 2.0}])[0]] == ["loss", "step"]
+
+
+def test_the_best_checkpoint_exists(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-0").mkdir()
+    assert best_checkpoint(tmp_path, None) is None
+    assert best_checkpoint(tmp_path, 2) is None
+    assert best_checkpoint(tmp_path, 0) == str(tmp_path / "checkpoint-0")
+
+
+@pytest.mark.parametrize("strategy", ["steps", "best"])
+def test_transformers_reads_a_checkpoint(strategy: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    given = {"eval_strategy": "steps", "eval_steps": 3, "save_total_limit": 1, "save_strategy": strategy}
+    trainer = trained(tmp_path, rows, tiny_tokenizer, **given | {"load_best_model_at_end": True})
+    last = Path(str(get_last_checkpoint(str(tmp_path))))
+    best = trainer.state.best_step
+    assert {*map(step_of, checkpoints_in(tmp_path))} == {best, step_of(last)}
+    state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+    assert (state.global_step, state.max_steps, state.best_global_step) == (step_of(last), 12, best)
+    assert state.best_model_checkpoint == trainer.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
+    seen = [{name: value for name, value in entry.items() if not is_timing(name)} for entry in trainer.state.log_history]
+    seen = [{**entry, "epoch": round(entry["epoch"], 4)} for entry in seen]
+    assert state.log_history == seen[: len(state.log_history)]
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / f"checkpoint-{best}")
+    assert (loaded.classifier.weight == trainer.model.classifier.weight).all()
+    assert type(tiny_tokenizer).from_pretrained(last).vocab_size == tiny_tokenizer.vocab_size

@@ -1,0 +1,313 @@
+"""Help pages: the options people use in groups, all of them on request, and a group for every setting."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from glassloop.cli import main as cli
+from glassloop.cli import options as help_page
+from glassloop.cli.main import option_names
+from glassloop.cli.options import (
+    COMMON,
+    DATA,
+    GROUPS,
+    INSTEAD,
+    MEANT,
+    MEANT_AS_ARGUMENT,
+    OTHER,
+    RARE,
+    TRAINING,
+    choices_of,
+    completed_runs,
+    default_of,
+    given_for,
+    group_of,
+    is_common,
+    meant_option,
+    number_or_text,
+    options_of,
+    usage_error,
+    with_resume_value,
+    with_settings,
+    wrong_option,
+)
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
+
+COMMANDS = typer.main.get_command(cli.app).commands
+
+
+SETTINGS = [entry.name for kind in (TrainingArguments, DataSettings) for entry in fields(kind)]
+
+
+def page_of(name: str, width: int = 80, *, every: bool = False) -> str:
+    """Return the help page of a command."""
+    context = COMMANDS[name].make_context(name, [], resilient_parsing=True)
+    context.terminal_width = width
+    context.meta[help_page.EVERY] = every
+    return context.get_help()
+
+
+def options_in(page: str) -> list[str]:
+    return re.findall(r"^  (?:-\w, |--\w+, )?(--[\w-]+)", page, re.MULTILINE)
+
+
+def test_the_tables_name_options_that_exist() -> None:
+    known = {param.name for command in COMMANDS.values() for param in command.params} | {*SETTINGS}
+    assert {*COMMON, *RARE, *(name for names in GROUPS.values() for name in names)} <= known
+
+
+def test_train_shows_the_options_people_use() -> None:
+    page = page_of("train")
+    assert options_in(page) == [
+        *("--text", "--text_pair", "--label", "--model", "--max_length"),
+        *("--num_train_epochs", "--per_device_train_batch_size", "--learning_rate", "--seed", "--seeds"),
+        *("--positive_label", "--eval_strategy", "--load_best_model_at_end", "--device"),
+        *("--output_dir", "--config", "--resume", "--json", "--help-all", "--help"),
+    ]
+    titles = [line[:-1] for line in page.splitlines() if re.fullmatch(r"\w[\w ]*:", line)]
+    assert titles == ["Arguments", "Data", "Model", "Training", "Evaluation", "Machine", "Run folder", "Options"]
+    assert re.search(r"^\d+ more options: train --help-all$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_all_shows_every_option_once(name: str) -> None:
+    page = page_of(name, every=True)
+    found = options_in(page)
+    assert sorted(found) == sorted({*found})
+    for param in COMMANDS[name].params:
+        if param.param_type_name == "option":
+            assert param.opts[-1] in found
+    assert "more options" not in page
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_is_longer_than_the_terminal_and_no_name_is_cut(name: str, width: int) -> None:
+    page = page_of(name, width, every=True)
+    assert max(map(len, page.splitlines())) <= width
+    for param in COMMANDS[name].params:
+        for flag in param.opts:
+            assert re.search(rf"(?<!\S){re.escape(flag)}(?![\w-])", page)
+
+
+def test_a_new_setting_has_a_group_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(help_page, "DATA_SETTINGS", [*help_page.DATA_SETTINGS, "brand_new"])
+    monkeypatch.setattr(help_page, "TRAINING_SETTINGS", [*help_page.TRAINING_SETTINGS, "newer_still"])
+    assert (group_of("brand_new"), group_of("newer_still"), group_of("no_setting")) == (DATA, TRAINING, OTHER)
+    assert (is_common("brand_new"), is_common("newer_still"), is_common("no_setting")) == (False, False, True)
+
+
+def test_help_all_exits_after_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    context = SimpleNamespace(meta={}, get_help=lambda: "the page")
+    help_page.show_every_option(context, False)
+    with pytest.raises(typer.Exit):
+        help_page.show_every_option(context, True)
+    assert (capsys.readouterr().out, context.meta) == ("the page\n", {help_page.EVERY: True})
+
+
+# --- Options made from settings: only what was given, text where a number is wrong, and `--resume` with and without a value.
+
+
+def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
+    flags = {"seed": 7, "split_seed": 3, "task": None, "learning_rate": 0.1, "nonsense": 1}
+    assert given_for(DataSettings, flags) == {"split_seed": 3}
+    assert given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}
+
+
+def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
+    names = [option.name for option in options_of(DataSettings, taken=["name", "text"])]
+    assert names[:4] == ["data_dir", "validation", "test", "text_pair"]
+    assert all(option.default is None for option in options_of(DataSettings, taken=[]))
+
+
+def test_the_help_of_a_setting_that_is_chosen_says_so() -> None:
+    assert default_of("learning_rate", 5e-5) == "  [default: chosen from the data and the model; 5e-05 for GLUE]"
+    assert (default_of("seed", 42), default_of("max_length", None)) == ("  [default: 42]", "")
+
+
+def test_text_that_is_not_a_number_stays_text() -> None:
+    """So that the settings report it together with all other problems."""
+    assert [number_or_text(int)(text) for text in ("3", "3.5", "x")] == [3, "3.5", "x"]
+    assert [number_or_text(float)(text) for text in ("3", "1e-5", "x")] == [3.0, 1e-5, "x"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "explicit"),
+    [
+        (["train", "--resume"], ["train", "--resume=newest"]),
+        (["train", "--resume", "--output_dir", "x"], ["train", "--resume=newest", "--output_dir", "x"]),
+        (["train", "--resume", "out"], ["train", "--resume", "out"]),
+        (["train", "--resume=out"], ["train", "--resume=out"]),
+        ([], []),
+    ],
+)
+def test_resume_without_a_value_means_the_newest(arguments: list[str], explicit: list[str]) -> None:
+    assert with_resume_value(arguments) == explicit
+
+
+def test_a_short_option_may_follow_resume() -> None:
+    assert with_resume_value(["train", "--resume", "-o", "x"]) == ["train", "--resume=newest", "-o", "x"]
+
+
+# --- completion --------------------------------------------------------------------------------------------------
+
+
+def test_run_folders_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert completed_runs("") == []
+    for name in ("runs/run-001/run.json", "runs/seeds/seeds.json", "runs/notes/x.txt", "here/run.json", "deep/er/run.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    assert completed_runs("") == ["here", "runs/run-001", "runs/seeds"]
+    assert completed_runs("runs/s") == ["runs/seeds"]
+    assert completed_runs("deep/") == completed_runs("deep/e") == ["deep/er"]
+    assert completed_runs("elsewhere/x") == []
+
+
+def test_choices_are_completed() -> None:
+    assert choices_of("eval_strategy")() == ["no", "steps", "epoch"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_completions(shell: str) -> None:
+    """In a process of its own, as a shell asks for them; torch is not needed for that."""
+    words = {"COMP_WORDS": "glassloop train --eval_str", "COMP_CWORD": "2"}
+    words |= {"_TYPER_COMPLETE_ARGS": "glassloop train --eval_str", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    code = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from glassloop.cli.main import main; main()"
+    environment = {**os.environ, **words, "_GLASSLOOP_COMPLETE": f"complete_{shell}"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "--eval_strategy" in found.stdout
+
+
+def test_a_command_may_take_only_some_settings() -> None:
+    @with_settings(DataSettings, only=("encoding", "header"))
+    def command(**options: object) -> None: ...
+
+    assert [*inspect.signature(command).parameters] == ["header", "encoding", "help_all"]
+
+
+# --- Wrong options: the one that was meant, and never one of another meaning.
+
+
+OPTIONS = option_names()
+
+
+def remedy_of(verb: str, written: str) -> str:
+    return wrong_option(written.partition("=")[0], verb, OPTIONS, [verb, written]).remedy
+
+
+@pytest.mark.parametrize(
+    ("verb", "written", "remedy"),
+    [
+        # what people mean
+        ("train", "--bs", "use --batch_size"),
+        ("train", "--num-epochs", "use --epochs"),
+        ("train", "--n_epochs=3", "use --epochs"),
+        ("train", "--gpu", "use --device cuda"),
+        ("predict", "--cpu", "use --device cpu"),
+        ("train", "--output", "use --output_dir"),
+        ("evaluate", "--output", "use --out"),
+        ("train", "--out", "use --output_dir"),
+        ("train", "--fp16", "use --precision fp16"),
+        ("train", "--bf16", "use --precision bf16"),
+        ("train", "--lr_scheduler", "use --lr_scheduler_type"),
+        ("train", "--warmup-ratio", "use --warmup_steps"),
+        ("train", "--max_seq_length", "use --max_length"),
+        ("train", "--label_smoothing", "use --label_smoothing_factor"),
+        ("evaluate", "--metrics", "use --metric"),
+        ("predict", "--input", "use --file"),
+        ("train", "--wd", "use --weight_decay"),
+        # misspelled
+        ("train", "--learnign-rate", "use --learning_rate"),
+        ("train", "--learningrate", "use --learning_rate"),
+        ("train", "--weight_dacay", "use --weight_decay"),
+        ("train", "--lr_schedular", "use --lr_scheduler_type"),
+        ("train", "--eval_step", "use --eval_steps"),
+        ("train", "--no-eval_on_strat", "use --no-eval_on_start"),
+        ("evaluate", "--positive_lable", "use --positive_label"),
+        # abbreviated
+        ("train", "--gradient_acc", "use --gradient_accumulation_steps"),
+        ("train", "--early_stopping_p", "use --early_stopping_patience"),
+        # an argument, an option of another command, or nothing that an option can do
+        ("train", "--train_file", "name the data without an option: glassloop train DATA"),
+        ("evaluate", "--model", "name the run without an option: glassloop evaluate RUN"),
+        ("evaluate", "--learning_rate", "it is an option of glassloop train, glassloop study"),
+        ("train", "--dropout", "set the dropout in the config.json of the model: it is a property of the model"),
+        ("doctor", "--help-all", "use --help"),
+        ("", "-v", "use --version"),
+    ],
+)
+def test_what_was_meant(verb: str, written: str, remedy: str) -> None:
+    assert remedy_of(verb, written) == remedy
+
+
+@pytest.mark.parametrize(
+    ("verb", "written"),
+    [
+        ("train", "--train_seed"),  # not --data_seed
+        ("train", "--adam_beta3"),  # not --adam_beta1
+        ("train", "--eval"),  # one of five
+        ("train", "--no-pad_to_multiple_of"),  # not its opposite
+        ("train", "--label_scale"),  # not --label or --labels
+        ("train", "--max_memory"),  # not --max_length
+        ("train", "--min_length"),  # not --max_length
+        ("train", "--temperature"),
+        ("train", "--top_k"),
+        ("train", "-x"),
+    ],
+)
+def test_a_guess_is_worse_than_none(verb: str, written: str) -> None:
+    assert remedy_of(verb, written) == f"glassloop {verb} --help-all lists the options"
+
+
+def test_the_option_is_shown_as_it_was_written() -> None:
+    error = wrong_option("--num_epochs", "train", OPTIONS, ["train", "x.csv", "--num-epochs=3"])
+    assert error.problem == "glassloop train has no option --num-epochs"
+    assert error.exit_code == 2
+
+
+def test_every_suggestion_can_be_typed() -> None:
+    known = {option for options in OPTIONS.values() for option in options}
+    later = {"validation", "test", "limit"}  # suggested as soon as a command has them
+    for option in MEANT:
+        assert option.split()[0].lstrip("-") in known | later, option
+    for _, _, usage in MEANT_AS_ARGUMENT:
+        assert {*usage} <= {*OPTIONS}
+
+
+def test_no_word_stands_for_an_option_that_the_command_has() -> None:
+    for verb, options in OPTIONS.items():
+        for name in options:
+            found = meant_option(name, options)
+            assert found is not None
+            assert found.lstrip("-").replace("-", "_") == name, f"{verb} {name}"
+
+
+def test_no_word_has_two_meanings_in_a_command() -> None:
+    for verb, options in OPTIONS.items():
+        meanings: dict[str, list[str]] = {}
+        for option, words in MEANT.items():
+            if option.split()[0].lstrip("-") in options:
+                for word in {*words} - {*options}:
+                    meanings.setdefault(word, []).append(option)
+        doubtful = {word: found for word, found in meanings.items() if len(found) > 1}
+        assert not doubtful, verb
+        assert not {*meanings} & {*INSTEAD}, verb
+
+
+def test_other_errors_are_not_about_the_command_line() -> None:
+    assert usage_error(ValueError("x"), OPTIONS, ["train"]) is None
+    error = usage_error(typer.BadParameter("no number"), OPTIONS, ["train", "--seeds", "x"])
+    assert error is not None
+    assert (error.problem, error.remedy) == ("invalid value: no number", "see glassloop train --help")

@@ -1,0 +1,265 @@
+"""Callbacks of transformers: their control acts, and early stopping goes on counting after a resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import tiny_model
+from small_training import small_rows
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl
+from transformers import TrainerState as TheirState
+
+from glassloop import Callback, Trainer, TrainingArguments
+from glassloop.compat.callbacks import Logged, TrainerState, is_for_transformers, show_metrics, write_metrics
+from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import Plan
+from glassloop.training.checkpoints import open_checkpoint
+from glassloop.training.state import State
+
+
+def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:
+    usual = {"max_steps": 6, "device": "cpu", "precision": "fp32", "backend": "plain", "disable_tqdm": True}
+    args = TrainingArguments(folder, **usual | {"save_strategy": "no"} | given)
+    parts = {"train_dataset": rows["train"], "eval_dataset": rows["validation"], "processing_class": tokenizer}
+    return Trainer(tiny_model(), args, callbacks=callbacks, **parts)
+
+
+def test_the_callbacks_of_each_package_are_told_apart() -> None:
+    assert is_for_transformers(EarlyStoppingCallback)
+    assert is_for_transformers(EarlyStoppingCallback())
+    assert not is_for_transformers(Callback())
+
+
+def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(few, tiny_tokenizer, tmp_path) -> None:
+    class Asking(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step == 2:
+                control.should_log = control.should_evaluate = control.should_save = True
+
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Asking], logging_steps=100)
+    trainer.train()
+    assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == [2]
+    assert [entry["step"] for entry in trainer.state.history if "loss" in entry] == [2, 6]
+    assert [path.name for path in tmp_path.glob("checkpoint*")] == ["checkpoint-2"]
+
+
+def test_an_epoch_may_be_ended_also_before_its_first_step(few, tiny_tokenizer, tmp_path) -> None:
+    class Cutting(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_epoch_stop = True
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_epoch_stop = control.should_save = True  # too late: it has ended
+
+    given = {"max_steps": -1, "num_train_epochs": 3}
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
+    trainer.train()
+    assert (trainer.state.step, trainer.state.loop.epoch) == (3, 3)
+    again = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
+    again.train(resume_from_checkpoint=tmp_path / "checkpoint-2")
+    assert again.state.step == 3
+
+
+def test_only_callbacks_that_have_an_on_save_wait_for_checkpoints(few, tiny_tokenizer, tmp_path) -> None:
+    class Patient(EarlyStoppingCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.found = Path(args.output_dir, f"checkpoint-{state.global_step}", "manifest.json").is_file()
+
+    for kind, waits in ((EarlyStoppingCallback, False), (Patient, True), (TrainerCallback, False)):
+        trainer = trainer_of(few, tiny_tokenizer, tmp_path, [kind])
+        assert trainer.callbacks[-1].reads_checkpoints == waits
+
+
+def test_files_that_a_callback_writes_leave_a_checkpoint_intact(few, tiny_tokenizer, tmp_path) -> None:
+    class Adding(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
+            folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+            model.save_pretrained(folder)  # again, and in a folder for an adapter
+            model.save_pretrained(folder / "adapter")
+            (folder / "note.txt").write_text("mine")
+
+    for backend in ("plain", "auto"):
+        given = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1, "backend": backend}
+        trainer_of(few, tiny_tokenizer, tmp_path / backend, [Adding], **given).train()
+        assert [path.name for path in checkpoints_in(tmp_path / backend)] == ["checkpoint-6"]
+        assert open_checkpoint(tmp_path / backend / "checkpoint-6").manifest["step"] == 6
+
+
+def test_patience_is_not_lost_by_a_resume(few, tiny_tokenizer, tmp_path) -> None:
+    """Nothing improves: three evaluations in all, however often the run was resumed."""
+    given = {
+        "max_steps": 9,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "learning_rate": 0.0,
+        "save_strategy": "steps",
+        "save_steps": 1,
+    }
+    given |= {"metric_for_best_model": "loss", "greater_is_better": False}
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            control.should_training_stop = state.global_step == 2
+
+    trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2), Stop], **given).train()
+    again = trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2)], **given)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.step == 3
+
+
+class Drawn:
+    """Rows of words that the training rows do not have. Reading one draws a random number."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"input_ids": [2, 46 + number % 3, 5 + int(torch.randint(0, 9, ())), 3], "labels": 1}
+
+
+class Passes(TrainerCallback):
+    """Evaluates, predicts and logs while a model is trained, as scripts do."""
+
+    trainer: Any
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.global_step in (1, 5, 11):
+            self.trainer.evaluate(self.trainer.train_dataset, metric_key_prefix="train")
+            self.trainer.evaluate()
+            self.trainer.predict(Drawn())
+            self.trainer.log({"mine": float(state.global_step)})
+
+
+@pytest.mark.parametrize("backend", ["plain", "packed"])
+def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(backend, tiny_tokenizer, tmp_path) -> None:
+    given = {
+        "max_steps": 12,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 2e-2,
+        "save_strategy": "steps",
+        "eval_steps": 3,
+    }
+    given |= {"device": "cpu", "precision": "fp32", "backend": backend, "eval_strategy": "steps", "save_steps": 3}
+    given |= {"load_best_model_at_end": True, "metric_for_best_model": "accuracy", "save_total_limit": 10}
+    parts = {"train_dataset": small_rows(24), "eval_dataset": small_rows(24), "processing_class": tiny_tokenizer}
+
+    def trained(folder: Path, *callbacks: Passes, resume: Any = None) -> Any:
+        trainer = Trainer(tiny_model(), TrainingArguments(folder, **given), callbacks=callbacks, **parts)
+        for callback in callbacks:
+            callback.trainer = trainer
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    plain, found = trained(tmp_path / "plain"), trained(tmp_path / "passes", Passes())
+    assert found.backend.name == backend
+    for weight, other in zip(plain.model.parameters(), found.model.parameters(), strict=True):
+        assert torch.equal(weight, other)
+    of_loop = [entry for place, entry in enumerate(found.state.history) if place not in found.state.own_entries]
+    assert [entry for entry in of_loop if "eval_loss" in entry] == [e for e in plain.state.history if "eval_loss" in e]
+    assert (found.state.best_step, found.state.best_metric) == (plain.state.best_step, plain.state.best_metric)
+    own = [entry for entry in found.state.log_history if "train_accuracy" in entry or "mine" in entry]
+    assert [entry["step"] for entry in own] == [1, 1, 5, 5, 11, 11]
+    assert "train_runtime" in own[0]
+    again = trained(tmp_path / "passes", Passes(), resume=tmp_path / "passes" / "checkpoint-6")
+    assert again.state.history == found.state.history
+    assert (again.state.best_global_step, again.state.best_metric) == (plain.state.best_step, plain.state.best_metric)
+
+
+def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(tiny_tokenizer, tmp_path, capsys) -> None:
+    class Reading(TrainerCallback):
+        norms: list[float] = []  # noqa: RUF012
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **others: Any) -> None:
+            self.norms.append(sum(float(weight.grad.norm()) for weight in model.parameters()))
+            control.should_training_stop = len(self.norms) == 2
+
+    args = TrainingArguments(tmp_path, max_steps=4, device="cpu", precision="fp32", save_strategy="no")
+    trainer = Trainer(tiny_model(), args, train_dataset=small_rows(24), processing_class=tiny_tokenizer, callbacks=[Reading])
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert len(Reading.norms) == 2
+    assert min(Reading.norms) > 0
+    assert "backend plain instead of packed: Reading.on_pre_optimizer_step may read gradients" in capsys.readouterr().err
+
+
+# --- What a Trainer of a script asks of the loop.
+
+
+class LoopTrainer:
+    def __init__(self) -> None:
+        self.control = TrainerControl()
+        self.logged: list[Any] = []
+
+    def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
+        return [metrics]
+
+    def _report(self, logs: dict[str, float]) -> None:
+        self.logged.append(logs)
+
+
+def test_an_overridden_log_gets_entries_without_step_and_epoch() -> None:
+    trainer, state = LoopTrainer(), State()
+    state.history.append({"step": 3, "epoch": 1.5, "loss": 0.5})
+    callback = Logged(trainer)
+    callback.on_log(state, [])
+    assert trainer.logged == [], "transformers did not ask for this entry"
+    trainer.control.should_log = True
+    callback.on_log(state, [])
+    callback.on_evaluate(state, {"eval_loss": 0.25, "eval_runtime": 2.0})
+    assert trainer.logged == [{"loss": 0.5}, {"eval_loss": 0.25, "eval_runtime": 2.0}]
+
+
+# --- The state under the names of transformers, and the files that scripts write after a training.
+
+
+PLAN = Plan(
+    max_steps=4, steps_per_epoch=2, batches_per_epoch=2, accumulate=1, warmup_steps=0, log_every=1, eval_every=0, save_every=0
+)
+
+
+def test_the_state_follows_the_loop_and_keeps_what_scripts_add(tmp_path: Path) -> None:
+    loop = State(step=2, epoch=1, history=[{"step": 2, "epoch": 1.0, "loss": 0.5}])
+    state = TrainerState.of(loop).follow(PLAN, batch_size=8)
+    assert (state.global_step, state.max_steps, state.num_train_epochs, state.epoch) == (2, 4, 2, 1.0)
+    assert (state.step, state.history, state.best_metric) == (2, loop.history, None)
+    state.log_history.append({"mine": 1.0, "step": 2})
+    loop.history.append({"step": 2, "epoch": 1.0, "eval_loss": 0.4})
+    kinds = [[*entry] for entry in state.follow(PLAN, batch_size=8).log_history]
+    assert kinds == [["epoch", "loss", "step"], ["mine", "step"], ["epoch", "eval_loss", "step"]]
+    state.save_to_json(str(tmp_path / "trainer_state.json"))
+    loaded = TheirState.load_from_json(str(tmp_path / "trainer_state.json"))
+    assert (loaded.global_step, loaded.epoch, loaded.log_history) == (2, 1.0, state.log_history)
+
+
+def test_what_a_log_method_adds_is_in_both_histories() -> None:
+    state = TrainerState.of(State(history=[{"step": 2, "epoch": 1.0, "loss": 0.5}])).follow(PLAN, batch_size=8)
+    state.add_to_latest({"mine": 1.0}, of_loop=True)
+    assert state.history[-1]["mine"] == state.log_history[-1]["mine"] == 1.0
+    state.add_to_latest({"more": 1.0}, of_loop=False)
+    assert "more" in state.log_history[-1]
+    assert "more" not in state.history[-1]
+    state.omit_latest()
+    assert state.log_history == []
+
+
+def test_a_name_that_neither_has_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        _ = TrainerState.of(State()).nothing
+
+
+def test_metrics_are_printed_and_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_metrics("eval", {"eval_loss": 0.123456, "epoch": 1.0})
+    assert capsys.readouterr().out.splitlines() == [
+        "***** eval metrics *****",
+        "  epoch     =        1.0",
+        "  eval_loss =     0.1235",
+    ]
+    write_metrics(tmp_path, "train", {"train_loss": 1.0}, combined=True)
+    write_metrics(tmp_path, "eval", {"eval_loss": 2.0}, combined=True)
+    write_metrics(tmp_path, "test", {"test_loss": 3.0}, combined=False)
+    assert json.loads((tmp_path / "all_results.json").read_text()) == {"train_loss": 1.0, "eval_loss": 2.0}
+    assert json.loads((tmp_path / "test_results.json").read_text()) == {"test_loss": 3.0}

@@ -1,0 +1,271 @@
+"""Rows as their user formatted them: chosen columns, transforms, and what stays fast."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from glassloop.base.errors import SettingsError
+from glassloop.data.batches import Batches
+from glassloop.data.collator import PaddingCollator
+from glassloop.data.rows import (
+    Repeats,
+    arrow_rows,
+    chosen_columns,
+    collator_repeats,
+    content_of,
+    global_states,
+    infer_task,
+    known_columns,
+    labels_among,
+    labels_in,
+    refuse_labels,
+    refuse_unreadable,
+    repeats,
+    rows_repeat,
+    without_missing_labels,
+)
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+ROWS = Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [0, 1], "text": ["a", "b"]})
+
+
+def shouted(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {"input_ids": [[number + 10 for number in ids] for ids in batch["input_ids"]]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        (ROWS, ["input_ids", "labels", "text"]),
+        (ROWS.with_format("torch"), ["input_ids", "labels", "text"]),
+        (ROWS.with_format("numpy", columns=["input_ids"]), ["input_ids"]),
+        (ROWS.with_format(columns=["labels", "input_ids"]), ["labels", "input_ids"]),
+        (ROWS.with_format("torch", columns=["input_ids"], output_all_columns=True), ["input_ids", "labels", "text"]),
+    ],
+)
+def test_a_format_that_changes_no_value_is_read_as_arrow(rows: Dataset, columns: list[str]) -> None:
+    assert {*chosen_columns(rows)} == {*columns}
+    table = arrow_rows(rows)[:]
+    assert {*table.column_names} == {*columns}
+    assert table["input_ids"].to_pylist() == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("rows", [ROWS.to_list(), ROWS.with_transform(shouted), ROWS.with_format("torch", dtype="float16")])
+def test_what_may_change_values_is_read_row_by_row(rows: Any) -> None:
+    assert arrow_rows(rows) is None
+
+
+def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them() -> None:
+    taken = {"input_ids", "labels"}
+    rows, unused = known_columns(ROWS, taken)
+    assert (rows.column_names, unused) == (["input_ids", "labels"], ["text"])
+    rows, unused = known_columns(ROWS.with_format("torch", columns=["input_ids"]), taken)
+    assert ([*rows[0]], unused) == (["input_ids"], [])
+    transformed = ROWS.with_transform(shouted)
+    assert known_columns(transformed, taken) == (transformed, [])
+    assert known_columns([{"a": 1}], taken) == ([{"a": 1}], [])
+
+
+def test_what_cannot_be_read_by_number_is_refused(says) -> None:
+    with says("the Trainer has no train_dataset", "pass train_dataset="):
+        refuse_unreadable(None, "train_dataset")
+    with says("the data set has no rows"):
+        refuse_unreadable([], "train_dataset")
+    with says("a list_iterator does not support len() and [number], so its order cannot be repeated"):
+        refuse_unreadable(iter([]), "train_dataset")
+
+
+# --- The labels of rows that a Trainer gets: found under their usual names in any form, and refused if they do not fit.
+
+
+IDS = [[1, 2], [3], [4, 5], [6]]
+
+
+@pytest.mark.parametrize("key", ["labels", "label", "label_ids"])
+@pytest.mark.parametrize("cells", [[0, 2, 1, 0], [0.5, 2.0, -1.0, 0.0], [[1, 0], [0, 1], [1, 1], [0, 0]]], ids=str)
+def test_labels_are_found_in_every_form_of_rows(key: str, cells: list[Any]) -> None:
+    rows = Dataset.from_dict({"input_ids": IDS, key: cells})
+    for form in (rows, rows.with_format("torch"), rows.to_list()):
+        found = labels_in(form)
+        assert found.tolist() == cells
+        assert found.dtype == (np.float32 if isinstance(cells[0], float) else np.int64)
+
+
+def test_rows_without_labels_have_none() -> None:
+    assert labels_in(None) is None
+    assert labels_in(Dataset.from_dict({"input_ids": IDS})) is None
+    assert labels_in([{"input_ids": [1]}]) is None
+    assert labels_in([(1, 2)]) is None, "rows of another kind are left to the collator"
+
+
+def test_two_label_columns_must_agree(refused) -> None:
+    columns = {"label": [0, 1, 1], "labels": [0, 1, 0]}
+    assert labels_among({"label": [0, 1], "labels": [0, 1]}).tolist() == [0, 1]
+    with refused('"labels" and "label" have different values (0 and 1)', "remove the column that is not the label"):
+        labels_among(columns)
+
+
+def test_labels_must_be_numbers(refused) -> None:
+    with refused("the labels have the type <U3, which is not a number", "use whole numbers, or set problem_type"):
+        labels_among({"labels": ["yes", "no"]})
+
+
+# --- the task of a model -----------------------------------------------------------------------------------------
+
+
+def config_with(num_labels: int, problem_type: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(num_labels=num_labels, problem_type=problem_type)
+
+
+def batches_with(cells: list[Any], tokenizer: Any) -> Batches:
+    return Batches(Dataset.from_dict({"input_ids": IDS[: len(cells)], "labels": cells}), PaddingCollator(tokenizer), 2)
+
+
+def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
+    config, said = config_with(3), []
+    infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer).first_labels, said.append)
+    assert config.problem_type == SEVERAL
+    assert said == [f"each row has one number for each of the 3 labels: training as {SEVERAL}"]
+
+
+@pytest.mark.parametrize(("num_labels", "task"), [(2, None), (2, CLASSES), (1, None), (1, SCORE), (2, SEVERAL)])
+def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, tiny_tokenizer) -> None:
+    config, cells = config_with(num_labels, task), [1, 0] if num_labels > 1 else [0.5, 1.5]
+    infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+    assert config.problem_type == task
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "task", "cells", "problem"),
+    [
+        (1, None, [[0.5]], "the score of a row is a list of length 1"),
+        (2, SCORE, [[0.5, 1.0]], "the score of a row is a list of length 2"),
+        (2, None, [0.5], "the labels have the type float32, but classes are whole numbers"),
+        (2, None, [[0, 1, 1]], "the label of a row has 3 numbers, but the model has 2 labels"),
+        (3, CLASSES, [[0, 1, 1]], f"the label of a row has 3 numbers, but problem_type is {CLASSES}"),
+    ],
+)
+def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, problem, tiny_tokenizer, says) -> None:
+    from glassloop.base.errors import DataError
+
+    with says(problem, None, DataError):
+        infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+
+
+def test_a_class_that_the_model_does_not_have_is_named_with_its_row(refused) -> None:
+    rows = Dataset.from_dict({"input_ids": IDS, "labels": [0, 1, 2, 1]})
+    refuse_labels(rows, CLASSES, 3, needed=True)
+    remedy = "fix the labels, or remove the label column if the labels are unknown"
+    with refused("row 2 (from 0) has the label 2; the model has 0 to 1", remedy):
+        refuse_labels(rows, CLASSES, 2, needed=True)
+    fractions = Dataset.from_dict({"input_ids": IDS, "labels": [0.0, None, 1.0, 1.0]})
+    with refused("the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type"):
+        refuse_labels(fractions, CLASSES, 2, needed=True)
+
+
+def test_training_rows_need_labels(refused) -> None:
+    rows = Dataset.from_dict({"input_ids": IDS})
+    refuse_labels(rows, CLASSES, 2, needed=False)
+    with refused("the training rows have no labels", "name their column one of labels, label, label_ids", SettingsError):
+        refuse_labels(rows, CLASSES, 2, needed=True)
+
+
+def test_a_column_in_which_every_label_is_missing_is_no_column() -> None:
+    """`load_dataset` gives all splits the columns of the first one."""
+    unknown = Dataset.from_dict({"input_ids": IDS, "label": [None] * 4})
+    assert without_missing_labels(unknown).column_names == ["input_ids"]
+    partly = Dataset.from_dict({"input_ids": IDS, "label": [None, 1, 0, 1]})
+    assert without_missing_labels(partly) is partly
+
+
+# --- Rows that differ between reads are found out, and whose random numbers they draw; nothing is drawn by finding out.
+
+
+FIXED = [{"input_ids": [1, 2, number], "labels": 0} for number in range(50)]
+
+
+generators = random.Random(1), np.random.default_rng(1), torch.Generator().manual_seed(1)
+
+
+counter = iter(range(10**6))
+
+
+class Rows:
+    """A data set whose third token is made by a function."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"input_ids": np.array([1, 2, self.make(number)]), "labels": torch.tensor(0)}
+
+
+CASES: dict[str, tuple[Any, Repeats]] = {
+    "fixed": (lambda number: number, Repeats.SAME),
+    "python's": (lambda number: random.random(), Repeats.GLOBAL),
+    "numpy's": (lambda number: np.random.rand(), Repeats.GLOBAL),
+    "torch's": (lambda number: torch.rand(()).item(), Repeats.GLOBAL),
+    "drawn, and rarely used": (lambda number: int(random.random() < 1e-9), Repeats.GLOBAL),
+    "python's own": (lambda number: generators[0].random(), Repeats.OWN),
+    "numpy's own": (lambda number: generators[1].random(), Repeats.OWN),
+    "torch's own": (lambda number: torch.rand((), generator=generators[2]).item(), Repeats.OWN),
+    "both": (lambda number: random.random() + generators[0].random(), Repeats.OWN),
+    "counted": (lambda number: next(counter), Repeats.OWN),
+    "rarely another": (lambda number: int(generators[0].random() < 0.1), Repeats.OWN),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whose_random_numbers_rows_draw(case: str) -> None:
+    make, expected = CASES[case]
+    before = global_states()
+    assert rows_repeat(Rows(make)) is expected
+    assert global_states() == before
+
+
+def test_rows_in_memory_and_in_files_are_not_read() -> None:
+    class Unread(list[Any]):
+        def __getitem__(self, number: Any) -> Any:
+            pytest.fail("read")
+
+    assert rows_repeat(Unread(FIXED)) is Repeats.SAME
+    table = Dataset.from_list(FIXED)
+    assert rows_repeat(table) is rows_repeat(table.with_format("torch", columns=["input_ids"])) is Repeats.SAME
+    drawn = table.with_transform(lambda batch: {"input_ids": [[random.random()] for _ in batch["input_ids"]]})
+    assert rows_repeat(drawn) is Repeats.GLOBAL
+    assert rows_repeat(table.with_transform(lambda batch: batch)) is Repeats.SAME
+
+
+def test_a_collator_is_called_on_the_same_rows() -> None:
+    def emptied(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"labels": torch.tensor([row.pop("labels") for row in rows])}
+
+    rows = [dict(row) for row in FIXED[:4]]
+    assert collator_repeats(emptied, rows) is Repeats.SAME
+    assert rows == FIXED[:4]
+    assert collator_repeats(lambda rows: {"x": torch.rand(3)}, rows) is Repeats.GLOBAL
+    assert collator_repeats(lambda rows: {"x": torch.rand(3, generator=generators[2])}, rows) is Repeats.OWN
+
+
+def test_content_does_not_depend_on_the_kind_of_an_array() -> None:
+    kinds = ([1, 2], np.array([1, 2], dtype=np.int8), torch.tensor([1, 2]))
+    assert len({content_of({"b": 1, "a": cells}) for cells in kinds}) == 1
+    assert content_of({"a": [1, 2]}) != content_of({"a": [1, 3]})
+    assert content_of((torch.tensor([1]), 2)) == content_of(([1], 2))
+
+
+def test_nothing_is_drawn_where_reading_fails() -> None:
+    before = global_states()
+    with pytest.raises(ZeroDivisionError):
+        repeats(lambda: random.random() / 0)
+    assert global_states() == before

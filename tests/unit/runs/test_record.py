@@ -1,0 +1,304 @@
+"""The record of a run: what is derived from it, and what has changed since it was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calibrated_runs import write_run_with_model
+from sample_record import RECORD
+
+from glassloop.base.errors import ModelError
+from glassloop.base.records import sealed
+from glassloop.runs.layout import MODEL_NAME, RUN_NAME, is_run
+from glassloop.runs.record import (
+    FINISHED,
+    FORMAT,
+    TIMINGS,
+    Columns,
+    SplitFacts,
+    is_timing,
+    model_of_run,
+    read_run,
+    split_changes,
+    write_run,
+)
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import TrainingArguments
+
+
+def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
+    given = RECORD.data.given()
+    assert given["labels"] == ("a", "b, c")
+    assert None not in given.values()
+
+
+def test_columns_know_texts_and_label() -> None:
+    assert Columns("a", None, ("label",)).texts == ("a",)
+    assert Columns("a", "b", ("x", "y")).texts == ("a", "b")
+    assert Columns("a", None, ("class",)).label_name == "class"
+    assert Columns("a", None, ("x", "y")).label_name == "labels"
+
+
+def test_changed_splits_are_described_with_both_states() -> None:
+    then = {"train": SplitFacts(3, fingerprint="a" * 16), "validation": SplitFacts(2, fingerprint="b" * 16)}
+    assert split_changes(then, then, then) == []
+    now = {"train": SplitFacts(4, fingerprint="c" * 16)}
+    assert split_changes(then, now, ["train", "validation", "unknown"]) == [
+        "train: 3 rows (aaaaaaaa) then, 4 rows (cccccccc) now",
+        "validation: 2 rows (bbbbbbbb) then, none now",
+    ]
+
+
+@pytest.mark.parametrize("name", [*TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"])
+def test_timings_are_recognised(name: str) -> None:
+    assert is_timing(name)
+
+
+@pytest.mark.parametrize("name", ["loss", "eval_f1", "eval_seconds", "second"])
+def test_scores_are_not_timings(name: str) -> None:
+    assert not is_timing(name)
+
+
+def test_runs_are_read_without_the_heavy_libraries() -> None:
+    modules = [f"glassloop.runs.{name}" for name in ("layout", "record", "history")]
+    heavy = ("torch", "transformers", "numpy", "rich", "pyarrow", "datasets")
+    code = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# --- run.json: what is written is read again, and whatever else is in its place is one error that says what is wrong.
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    for record in (RECORD, replace(RECORD, status=FINISHED, evaluation={"eval_loss": 0.5}, best_step=4, seconds=1.5)):
+        write_run(tmp_path, record)
+        assert read_run(tmp_path) == record
+        assert record.finished is (record.status == FINISHED)
+    assert [path.name for path in tmp_path.iterdir()] == [RUN_NAME]
+
+
+def test_a_record_that_json_cannot_hold_changes_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, RECORD)
+    with pytest.raises(ValueError, match="Out of range"):
+        write_run(tmp_path, replace(RECORD, seconds=float("nan")))
+    assert read_run(tmp_path) == RECORD
+
+
+def test_optional_fields_may_be_missing(tmp_path: Path) -> None:
+    kept = ("status", "data", "model", "settings", "plan", "max_length")
+    found = {name: value for name, value in asdict(RECORD).items() if name in kept}
+    found["settings"] = {"output_dir": "out"}
+    for name in ("notes", "settings"):
+        del found["data"][name]
+    (tmp_path / RUN_NAME).write_text(json.dumps(sealed(found)))
+    record = read_run(tmp_path)
+    assert record.settings == TrainingArguments("out")
+    assert record.data.settings == DataSettings()
+    assert (record.processes, record.savings, record.evaluation) == (1, (), None)
+
+
+def changed(*path: str, value: Any = "…") -> bytes:
+    """The record with the entry at `path` replaced, or removed."""
+    found: Any = json.loads(json.dumps(asdict(RECORD)))
+    entry = found
+    for name in path[:-1]:
+        entry = entry[name]
+    if value == "…":
+        del entry[path[-1]]
+    else:
+        entry[path[-1]] = value
+    return json.dumps(found).encode()
+
+
+WHOLE = json.dumps(asdict(RECORD)).encode()
+
+
+DAMAGE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "not JSON"),
+    "half a file": (WHOLE[: len(WHOLE) // 2], "not JSON"),
+    "all but one byte": (WHOLE[:-1], "not JSON"),
+    "two files": (WHOLE + WHOLE, "not JSON"),
+    "zeros": (b"\0" * 4096, "not JSON"),
+    "not text": (b"\x80\x81", "not UTF-8"),
+    "another encoding": (WHOLE.decode().encode("utf-16"), "not UTF-8"),
+    "not a number": (WHOLE.replace(b"1000", b"NaN"), "NaN"),
+    "infinity": (WHOLE.replace(b"0.0001", b"Infinity"), "Infinity"),
+    "a float beyond all": (WHOLE.replace(b"0.0001", b"1e999"), "settings.learning_rate"),
+    "deep nesting": (b'{"a":' * 200_000, "nested too deeply"),
+    "a list": (b"[]", "the file is a list of 0, not an object"),
+    "null": (b"null", "the file is null, not an object"),
+    "a number": (b"1", "the file is 1, not an object"),
+    "text": (b'"run"', 'the file is "run", not an object'),
+    "an empty object": (b"{}", "status is missing"),
+    "no data": (changed("data"), "data is missing"),
+    "no model": (changed("model"), "model is missing"),
+    "no settings": (changed("settings"), "settings is missing"),
+    "no plan": (changed("plan", "max_steps"), "plan.max_steps is missing"),
+    "data as a list": (changed("data", value=[1]), "data is a list of 1, not an object"),
+    "model as text": (changed("model", value="bert"), 'model is "bert", not an object'),
+    "status as a number": (changed("status", value=1), "status is 1, not text"),
+    "status null": (changed("status", value=None), "status is null, not text"),
+    "splits as a list": (changed("data", "splits", value=[]), "data.splits is a list of 0"),
+    "a split as a number": (changed("data", "splits", "train", value=27), "data.splits.train is 27, not an object"),
+    "a fingerprint as a number": (changed("data", "splits", "train", "fingerprint", value=1), "fingerprint is 1, not text"),
+    "labels as text": (changed("data", "labels", value="ab"), 'data.labels is "ab", not a list'),
+    "labels of numbers": (changed("data", "labels", value=[0, 1]), "data.labels[0] is 0, not text"),
+    "a label twice": (changed("data", "labels", value=["a", "b", "a"]), 'data: the label "a" appears twice'),
+    "no labels": (changed("data", "labels", value=None), "data: there are no labels"),
+    "an unknown task": (changed("data", "task", value="chess"), 'data: the task is "chess"'),
+    "columns without a text": (changed("data", "columns", value={}), "data.columns.text is missing"),
+    "steps as text": (changed("plan", "max_steps", value="8"), 'plan.max_steps is "8", not a whole number'),
+    "a setting of another kind": (changed("settings", "seed", value="x"), 'settings.seed is "x", not a whole number'),
+    "an impossible setting": (changed("settings", "learning_rate", value=-1), "settings.learning_rate is -1.0, not 0 or more"),
+    "an impossible data setting": (changed("data", "settings", "task", value="chess"), "data.settings.task is"),
+    "half a character": (changed("model", "name", value="\ud800"), "model.name is"),
+    "code in a number's place": (changed("max_length", value="__import__('os')"), "max_length is"),
+    "a key of any length": (changed("result", value={"x" * 70_000: "low"}), "x… is"),
+    "metrics as text": (changed("result", value={"loss": "low"}), "result.loss is"),
+    "a format that is none": (changed("format", value="1"), "format is"),
+}
+
+
+@pytest.mark.parametrize(("content", "problem"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_one_error_that_says_what_is_wrong(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / RUN_NAME).write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        read_run(tmp_path)
+    assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: the record of the run cannot be read: ")
+    assert problem in caught.value.problem
+    assert len(caught.value.problem) < 600
+    assert caught.value.remedy == "restore the file from a copy, or start a new run"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("max_length",), 32),
+        (("settings", "max_length"), 8),
+        (("data", "label_order"), ["b, c", "a"]),
+        (("status",), FINISHED),
+        (("versions", "torch"), "3"),
+        (("unknown",), 1),
+    ],
+    ids=str,
+)
+def test_a_record_that_somebody_edited_is_refused(says, tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
+    write_run(tmp_path, RECORD)
+    found = entry = json.loads((tmp_path / RUN_NAME).read_text())
+    for name in path[:-1]:
+        entry = entry[name]
+    entry[path[-1]] = value
+    (tmp_path / RUN_NAME).write_text(json.dumps(found))
+    problem = f"{tmp_path / RUN_NAME}: the record of the run cannot be read: its checksum differs, so it was edited or damaged"
+    with says(problem, "restore the file from a copy, or start a new run", ModelError):
+        read_run(tmp_path)
+
+
+def test_another_layout_of_the_same_record_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, RECORD)
+    found = json.loads((tmp_path / RUN_NAME).read_text())
+    (tmp_path / RUN_NAME).write_text(json.dumps(dict(reversed(found.items())), indent=3))
+    assert read_run(tmp_path) == RECORD
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """The folder of a finished run whose model has two files."""
+    (tmp_path / MODEL_NAME / "adapter").mkdir(parents=True)
+    (tmp_path / MODEL_NAME / "config.json").write_text("{}")
+    (tmp_path / MODEL_NAME / "adapter" / "weights").write_bytes(b"abc")
+    write_run(tmp_path, replace(RECORD, status=FINISHED))
+    return tmp_path
+
+
+def test_the_model_of_a_finished_run(finished: Path) -> None:
+    folder, record = model_of_run(finished)
+    assert folder == finished / MODEL_NAME
+    assert {*record.files} == {"config.json", "adapter/weights"}
+    (folder / ".DS_Store").touch()
+    (folder / "notes.txt").touch()
+    assert model_of_run(finished) == (folder, record)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "what"),
+    [
+        ("config.json", lambda path: path.write_text("{ }"), "changed since the run wrote it (its checksum differs)"),
+        ("adapter/weights", lambda path: path.write_bytes(b"abd"), "changed since the run wrote it (its checksum differs)"),
+        ("config.json", Path.unlink, "missing"),
+        ("config.json", lambda path: (path.unlink(), path.mkdir()), "missing"),
+        ("config.json", lambda path: (path.unlink(), os.mkfifo(path)), "missing"),
+        ("config.json", lambda path: (path.unlink(), path.symlink_to(path)), "missing"),
+    ],
+)
+def test_a_model_that_has_changed_is_refused(says, finished: Path, name: str, damage: Callable[[Path], Any], what: str) -> None:
+    model = finished / MODEL_NAME
+    damage(model / name)
+    with says(f"{model / name}: {what}", f"restore the file, or use the model as it is now: name {model} instead", ModelError):
+        model_of_run(finished)
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("gone"))
+
+
+def make_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [make_folder, make_dangling_link, make_link_to_itself])
+def test_something_else_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / RUN_NAME)
+    assert is_run(tmp_path)
+    with pytest.raises(ModelError, match="the record of the run cannot be read: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["stat", "lstat", "read_text"])
+def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    write_run(tmp_path, RECORD)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse) if method == "lstat" else None  # who may not look may not read either
+    monkeypatch.setattr(Path, method, refuse)
+    assert is_run(tmp_path)
+    with pytest.raises(ModelError, match=r"the record of the run cannot be read: Permission denied\ntry:  check its owner"):
+        read_run(tmp_path)
+
+
+def test_a_newer_format(says, tmp_path: Path) -> None:
+    (tmp_path / RUN_NAME).write_text(json.dumps({"format": FORMAT + 1, "everything": "else"}))
+    problem = f"{tmp_path / RUN_NAME}: has format 2, but this version of Glassloop reads formats up to 1"
+    with says(problem, "update Glassloop", ModelError):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
+def test_no_run(tmp_path: Path, name: str) -> None:
+    assert not is_run(tmp_path / name)
+    with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
+        read_run(tmp_path / name)
+
+
+def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run")
+    for name in ("README.md", "calibration.json"):
+        (run / "model" / name).write_text("first")
+    write_run(run, read_run(run))
+    assert {*read_run(run).files} == {"config.json", "model.safetensors"}
+    (run / "model" / "README.md").write_text("edited")
+    assert model_of_run(run)[0] == run / "model"

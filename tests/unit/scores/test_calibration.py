@@ -1,0 +1,328 @@
+"""Calibration: bins, expected calibration error and temperature against direct computations, and the curves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.optimize
+import sklearn.metrics
+from drawn_runs import drawn_rows
+from drawn_thresholds import drawn_binary, true_gain
+
+from glassloop.predict.answers import Answering
+from glassloop.runs.calibration import Gain, Target
+from glassloop.scores.calibration import (
+    HIGHEST,
+    LOWEST,
+    Fitted,
+    Limit,
+    best_limit,
+    confidences,
+    coverage_curve,
+    fitted_calibration,
+    fitted_limits,
+    fitted_temperature,
+    fold_numbers,
+    label_scores,
+    margins_of,
+    negative_log_likelihood,
+    probability_of,
+    reliability,
+    row_losses,
+    some_rows,
+    target_gains,
+    threshold_curve,
+)
+from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.metrics import probabilities
+from glassloop.settings.fields import CLASSES, SEVERAL
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+@pytest.mark.parametrize("width", [2, 5])
+def test_the_temperature_minimises_the_loss(task: str, width: int) -> None:
+    rows = drawn_rows(400, 0.8, task=task, labels=[*"abcde"][:width])
+    rows = replace(rows, logits=rows.logits * 7)
+    wanted = scipy.optimize.minimize_scalar(
+        lambda log: negative_log_likelihood(rows, np.exp(log)), bounds=(-4, 4), method="bounded", options={"xatol": 1e-9}
+    )
+    assert fitted_temperature(rows) == pytest.approx(np.exp(wanted.x), rel=1e-4)
+    assert fitted_temperature(rows) > 2
+    assert reliability(*confidences(rows, fitted_temperature(rows))).error < reliability(*confidences(rows)).error
+
+
+def test_the_loss_equals_sklearn() -> None:
+    rows = drawn_rows(100, labels=("a", "b", "c"))
+    likely = probabilities(rows.logits / 2, CLASSES)
+    assert negative_log_likelihood(rows, 2.0) == pytest.approx(sklearn.metrics.log_loss(rows.references, likely))
+
+
+def test_rows_without_errors_have_no_finite_optimum() -> None:
+    rows = drawn_rows(50, 100.0)
+    assert fitted_temperature(rows) == pytest.approx(LOWEST, rel=0.05)
+    assert fitted_temperature(replace(rows, references=1 - rows.references)) == pytest.approx(HIGHEST, rel=0.05)
+
+
+def test_the_calibration_error_is_the_weighted_gap() -> None:
+    confidence, right = np.array([0.55, 0.6, 0.95, 1.0]), np.array([True, False, True, True])
+    found = reliability(confidence, right, bins=2)
+    assert [(one.low, one.high, one.number) for one in found.bins] == [(0.5, 1.0, 4)]
+    assert found.error == pytest.approx(abs(0.75 - confidence.mean()))
+    found = reliability(confidence, right, bins=10)
+    assert [one.number for one in found.bins] == [2, 2], "0.6 belongs to the bin that ends there"
+    assert found.error == pytest.approx(0.5 * abs(0.5 - 0.575) + 0.5 * abs(1 - 0.975))
+
+
+def test_true_probabilities_are_calibrated() -> None:
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(0.5, 1, 100_000)
+    assert reliability(confidence, generator.random(100_000) < confidence).error < 0.01
+
+
+def test_several_labels_are_one_answer_each() -> None:
+    rows = drawn_rows(10, task=SEVERAL, labels=("a", "b", "c"))
+    confidence, right = confidences(rows)
+    assert confidence.shape == right.shape == (30,)
+    assert (confidence >= 0.5).all()
+
+
+def test_the_threshold_curve_equals_sklearn() -> None:
+    rows = drawn_rows(300, 0.8)
+    likely, positive = probabilities(rows.logits, CLASSES)[:, 1].round(2), rows.references == 1  # with ties
+    found = threshold_curve(likely, positive, most_points=1000)
+    precision, recall, thresholds = sklearn.metrics.precision_recall_curve(positive, likely)
+    np.testing.assert_allclose(found.thresholds[::-1], thresholds)
+    np.testing.assert_allclose(found.precision[::-1], precision[:-1])
+    np.testing.assert_allclose(found.recall[::-1], recall[:-1])
+    np.testing.assert_allclose(found.f1[-1], sklearn.metrics.f1_score(positive, np.ones(300)))
+    assert found.answered[-1] == 1.0
+
+
+def test_the_coverage_curve_ends_with_the_accuracy() -> None:
+    rows = drawn_rows(300, 1.0)
+    found = coverage_curve(*confidences(rows), most_points=50)
+    assert len(found.answered) <= 50
+    assert found.answered[-1] == 1.0
+    assert found.accuracy[-1] == pytest.approx(rows.right.mean())
+    assert found.accuracy[:5].mean() > found.accuracy[-1]
+    place = 20
+    chosen = confidences(rows)[0] >= found.thresholds[place]
+    assert found.answered[place] == pytest.approx(chosen.mean())
+    assert found.accuracy[place] == pytest.approx(rows.right[chosen].mean())
+
+
+# --- Cross-fitting: the gain is that on new rows, unlike the gain on the rows of the fit, and its interval covers it.
+
+
+def test_folds_are_equally_large_and_of_equal_classes() -> None:
+    rows = drawn_rows(103)
+    folds = fold_numbers(rows, 10)
+    assert sorted(np.bincount(folds)) == [10] * 7 + [11] * 3
+    shares = [np.bincount(rows.references[folds == fold], minlength=2) for fold in range(10)]
+    assert np.ptp(np.array(shares), axis=0).max() <= 1
+    assert np.array_equal(folds, fold_numbers(rows, 10)), "the same for the same seed"
+    assert not np.array_equal(folds, fold_numbers(rows, 10, seed=1))
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+def test_each_row_is_scored_by_what_the_other_folds_give(task: str) -> None:
+    rows = drawn_rows(120, 0.7, task=task, labels=("a", "b", "c"))
+    rows = replace(rows, logits=rows.logits * 3)
+    found = fitted_calibration(rows, folds=4)
+    folds, losses = fold_numbers(rows, 4), np.empty(120)
+    for fold in range(4):
+        held = folds == fold
+        others = some_rows(rows, ~held)
+        best = scipy.optimize.minimize_scalar(
+            lambda log, others=others: row_losses(others, np.exp(log)).mean(), bounds=(-3, 3), method="bounded"
+        )
+        losses[held] = row_losses(some_rows(rows, held), np.exp(best.x))
+    assert found.temperature_gains[0].after == pytest.approx(losses.mean(), rel=1e-4)
+    assert found.temperature_gains[0].before == pytest.approx(row_losses(rows).mean())
+    assert found.temperature == pytest.approx(fitted_temperature(rows))
+    assert found.temperature_helps
+
+
+def test_without_a_target_there_are_no_thresholds() -> None:
+    found = fitted_calibration(drawn_rows(60))
+    assert (found.limits, found.target_gains, found.thresholds_help) == ([], [], False)
+
+
+def test_rows_without_errors_determine_no_temperature() -> None:
+    found = fitted_calibration(drawn_rows(60, 100.0), Target("f1"))
+    assert found.temperature == 1.0
+    assert not found.temperature_helps
+
+
+def test_answers_that_do_not_change_still_have_an_interval() -> None:
+    rows = drawn_rows(60, 100.0)
+    margins = margins_of(rows, None)
+    assert margins is not None
+    (gain,) = target_gains(margins, np.zeros((60, 1)), Target("f1"))
+    assert gain.change == 0
+    assert gain.low is not None
+    assert gain.low < 0 < (gain.high or 0)
+
+
+@pytest.mark.parametrize(
+    ("gains", "helps"),
+    [
+        ([Gain("precision", 0.7, 0.8), Gain("recall", 0.95, 0.895)], True),  # a limit missed by less than a point is met
+        ([Gain("precision", 0.7, 0.8), Gain("recall", 0.95, 0.85)], False),  # it was met before, and is missed now
+        ([Gain("precision", 0.7, 0.6), Gain("recall", 0.5, 0.91)], True),  # it was missed before, and is met now
+        ([Gain("precision", 0.7, 0.6), Gain("recall", 0.95, 0.91)], False),  # met before and now, but less precise
+    ],
+)
+def test_a_metric_that_is_limited_counts_first(gains: list[Gain], helps: bool) -> None:
+    target = Target("precision", 0.9)
+    found = Fitted(1.0, [Limit(0.0, 0.5)], ["a"], [Gain("loss", 1.0, 0.9)], gains, target)
+    assert found.thresholds_help is helps
+
+
+def test_a_lower_cost_is_a_gain_if_it_exceeds_the_standard_error() -> None:
+    for after, helps in ((0.5, True), (1.5, False), (0.95, False)):
+        gains = [Gain("cost", 1.0, after, -0.2, 0.2)]
+        assert Fitted(1.0, [], [], [Gain("loss", 1.0, 1.0)], gains, Target("cost")).thresholds_help is helps
+
+
+@pytest.mark.slow
+def test_the_gain_is_that_on_new_rows() -> None:
+    """Over many small samples the cross-fitted gain is on average the true one; the gain on the fitted rows is larger."""
+    target, found = Target("f1"), []
+    for number in range(150):
+        rows = drawn_binary(np.random.default_rng(number), 150)
+        fitted = fitted_calibration(rows, target)
+        margins = margins_of(rows, None)
+        limits = fitted_limits(margins, target) if margins else []
+        own = target_gains(margins, np.full((150, 1), limits[0].margin if limits[0] else 0.0), target)[0] if margins else None
+        found.append(
+            (fitted.target_gains[0].change, own.change if own else 0.0, true_gain(limits[0].margin if limits[0] else 0.0))
+        )
+    crossed, own, true = np.array(found).T
+    error = (crossed - true).std(ddof=1) / np.sqrt(len(true))
+    assert abs((crossed - true).mean()) < 3 * error
+    assert (own - true).mean() > 3 * (own - true).std(ddof=1) / np.sqrt(len(true)), "the gain on the fitted rows is too large"
+
+
+def test_several_labels_are_fitted_each() -> None:
+    random = np.random.default_rng(0)
+    wanted = random.random((400, 2)) < 0.3
+    logits = random.normal(0, 1, (400, 2)) + 2 * wanted + np.array([-3.0, 1.0])
+    rows = ScoredRows(SEVERAL, ("a", "b"), (logits > 0).astype(int), wanted.astype(int), logits)
+    found = fitted_calibration(rows, Target("f1"))
+    assert found.thresholds_help
+    assert found.thresholds(1.0)["a"] < 0.5 < found.thresholds(1.0)["b"]
+    assert found.target_gains[0].change > 0.1
+    assert (found.target_gains[0].low or 0) > 0
+
+
+# --- Thresholds: the best of all possible ones, for each target, against direct computations with scikit-learn.
+
+
+TARGETS = [Target("f1"), Target("precision", 0.8), Target("recall", 0.7), Target("cost", None, 1.0, 4.0)]
+
+
+def score_by_sklearn(target: Target, wanted: np.ndarray, given: np.ndarray) -> tuple[float, bool]:
+    precision = sklearn.metrics.precision_score(wanted, given, zero_division=0)
+    recall = sklearn.metrics.recall_score(wanted, given)
+    if target.name == "f1":
+        return sklearn.metrics.f1_score(wanted, given), True
+    if target.name == "cost":
+        _, false_positive, false_negative, _ = sklearn.metrics.confusion_matrix(wanted, given).ravel()
+        return -(false_positive * target.false_positive + false_negative * target.false_negative), True
+    return (precision, recall >= target.least) if target.name == "precision" else (recall, precision >= target.least)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("ties", [False, True])
+def test_no_other_threshold_is_better(target: Target, ties: bool) -> None:
+    random = np.random.default_rng(5)
+    wanted = random.random(40) < 0.3
+    margin = random.normal(0, 1, 40) + 1.4 * wanted
+    margin = np.round(margin, 1) if ties else margin
+    found = best_limit(margin, wanted, target)
+    value, allowed = score_by_sklearn(target, wanted, margin >= found.margin)
+    assert allowed
+    assert found.score == pytest.approx(value)
+    for other in np.concatenate([margin, margin + 1e-9, [margin.min() - 1, margin.max() + 1]]):
+        score, kept = score_by_sklearn(target, wanted, margin >= other)
+        assert not kept or score <= value + 1e-12
+
+
+def test_of_equal_thresholds_the_nearest_to_one_half_is_chosen() -> None:
+    found = best_limit(np.array([-3.0, -2.0, 1.0, 2.0]), np.array([False, False, True, True]), Target("f1"))
+    assert found == Limit(-0.5, 1.0)
+    found = best_limit(np.array([0.0, 0.0, 1.0]), np.array([True, False, False]), Target("cost", None, 0.0, 1.0))
+    assert found.margin == -1.0, "a step below the lowest"
+
+
+def test_a_limit_that_cannot_be_kept_says_what_can() -> None:
+    found = best_limit(np.array([3.0, 2.0, 1.0]), np.array([False, True, True]), Target("recall", 0.9))
+    assert not found.reached
+    assert found.score == pytest.approx(2 / 3)
+
+
+def test_neighbours_in_floating_point_are_told_apart() -> None:
+    low, high = 1.0, np.nextafter(1.0, 2.0)
+    found = best_limit(np.array([low, high]), np.array([False, True]), Target("f1"))
+    assert low < found.margin <= high
+
+
+def test_labels_that_all_or_no_rows_have_get_no_limit() -> None:
+    rows = drawn_rows(80, task=SEVERAL, labels=("a", "b", "c"))
+    references = rows.references.copy()
+    references[:, 0], references[:, 2] = 0, 1
+    margins = margins_of(replace(rows, references=references), None)
+    assert margins is not None
+    found = fitted_limits(margins, Target("f1"))
+    assert [limit is None for limit in found] == [True, False, True]
+
+
+def test_two_classes_have_one_margin_and_more_have_none() -> None:
+    rows = drawn_rows(30)
+    first, second = margins_of(rows, rows.labels[0]), margins_of(rows, None)
+    assert first is not None
+    assert second is not None
+    assert (first.names, second.names) == ((rows.labels[0],), (rows.labels[1],))
+    assert np.array_equal(first.values, -second.values)
+    assert np.array_equal(first.wanted, ~second.wanted)
+    assert margins_of(drawn_rows(30, labels=("a", "b", "c")), None) is None
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperature: float) -> None:
+    rows = drawn_rows(200, 0.5, task=task, labels=("a", "b"))
+    margins = margins_of(rows, "a")
+    assert margins is not None
+    limits = [limit for limit in fitted_limits(margins, Target("f1")) if limit]
+    thresholds = {name: probability_of(limit.margin, temperature) for name, limit in zip(margins.names, limits, strict=True)}
+    chosen = np.array(Answering(task, rows.labels, temperature, thresholds).choices(rows.logits))
+    given = margins.values >= [limit.margin for limit in limits]
+    assert np.array_equal(chosen == 1 if task == SEVERAL else (chosen == 0)[:, None], given)
+
+
+@pytest.mark.parametrize("name", ["f1", "precision", "recall"])
+def test_scores_of_labels_equal_sklearn(name: str) -> None:
+    random = np.random.default_rng(1)
+    given, wanted = random.random((60, 3)) < 0.5, random.random((60, 3)) < 0.4
+    score = {
+        "f1": sklearn.metrics.f1_score,
+        "precision": sklearn.metrics.precision_score,
+        "recall": sklearn.metrics.recall_score,
+    }
+    counts = np.ones((1, 60))
+    found = label_scores(name, counts, given, wanted, Target("f1"))
+    assert found == pytest.approx([score[name](wanted, given, average="macro")])
+    twice = np.zeros((1, 60))
+    twice[0, :30] = 2
+    assert label_scores(name, twice, given, wanted, Target("f1")) == pytest.approx(
+        [score[name](wanted[:30], given[:30], average="macro")]
+    )
+
+
+def test_the_cost_of_rows() -> None:
+    given, wanted = np.array([[True], [False], [True]]), np.array([[False], [True], [True]])
+    assert label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx([2.0])

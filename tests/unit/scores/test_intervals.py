@@ -1,0 +1,358 @@
+"""Intervals equal those of SciPy and statsmodels, contain their value, and cover as they claim."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from drawn_runs import drawn_rows, write_drawn_run
+from simulated_rows import population
+from statsmodels.stats.proportion import proportion_confint
+
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.runs.record import read_run
+from glassloop.scores.intervals import (
+    OF_CLASSES,
+    OF_LABELS,
+    OF_SCORES,
+    Interval,
+    ScoredRows,
+    balanced_rows,
+    class_number,
+    covariance_of,
+    has_rows_right,
+    is_biased,
+    mean_interval,
+    metric_estimate,
+    metric_interval,
+    normal_quantile,
+    row_metric,
+    row_metrics_of,
+    scored_rows,
+    scored_split,
+    wilson,
+)
+from glassloop.scores.measures import COMPUTED
+from glassloop.scores.metrics import metrics_for
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+
+@pytest.mark.parametrize("number", [1, 7, 408, 100_000])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_wilson_equals_statsmodels(number: int, share: float, level: float) -> None:
+    successes = round(share * number)
+    found = wilson(successes, number, level)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(successes, number, 1 - level, "wilson"), abs=1e-12)
+    assert 0 <= found.low <= successes / number <= found.high <= 1
+    assert found.level == level
+
+
+def test_the_half_width_on_mrpc_is_known() -> None:
+    assert wilson(round(0.85 * 408), 408).half_width == pytest.approx(0.034, abs=0.001)
+
+
+def test_the_mean_of_seeds_has_the_t_interval() -> None:
+    values = [0.81, 0.84, 0.79, 0.86, 0.83]
+    found = mean_interval(values)
+    wanted = scipy.stats.t.interval(0.95, 4, np.mean(values), scipy.stats.sem(values))
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx(wanted)
+    assert mean_interval([0.5]).interval is None
+
+
+@pytest.mark.parametrize(
+    ("task", "key"), [(CLASSES, "matthews_correlation"), (CLASSES, "f1"), (SCORE, "pearson"), (SCORE, "mse")]
+)
+def test_the_interval_is_near_scipys_bootstrap(task: str, key: str) -> None:
+    """Two methods for one interval: they agree on many rows."""
+    rows = drawn_rows(1000, 1.0, task=task)
+    found = metric_estimate(rows, key, "equivalent" if key == "f1" else None)
+
+    def metric(predictions: np.ndarray, references: np.ndarray) -> float:
+        if key in ("f1", "matthews_correlation"):
+            hits, given, wanted = (predictions & references).sum(), predictions.sum(), references.sum()
+            number = len(references)
+            if key == "f1":
+                return float(2 * hits / (given + wanted))
+            under = np.sqrt(float(given * (number - given)) * float(wanted * (number - wanted)))
+            return float((number * hits - given * wanted) / under) if under else 0.0
+        if key == "mse":
+            return float(np.square(predictions - references).mean())
+        return float(np.corrcoef(predictions, references)[0, 1])
+
+    pair = (rows.predictions, rows.references)
+    wanted = scipy.stats.bootstrap(
+        pair, metric, paired=True, vectorized=False, n_resamples=1999, method="BCa", rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert found.value == pytest.approx(metric(*pair))
+    width = wanted.high - wanted.low
+    assert found.interval is not None
+    assert found.interval.low == pytest.approx(wanted.low, abs=0.07 * width)
+    assert found.interval.high == pytest.approx(wanted.high, abs=0.07 * width)
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    for rows, key in ((drawn_rows(100), "accuracy"), (drawn_rows(100, task=SEVERAL), "exact_match")):
+        found, wanted = metric_estimate(rows, key).interval, wilson(rows.right.sum(), 100)
+        assert found is not None
+        assert (found.low, found.high, found.method) == pytest.approx((wanted.low, wanted.high, "wilson"))
+
+
+def test_errors_and_correlations_have_intervals_on_their_own_scale() -> None:
+    rows = drawn_rows(200, task=SCORE)
+    (error,), (correlation,) = (row_metrics_of([rows], key) for key in ("mse", "pearson"))
+    found, fisher = metric_interval(error, "mse"), metric_interval(correlation, "pearson")
+    assert found is not None
+    assert fisher is not None
+    assert found.low * found.high == pytest.approx(error.value**2), "the same factor up and down"
+    assert math.log(found.high / error.value) == pytest.approx(1.972 * error.variance**0.5 / error.value, rel=0.05)
+    assert math.atanh(fisher.high) - math.atanh(correlation.value) == pytest.approx(1.96 / 197**0.5, rel=0.2)
+
+
+def test_no_error_is_no_certainty() -> None:
+    perfect = drawn_rows(50, 100.0)
+    found = metric_estimate(perfect, "f1", "equivalent")
+    assert found.value == 1.0
+    positives = int(perfect.references.sum())
+    assert found.interval == wilson(positives, positives), "rows of the other class say nothing"
+    same = ScoredRows(SCORE, (), np.arange(9.0), np.arange(9.0), np.arange(9.0)[:, None])
+    assert metric_estimate(same, "mse").interval is None
+    assert metric_estimate(same, "pearson").interval is None
+
+
+@pytest.mark.parametrize(("task", "keys"), [(CLASSES, OF_CLASSES), (SEVERAL, OF_LABELS), (SCORE, OF_SCORES)])
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 12, 60])
+def test_an_interval_contains_its_value_and_lies_in_the_range(task: str, keys: tuple[str, ...], number: int) -> None:
+    shown = 0
+    for seed, skill in enumerate((0.0, 0.5, 2.0, 100.0)):
+        rows = drawn_rows(number, skill, seed, task, [*"abcd"])
+        for key in keys:
+            found = metric_estimate(rows, key, "b" if task == CLASSES else None)
+            if found.interval is not None:
+                shown += 1
+                assert found.value in found.interval
+                assert found.interval.within_range(key) == found.interval
+                assert found.interval.half_width > 0 or number == 1
+    assert shown or task == SCORE
+
+
+def test_a_mean_over_many_classes_with_few_rows_has_no_interval() -> None:
+    """100 rows of 20 classes: the bootstrap interval, 0.354 to 0.378, did not even contain the value of 0.390."""
+    rows = population(np.random.default_rng(1), 20, 0.6).rows(np.random.default_rng(2), 60)
+    assert metric_estimate(rows, "f1_macro").interval is None
+    assert metric_estimate(rows, "accuracy").interval is not None
+    assert is_biased(0.6, 1.0)
+    assert not is_biased(0.4, 1.0)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(SettingsError, match="level=95 is not between 0 and 1"):
+        normal_quantile(95)
+    with pytest.raises(SettingsError, match="maybe is not one of the labels"):
+        class_number(drawn_rows(3), "maybe")
+
+
+@pytest.mark.parametrize(("number", "share"), [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)])
+def test_wilson_covers_as_it_claims(number: int, share: float) -> None:
+    """Exactly, from the binomial distribution."""
+    likely = scipy.stats.binom.pmf(np.arange(number + 1), number, share)
+    covered = sum(likely[successes] for successes in range(number + 1) if share in wilson(successes, number))
+    assert 0.93 <= covered <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("key", "classes", "rows"),
+    [("f1_macro", 5, 10), ("f1_macro", 20, 10), ("f1_macro", 20, 30), ("f1", 2, 10), ("matthews_correlation", 5, 10)],
+)
+def test_intervals_over_rows_cover_as_they_claim(key: str, classes: int, rows: int) -> None:
+    """Populations with a known truth, balanced and skewed, good and bad models; 1,000 studies have an error of 0.7 points."""
+    generator, covered = np.random.default_rng(5), []
+    for accuracy in (0.6, 0.75, 0.9):
+        for skewed in (False, True):
+            for _ in range(170):
+                truth = population(generator, classes, accuracy, skewed=skewed)
+                drawn = truth.rows(generator, rows * classes)
+                found = metric_estimate(drawn, key, drawn.labels[-1])
+                if found.interval is not None:
+                    assert found.value in found.interval
+                    covered.append(truth.truth(key) in found.interval)
+    assert len(covered) > 400
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+@pytest.mark.parametrize("key", ["pearson", "spearman", "mse"])
+def test_intervals_of_scores_cover_as_they_claim(key: str) -> None:
+    generator, covered = np.random.default_rng(8), []
+    for study in range(1000):
+        true = (0.3, 0.7, 0.95)[study % 3]
+        truth = {"pearson": true, "spearman": 6 / math.pi * math.asin(true / 2), "mse": 2 - 2 * true}[key]
+        references = generator.normal(size=30)
+        predictions = true * references + (1 - true**2) ** 0.5 * generator.normal(size=30)
+        found = metric_estimate(ScoredRows(SCORE, (), predictions, references, predictions[:, None]), key).interval
+        covered.append(found is not None and truth in found)
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [("accuracy", 0.0, 1.0), ("pearson", -1.0, 1.0), ("matthews_correlation", -1.0, 1.0), ("mse", 0.0, 3.0)],
+)
+def test_an_interval_has_no_values_that_its_metric_cannot_have(key: str, low: float, high: float) -> None:
+    found = Interval(-3.0, 3.0, method="t").within_range(key)
+    assert (found.low, found.high, found.method) == (low, high, "t")
+
+
+# --- Metrics equal those of measures.py, and the change of each row equals computing the metric without it.
+
+
+CASES = [(CLASSES, key, width) for key in COMPUTED[CLASSES] for width in (2, 5)]
+
+
+CASES += [(SEVERAL, key, 3) for key in COMPUTED[SEVERAL]] + [(SCORE, key, 1) for key in COMPUTED[SCORE]]
+
+
+@pytest.mark.parametrize(("task", "key", "width"), CASES)
+def test_every_change_is_that_of_the_metric_without_the_row(task: str, key: str, width: int) -> None:
+    number = 40
+    rows = drawn_rows(number, 0.7, task=task, labels=[*"abcde"][:width])
+    if task == SCORE:
+        rows.predictions.round(1, out=rows.predictions)  # with ties
+    positive = None if task != CLASSES else 1 if width == 2 else 3
+    metric = metrics_for(task, max(width, 1), keys=(key,), positive=positive)
+
+    def reference(kept: np.ndarray) -> float:
+        return float(metric.compute(predictions=rows.predictions[kept], references=rows.references[kept])[key])
+
+    found = row_metric(key, task, rows.predictions, rows.references, positive)
+    every = np.arange(number)
+    changes = reference(every) - np.array([reference(np.delete(every, row)) for row in every])
+    assert found.value == pytest.approx(reference(every), abs=1e-12)
+    near = 0.03 * np.abs(changes).max() if key.startswith("spearman") else 1e-12  # ranks: of a small part of each row
+    np.testing.assert_allclose(found.changes, changes, atol=near)
+    assert found.bias == pytest.approx(-(number - 1) * found.changes.mean())
+
+
+def test_the_variance_equals_known_formulas() -> None:
+    share = drawn_rows(400)
+    found = row_metric("accuracy", CLASSES, share.predictions, share.references)
+    assert found.variance == pytest.approx(found.value * (1 - found.value) / 399)
+    scores = drawn_rows(400, task=SCORE)
+    error = row_metric("mse", SCORE, scores.predictions, scores.references)
+    assert error.variance == pytest.approx(scipy.stats.sem(np.square(scores.predictions - scores.references)) ** 2)
+    for key in ("pearson", "spearman"):
+        correlation = row_metric(key, SCORE, scores.predictions, scores.references)
+        assert correlation.variance == pytest.approx((1 - correlation.value**2) ** 2 / 400, rel=0.25)
+
+
+def test_the_covariance_of_models_is_that_of_their_rows() -> None:
+    models = [drawn_rows(300, 1.0, seed) for seed in range(3)]
+    changes = np.stack([row_metric("accuracy", CLASSES, one.predictions, one.references).changes for one in models])
+    np.testing.assert_allclose(covariance_of(changes), np.cov([one.right for one in models]) / 300)
+
+
+@pytest.mark.parametrize("key", ["f1", "precision", "recall", "f1_macro", "matthews_correlation"])
+def test_nothing_to_count_is_zero(key: str) -> None:
+    never, always = np.zeros(4, dtype=int), np.ones(4, dtype=int)
+    assert row_metric(key, CLASSES, never, always).value == 0.0
+
+
+def test_a_class_counts_as_zero_without_its_only_row() -> None:
+    classes = np.array([0, 0, 0, 1])
+    found = row_metric("f1_macro", CLASSES, classes, classes)
+    assert (found.value, found.changes.tolist()) == (1.0, [0.0, 0.0, 0.0, 0.5])
+
+
+def test_a_correlation_of_equal_values_is_zero() -> None:
+    for key in ("pearson", "spearmanr"):
+        found = row_metric(key, SCORE, np.full(3, 0.1), np.arange(3.0))
+        assert (found.value, found.changes.tolist()) == (0.0, [0.0, 0.0, 0.0])
+
+
+def test_rows_count_for_a_metric_only_if_they_can_change_it() -> None:
+    """1,000 rows with three of a class say as much about its F1 as these three."""
+    references = np.zeros(1000, dtype=int)
+    references[:3] = 1
+    counted = {key: row_metric(key, CLASSES, references, references).counted for key in ("accuracy", "f1", "recall")}
+    assert counted == {"accuracy": 1000, "f1": 3, "recall": 3}
+    assert row_metric("f1_macro", CLASSES, references, references).counted == pytest.approx(4 / (1 / 997 + 1 / 3))
+    assert row_metric("matthews_correlation", CLASSES, references, references).counted == pytest.approx(12, abs=0.1)
+    assert balanced_rows(np.array([25, 25, 25, 25])) == 100
+
+
+def test_every_computed_metric_is_known_and_others_are_refused() -> None:
+    assert {*COMPUTED[CLASSES]} <= {*OF_CLASSES}
+    assert {*COMPUTED[SEVERAL]} <= {*OF_LABELS}
+    assert {*COMPUTED[SCORE]} <= {*OF_SCORES}
+    with pytest.raises(SettingsError, match='"mse" is not a known metric of single_label_classification'):
+        row_metric("mse", CLASSES, np.zeros(2), np.zeros(2))
+
+
+# --- The predictions of a run as arrays.
+
+
+FILE = Path("made-predictions.jsonl")
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+def test_predictions_of_a_run_come_back_as_arrays(tmp_path: Path, task: str) -> None:
+    rows = drawn_rows(30, task=task)
+    folder = write_drawn_run(tmp_path / "run", rows)
+    found = scored_split(folder, read_run(folder), "validation")
+    assert found.task == task
+    assert found.labels == rows.labels
+    assert len(found) == 30
+    np.testing.assert_array_equal(found.predictions, rows.predictions)
+    np.testing.assert_array_equal(found.references, rows.references)
+    np.testing.assert_array_equal(found.logits, rows.logits)
+
+
+def test_a_row_of_several_labels_is_right_if_all_are() -> None:
+    rows = scored_rows([{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"], FILE)
+    assert rows.right.tolist() == [True, False]
+    assert has_rows_right(SEVERAL)
+    assert not has_rows_right(SCORE)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"logits": [1.0, 2.0]},
+        {"logits": [1.0, 2.0], "label": "c"},
+        {"logits": [1.0, 2.0], "label": ["a"]},
+    ],
+)
+def test_labels_that_are_not_those_of_the_run_are_one_error(entry: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"made-predictions\.jsonl: the predictions do not fit the run's labels") as caught:
+        scored_rows([entry], CLASSES, ["a", "b"], FILE)
+    assert caught.value.remedy == "restore the file, or train again"
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        *(None, "text", [1.0], [1.0, float("nan")], ["1.0", "2.0"], [1.0, "text"], [1e308, -1e308], [1.0, 2**80]),
+        *([[1.0, 2.0]], [1.0, [2.0]], {"a": 1}, [None, None], [1.0, 2.0, 3.0]),
+    ],
+)
+def test_logits_that_are_not_those_of_a_model_are_one_error(logits: Any) -> None:
+    sound = {"logits": [1.0, 2.0], "label": "a"}
+    with pytest.raises(ModelError) as caught:
+        scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
+    assert caught.value.problem == "made-predictions.jsonl, line 2: logits are not 2 finite numbers of a model"
+
+
+@pytest.mark.parametrize("label", ["text", None, 1e308, [1.0]])
+def test_a_score_that_is_no_number(label: Any) -> None:
+    with pytest.raises(ModelError, match="a label is not a number"):
+        scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    folder = write_drawn_run(tmp_path / "run", drawn_rows(5))
+    with pytest.raises(SettingsError, match='no predictions for the split "test"'):
+        scored_split(folder, read_run(folder), "test")

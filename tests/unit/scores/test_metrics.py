@@ -1,0 +1,642 @@
+"""How a metric is computed: rows of any form become arrays, wrong ones are named, and undefined values are 0 with a note."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import glassloop.scores.metrics as metrics_module
+from glassloop.base.errors import DataError, GlassloopError, SettingsError
+from glassloop.scores.metrics import (
+    AVERAGED,
+    CONFIGS,
+    GLUE,
+    KINDS,
+    PLAIN,
+    VALUES,
+    Metric,
+    averaged,
+    checked_rows,
+    decide,
+    load_metric,
+    metrics_for,
+    numbers_of,
+    one_of,
+)
+
+RIGHT = (np.array([1, 0, 1, 1]), np.array([1, 0, 1, 1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_tensors_lists_and_arrays_are_numbers(dtype: torch.dtype) -> None:
+    tensor = torch.tensor([[1, 0], [0, 1]], dtype=dtype)
+    for values in (tensor, [*tensor], tensor.tolist(), tensor.float().numpy()):
+        assert numbers_of(values, "predictions").tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_wrong_row_is_counted_from_the_first_batch() -> None:
+    with pytest.raises(DataError, match=r"references row 5 \(from 0\) is nan, but mse takes one finite number per row"):
+        checked_rows([0.5, float("nan")], "references", "scores", "mse", [RIGHT])
+
+
+@pytest.mark.parametrize("key", VALUES)
+def test_predictions_that_are_all_right_have_the_best_value(key: str) -> None:
+    rows = tuple(np.stack([side, 1 - side], axis=1) for side in RIGHT) if key in ("f1_samples", "exact_match") else RIGHT
+    assert VALUES[key](key, rows, []) == pytest.approx(0.0 if key == "mse" else 1.0)
+
+
+def test_a_class_that_never_occurs_is_0_with_a_note() -> None:
+    notes: list[str] = []
+    assert averaged("f1", RIGHT, notes, average="macro", labels=[0, 1, 2]) == pytest.approx(2 / 3)
+    assert notes == ["f1 is undefined for a class with no prediction and no reference; counted as 0"]
+
+
+def test_a_name_that_is_not_known_offers_the_nearest() -> None:
+    with pytest.raises(SettingsError, match='"makro" is not a known average; did you mean "macro"'):
+        one_of("makro", ("macro", "micro"), "average")
+
+
+# --- Metrics against their definitions, written out here by hand; and what is refused, undefined or forgotten.
+
+
+Array = np.ndarray[Any, Any]
+
+
+SIZES = (2, 17, 400)
+
+
+# --- the definitions ---------------------------------------------------------------------------------------------
+
+
+def counts(predictions: Array, references: Array, label: int) -> tuple[int, int, int]:
+    """True positives, false positives and false negatives of one class."""
+    hit, true = predictions == label, references == label
+    return int((hit & true).sum()), int((hit & ~true).sum()), int((~hit & true).sum())
+
+
+def ratio(above: float, below: float) -> float:
+    return above / below if below else 0.0
+
+
+def from_counts(name: str, tp: int, fp: int, fn: int) -> float:
+    below = {"precision": tp + fp, "recall": tp + fn, "f1": 2 * tp + fp + fn}[name]
+    return ratio(2 * tp if name == "f1" else tp, below)
+
+
+def averaged_metrics(name: str, per_label: list[tuple[int, int, int]], average: str) -> float:
+    """One number from the counts of every label."""
+    if average == "micro":
+        return from_counts(name, *(sum(column) for column in zip(*per_label, strict=True)))
+    values = [from_counts(name, *each) for each in per_label]
+    if average == "macro":
+        return sum(values) / len(values)
+    support = [tp + fn for tp, _, fn in per_label]
+    return ratio(sum(value * weight for value, weight in zip(values, support, strict=True)), sum(support))
+
+
+def matthews(predictions: Array, references: Array) -> float:
+    """Gorodkin's R_K, which for two classes is Matthews' phi."""
+    labels = sorted({*predictions.tolist(), *references.tolist()})
+    total, right = len(references), int((predictions == references).sum())
+    said = [int((predictions == label).sum()) for label in labels]
+    true = [int((references == label).sum()) for label in labels]
+    above = right * total - sum(p * t for p, t in zip(said, true, strict=True))
+    below = (total**2 - sum(p * p for p in said)) * (total**2 - sum(t * t for t in true))
+    return ratio(above, math.sqrt(below))
+
+
+def pearson(x: Array, y: Array) -> float:
+    dx, dy = x - x.mean(), y - y.mean()
+    return ratio(float((dx * dy).sum()), math.sqrt(float((dx * dx).sum()) * float((dy * dy).sum())))
+
+
+def ranks(x: Array) -> Array:
+    """1 for the smallest; equal values share the mean of their places."""
+    return np.array([(x < value).sum() + ((x == value).sum() + 1) / 2 for value in x])
+
+
+def spearman(x: Array, y: Array) -> float:
+    return pearson(ranks(x), ranks(y))
+
+
+# --- data --------------------------------------------------------------------------------------------------------
+
+
+def class_rows(seed: int, size: int, chances: tuple[float, ...]) -> tuple[Array, Array]:
+    """References drawn with these chances, and predictions that are right about two times in three."""
+    rng = np.random.default_rng(seed)
+    references = rng.choice(len(chances), size, p=chances)
+    guesses = rng.choice(len(chances), size, p=chances)
+    return np.where(rng.random(size) < 0.6, references, guesses), references
+
+
+def label_rows(seed: int, size: int, width: int, chance: float) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    references = (rng.random((size, width)) < chance).astype(int)
+    return np.where(rng.random((size, width)) < 0.7, references, 1 - references), references
+
+
+def score_rows(seed: int, size: int, ties: bool) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    references = rng.uniform(0, 5, size)
+    predictions = references + rng.normal(0, 2, size)
+    return (predictions.round(), references.round()) if ties else (predictions, references)
+
+
+def rows_for(kind: str, seed: int = 0, size: int = 61) -> tuple[Array, Array]:
+    if kind == "multilabel":
+        return label_rows(seed, size, 4, 0.4)
+    return score_rows(seed, size, False) if kind == "scores" else class_rows(seed, size, (0.3, 0.7))
+
+
+def every_metric() -> dict[str, tuple[str, Callable[[], Metric]]]:
+    """Each metric there is, by a name for it: the kind of row it takes, and how to make one."""
+    every: dict[str, tuple[str, Callable[[], Metric]]] = {}
+    for name, kind in PLAIN.items():
+        every[name] = (kind, partial(load_metric, name))
+    for name, configs in CONFIGS.items():
+        for config in configs:
+            kind = "multilabel" if config in ("samples", "multilabel") else "scores" if config == "stsb" else "classes"
+            if name not in AVERAGED or config != "multilabel":  # Which would need an average as well.
+                every[f"{name}-{config}"] = (kind, partial(load_metric, name, config))
+    every["for-binary"] = ("classes", partial(metrics_for, "single_label_classification", 2, positive=1))
+    every["for-classes"] = ("classes", partial(metrics_for, "single_label_classification", 3))
+    every["for-labels"] = ("multilabel", partial(metrics_for, "multi_label_classification", 4))
+    every["for-scores"] = ("scores", partial(metrics_for, "regression", 1))
+    return every
+
+
+EVERY = every_metric()
+
+
+def close(value: float) -> Any:
+    return pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("positive", [0.03, 0.5, 0.96])
+def test_two_classes(size: int, positive: float) -> None:
+    for seed in range(2):
+        predictions, references = class_rows(seed, size, (1 - positive, positive))
+        given = {"predictions": predictions, "references": references}
+        accuracy = float((predictions == references).mean())
+        tally = counts(predictions, references, 1)
+        f1 = from_counts("f1", *tally)
+        for task in ("mrpc", "qqp"):
+            result = load_metric("glue", task).compute(**given)
+            assert list(result.items()) == [("accuracy", close(accuracy)), ("f1", close(f1))]
+        for task in ("cola", "ax"):
+            assert load_metric("glue", task).compute(**given) == {
+                "matthews_correlation": close(matthews(predictions, references))
+            }
+        for task in ("sst2", "mnli", "mnli_matched", "mnli_mismatched", "qnli", "rte", "wnli", "hans"):
+            assert load_metric("glue", task).compute(**given) == {"accuracy": close(accuracy)}
+        for name in AVERAGED:
+            assert load_metric(name).compute(**given) == {name: close(from_counts(name, *tally))}
+            other = counts(predictions, references, 0)
+            assert load_metric(name).compute(**given, pos_label=0) == {name: close(from_counts(name, *other))}
+        for number in (0, 1):
+            of_class = from_counts("f1", *counts(predictions, references, number))
+            expected = {"accuracy": close(accuracy), "f1": close(of_class)}
+            assert metrics_for("single_label_classification", 2, positive=number).compute(**given) == expected
+        seen = sorted({*predictions.tolist(), *references.tolist()})
+        macro = averaged_metrics("f1", [counts(predictions, references, label) for label in seen], "macro")
+        assert metrics_for("single_label_classification", 2).compute(**given) == {
+            "accuracy": close(accuracy),
+            "f1_macro": close(macro),
+        }
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("chances", [(0.2, 0.3, 0.5), (0.9, 0.05, 0.05), (0.1, 0.2, 0.05, 0.05, 0.3, 0.2, 0.1)])
+def test_more_classes(size: int, chances: tuple[float, ...]) -> None:
+    for seed in range(2):
+        predictions, references = class_rows(seed, size, chances)
+        given = {"predictions": predictions, "references": references}
+        seen = sorted({*predictions.tolist(), *references.tolist()})
+        tallies = [counts(predictions, references, label) for label in seen]
+        accuracy = float((predictions == references).mean())
+        for name in AVERAGED:
+            for average in ("micro", "macro", "weighted"):
+                expected = {name: close(averaged_metrics(name, tallies, average))}
+                assert load_metric(name, average).compute(**given) == expected
+                assert seed or load_metric(name).compute(**given, average=average) == expected
+            some = [counts(predictions, references, label) for label in (0, 2)]
+            assert load_metric(name, "macro").compute(**given, labels=[0, 2]) == {
+                name: close(averaged_metrics(name, some, "macro"))
+            }
+        assert load_metric("accuracy").compute(**given) == {"accuracy": close(accuracy)}
+        assert load_metric("matthews_correlation").compute(**given)["matthews_correlation"] == close(
+            matthews(predictions, references)
+        )
+        assert metrics_for("single_label_classification", len(chances)).compute(**given) == {
+            "accuracy": close(accuracy),
+            "f1_macro": close(averaged_metrics("f1", tallies, "macro")),
+        }
+
+
+@pytest.mark.parametrize("size", [1, 90])
+@pytest.mark.parametrize("width", [1, 2, 6])
+@pytest.mark.parametrize("chance", [0.05, 0.5])
+def test_many_labels(size: int, width: int, chance: float) -> None:
+    predictions, references = label_rows(size, size, width, chance)
+    given = {"predictions": predictions, "references": references}
+    tallies = [counts(predictions[:, column], references[:, column], 1) for column in range(width)]
+    exact = float((predictions == references).all(axis=1).mean())
+    for name in AVERAGED:
+        for average in ("micro", "macro", "weighted"):
+            expected = {name: close(averaged_metrics(name, tallies, average))}
+            assert load_metric(name, "multilabel").compute(**given, average=average) == expected
+        rows = zip(predictions, references, strict=True)
+        by_row = [from_counts(name, *counts(row, true, 1)) for row, true in rows]
+        assert load_metric(name, "samples").compute(**given) == {name: close(sum(by_row) / size)}
+    by_row = [from_counts("f1", *counts(p, r, 1)) for p, r in zip(predictions, references, strict=True)]
+    f1 = {f"f1_{average}": close(averaged_metrics("f1", tallies, average)) for average in ("micro", "macro")}
+    result = load_metric("multilabel_f1").compute(**given)
+    assert list(result) == ["f1_micro", "f1_macro", "f1_samples", "exact_match"]
+    assert result == {**f1, "f1_samples": close(sum(by_row) / size), "exact_match": close(exact)}
+    assert metrics_for("multi_label_classification", width).compute(**given) == {**f1, "exact_match": close(exact)}
+    assert load_metric("accuracy", "multilabel").compute(**given) == {"accuracy": close(exact)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores(size: int, ties: bool) -> None:
+    for seed in range(2):
+        predictions, references = score_rows(seed, size, ties)
+        given = {"predictions": predictions, "references": references}
+        r, rho = close(pearson(predictions, references)), close(spearman(predictions, references))
+        mse = close(sum((p - t) ** 2 for p, t in zip(predictions, references, strict=True)) / size)
+        assert list(load_metric("glue", "stsb").compute(**given).items()) == [("pearson", r), ("spearmanr", rho)]
+        for name, expected in {"pearson": r, "pearsonr": r, "spearman": rho, "spearmanr": rho, "mse": mse}.items():
+            assert load_metric(name).compute(**given) == {name: expected}
+        assert metrics_for("regression", 1).compute(**given) == {"pearson": r, "spearmanr": rho, "mse": mse}
+
+
+def test_worked_by_hand() -> None:
+    """Numbers that need no program: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives."""
+    given = {"predictions": [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], "references": [1, 1, 1, 0, 1, 1, 0, 0, 0, 0]}
+    assert load_metric("glue", "mrpc").compute(**given) == {"accuracy": 0.7, "f1": close(6 / 9)}
+    assert load_metric("precision").compute(**given) == {"precision": 0.75}
+    assert load_metric("recall").compute(**given) == {"recall": 0.6}
+    assert load_metric("glue", "cola").compute(**given)["matthews_correlation"] == close(10 / math.sqrt(600))
+    assert load_metric("spearman").compute(predictions=[1, 2, 3, 4], references=[1, 3, 2, 4])["spearman"] == close(0.8)
+
+
+# --- how rows come -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_pieces_give_the_same_to_the_last_bit(name: str) -> None:
+    kind, make = EVERY[name]
+    predictions, references = rows_for(kind)
+    whole = make().compute(predictions=predictions, references=references)
+    one_by_one, metric = make(), make()
+    for prediction, reference in zip(predictions, references, strict=True):
+        one_by_one.add(prediction=prediction, reference=reference)
+    assert one_by_one.compute() == whole
+    rng = np.random.default_rng(7)
+    for _ in range(4):
+        cuts = sorted(rng.integers(0, len(predictions), 6).tolist())  # Some pieces are empty.
+        for start, stop in zip([0, *cuts], cuts, strict=False):
+            metric.add_batch(predictions=predictions[start:stop].tolist(), references=tuple(references[start:stop]))
+        assert metric.compute(predictions=predictions[cuts[-1] :], references=references[cuts[-1] :]) == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_lists_and_arrays_are_the_same(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    make = {"classes": "accuracy", "multilabel": "multilabel_f1", "scores": "pearson"}[kind]
+    predictions, references = rows_for(kind)
+    predictions, references = predictions.round(), references.round()  # As bfloat16 holds them.
+    whole = load_metric(make).compute(predictions=predictions, references=references)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.int32):
+        tensor = torch.tensor(predictions, dtype=dtype)
+        if tensor.is_floating_point():
+            tensor.requires_grad_()
+        assert load_metric(make).compute(predictions=tensor, references=torch.tensor(references)) == whole
+        assert load_metric(make).compute(predictions=list(tensor), references=references.tolist()) == whole
+        metric = load_metric(make)
+        for row, true in zip(tensor, torch.tensor(references), strict=True):
+            metric.add(prediction=row, reference=true)
+        assert metric.compute() == whole
+
+
+def test_one_number_and_booleans_are_rows() -> None:
+    metric = load_metric("accuracy")
+    metric.add_batch(predictions=np.int64(1), references=1)
+    metric.add_batch(predictions=[True, False], references=np.array([1.0, 1.0], np.float32))
+    assert metric.compute() == {"accuracy": close(2 / 3)}
+
+
+def test_compute_forgets_and_adds_to_what_was_added() -> None:
+    metric = load_metric("accuracy")
+    metric.add_batch(predictions=[1, 1], references=[1, 0])
+    assert metric.compute(predictions=[0, 0], references=[0, 0]) == {"accuracy": 0.75}
+    with pytest.raises(DataError, match="accuracy has no rows to score"):
+        metric.compute()
+    assert metric.compute(predictions=[1], references=[1]) == {"accuracy": 1.0}
+
+
+def test_what_fails_changes_nothing() -> None:
+    metric = load_metric("f1")
+    metric.add_batch(predictions=[1, 0], references=[1, 1])
+    for wrong in ({"predictions": [1]}, {"predictions": [1], "references": [1, 0]}, {"averge": "macro"}):
+        with pytest.raises(GlassloopError):
+            metric.compute(**wrong)
+    with pytest.raises(SettingsError):
+        metric.compute(predictions=[2, 0], references=[1, 1], average="binary")
+    assert metric.compute() == {"f1": close(2 / 3)}
+
+
+def test_rows_are_copied() -> None:
+    metric, predictions, references = load_metric("accuracy"), np.array([1, 1]), np.array([1, 1])
+    metric.add_batch(predictions=predictions, references=references)
+    predictions[:] = 0
+    assert metric.compute() == {"accuracy": 1.0}
+
+
+def test_a_tensor_on_a_device_is_fetched() -> None:
+    class OnDevice:
+        """What a tensor on a GPU is to us: it has to be detached, then fetched, and then it is an array."""
+
+        dtype = "cuda.int64"
+        steps: tuple[str, ...] = ()
+
+        def __getattr__(self, step: str) -> Callable[[], Any]:
+            if step not in ("detach", "cpu", "numpy"):
+                raise AttributeError(step)
+            self.steps = (*self.steps, step)
+            return lambda: np.array([1, 0]) if self.steps[-3:] == ("detach", "cpu", "numpy") else self
+
+    assert load_metric("accuracy").compute(predictions=OnDevice(), references=OnDevice()) == {"accuracy": 1.0}
+
+
+# --- what is undefined -------------------------------------------------------------------------------------------
+
+ODD: dict[str, list[tuple[Any, Any]]] = {
+    "classes": [
+        ([0], [0]),
+        ([1], [1]),
+        ([0, 0], [0, 0]),
+        ([1, 1], [1, 1]),
+        ([0, 0], [1, 1]),
+        ([1, 1], [0, 1]),
+        ([2], [2]),
+    ],
+    "multilabel": [([[0]], [[0]]), ([[0, 0], [0, 0]], [[0, 0], [0, 0]]), ([[1, 1]], [[1, 1]]), ([[0, 0]], [[1, 0]])],
+    "scores": [
+        ([1.0], [1.0]),
+        ([2, 2, 2], [1, 2, 3]),
+        ([1, 2, 3], [0.1, 0.1, 0.1]),
+        ([0, 0], [0, 0]),
+        ([1.0, 1.0 + 2**-52, 1.0], [1, 2, 3]),
+        ([1e100, -1e100, 0], [1e-300, 2e-300, 0]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_never_nan_never_a_warning(name: str, capfd: Any, recwarn: Any) -> None:
+    kind, make = EVERY[name]
+    for predictions, references in ODD[kind]:
+        metric = make()
+        result = metric.compute(predictions=predictions, references=references)
+        assert json.loads(json.dumps(result, allow_nan=False)) == result
+        assert {type(value) for value in result.values()} == {float}
+        assert all(isinstance(note, str) and "\n" not in note for note in metric.notes)
+    assert not recwarn.list
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "config", "predictions", "references", "result", "note"),
+    [
+        ("pearson", None, [2, 2], [1, 2], 0.0, "if all predictions are equal; reported as 0"),
+        ("spearmanr", None, [1, 2], [3, 3], 0.0, "if all references are equal; reported as 0"),
+        ("pearsonr", None, [5], [3], 0.0, "if all predictions are equal; reported as 0"),
+        ("matthews_correlation", None, [1, 1], [1, 1], 0.0, "if all predictions are equal; reported as 0"),
+        ("f1", None, [0, 0], [0, 0], 0.0, "for class 1 with no prediction and no reference; reported as 0"),
+        ("precision", None, [0, 0], [0, 1], 0.0, "for class 1 with no prediction; reported as 0"),
+        ("recall", None, [0, 1], [0, 0], 0.0, "for class 1 with no reference; reported as 0"),
+        ("precision", "macro", [0, 0], [0, 1], 0.25, "for a class with no prediction; counted as 0"),
+        ("f1", "samples", [[1], [0]], [[1], [0]], 0.5, "for a row with no prediction and no reference; counted as 0"),
+        ("f1", "macro", [0, 1, 2], [0, 1, 1], close(5 / 9), None),
+        ("f1", None, [0, 0], [0, 1], 0.0, None),
+        ("recall", "weighted", [0, 2], [0, 1], 0.5, None),
+    ],
+)
+def test_notes_say_what_was_undefined(
+    path: str, config: str | None, predictions: Any, references: Any, result: float, note: str | None
+) -> None:
+    metric = load_metric(path, config)
+    assert list(metric.compute(predictions=predictions, references=references).values()) == [result]
+    assert metric.notes == ([f"{path} is undefined {note}"] if note else [])
+    rows: tuple[Any, Any] = ([[0, 1], [1, 1]],) * 2 if config == "samples" else ([0, 1],) * 2
+    metric.compute(predictions=rows[0], references=rows[1])
+    assert metric.notes == []
+
+
+def test_options_without_effect_are_noted() -> None:
+    metric = load_metric("f1")
+    metric.compute(predictions=[0, 1], references=[0, 1], labels=[0])
+    assert metric.notes == ['labels is not used with average="binary"']
+    metric.compute(predictions=[0, 1], references=[0, 1], average="macro", pos_label=0)
+    assert metric.notes == ['pos_label is not used with average="macro"']
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "config", "texts"),
+    [
+        ("acuracy", None, ['"acuracy" is not a known metric; did you mean "accuracy"?', "choose one of: glue, accuracy, f1,"]),
+        ("F1", None, ['"F1" is not a known metric; did you mean "f1"?', "multilabel_f1"]),
+        ("bleu\x1b[2J", None, [r'"bleu\x1b[2J" is not a known metric']),
+        ("glue", "sts-b", ['"sts-b" is not a known GLUE task; did you mean "stsb"?', "choose one of: cola, ax, mrpc", "hans"]),
+        ("glue", "MRPC", ['did you mean "mrpc"?']),
+        ("glue", None, ['"glue" needs a task', "mnli_mismatched"]),
+        ("f1", "makro", ['"makro" is not a known configuration of f1; did you mean "macro"?', "multilabel"]),
+        ("mse", "macro", ['"macro" is not a known configuration of mse', "omit it"]),
+    ],
+)
+def test_unknown_names(path: str, config: str | None, texts: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_metric(path, config)
+    assert all(text in str(caught.value) for text in texts), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "config", "predictions", "references", "text"),
+    [
+        ("accuracy", None, [1, 2, 3], [1, 2], "there are 3 predictions and 2 references"),
+        ("accuracy", None, [], [1], "there are 0 predictions and 1 references"),
+        ("accuracy", None, [], [], "accuracy has no rows to score"),
+        ("accuracy", None, [[0.1, 0.9]], [1], "the shape (1, 2), but accuracy takes one class number per row"),
+        ("accuracy", None, [[0.1, 0.9]], [1], "take argmax(axis=-1) first"),
+        ("accuracy", None, [[0, 1]], [1], 'or load the metric with "multilabel"'),
+        ("accuracy", None, [[]], [1], "the shape (1, 0)"),
+        ("glue", "sst2", [[0.1, 0.9]], [1], "take argmax(axis=-1) first"),
+        ("pearson", None, [[0.1], [0.9]], [1, 2], "take squeeze(-1) first"),
+        ("pearson", None, [1, 2, math.nan], [1, 2, 3], "predictions row 2 (from 0) is nan"),
+        ("mse", None, [1, 2, 3], [1, -math.inf, 3], "references row 1 (from 0) is -inf"),
+        ("mse", None, [1e200], [-1e200], "mse is too large for a float"),
+        ("accuracy", None, [0, math.nan], [0, 1], "predictions row 1 (from 0) is nan"),
+        ("accuracy", None, [0, 1e30], [0, 1], "predictions row 1 (from 0) is 1e+30"),
+        ("accuracy", None, [0, 1], [0, -100], "references row 1 (from 0) is -100, the label that a loss ignores"),
+        ("f1", "samples", [[0, 1]], [[-100, 1]], "references row 0 (from 0) is -100"),
+        ("accuracy", None, [0.7, 1.0], [0, 1], "row 0 (from 0) is 0.7, but accuracy takes one class number"),
+        ("accuracy", None, ["a"], ["a"], "the predictions are not numbers: \"['a']\""),
+        ("accuracy", None, [None], [1], "the predictions are not numbers"),
+        ("accuracy", None, [[1], [1, 2]], [1, 2], "the predictions are rows of different lengths"),
+        ("multilabel_f1", None, [[0.2, 0.9]], [[0, 1]], "compare with a threshold first"),
+        ("multilabel_f1", None, [[2, 0]], [[0, 1]], "is 2, but multilabel_f1 takes rows of 0 and 1"),
+        ("multilabel_f1", None, [0, 1], [0, 1], "use one row per example"),
+        ("multilabel_f1", None, [[0, 1]], [[0, 1, 1]], "rows of different widths: 2, 3"),
+        ("glue", "rte", [0, 1], [-1, -1], "GLUE hides the labels of its test split"),
+        ("glue", "stsb", [0.5, 1], [-1, -1], "GLUE hides the labels of its test split"),
+    ],
+)
+def test_data_refused(path: str, config: str | None, predictions: Any, references: Any, text: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load_metric(path, config).compute(predictions=predictions, references=references)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "config", "rows", "options", "text"),
+    [
+        ("accuracy", None, None, {}, "only one of predictions and references"),
+        ("f1", None, [0, 1, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
+        ("f1", None, [0, 1, 2], {}, 'use average="macro"'),
+        ("f1", None, [0, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
+        ("glue", "mrpc", [0, 1, 2], {}, 'load_metric("f1", "macro")'),
+        ("f1", "multilabel", [[0, 1]], {}, 'use average="macro"'),
+        ("f1", None, [0, 1], {"average": "samples"}, "does not fit one class number per row"),
+        ("f1", None, [0, 1], {"average": None}, '"None" is not a known average'),
+        ("f1", None, [0, 1], {"average": "makro"}, 'did you mean "macro"?'),
+        ("f1", "macro", [0, 1], {"labels": []}, "labels=[] does not name labels of the rows"),
+        ("f1", "samples", [[0, 1]], {"labels": [2]}, "labels=[2] does not name labels of the rows"),
+        ("f1", None, [0, 1], {"averge": "x"}, 'not a known option of f1; did you mean "average"?'),
+        ("mse", None, [0, 1], {"squared": False}, '"squared" is not a known option of mse'),
+    ],
+)
+def test_settings_refused(path: str, config: str | None, rows: Any, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_metric(path, config).compute(predictions=rows, references=rows or [1], **options)
+    assert text in str(caught.value)
+
+
+def test_a_positive_class_that_is_no_number() -> None:
+    with pytest.raises(DataError, match="the labels are not numbers"):
+        load_metric("f1").compute(predictions=[0, 1], references=[0, 1], pos_label="yes")
+
+
+def test_the_row_is_counted_over_all_batches() -> None:
+    metric = load_metric("pearson")
+    metric.add_batch(predictions=[1, 2], references=[1, 2])
+    metric.add(prediction=3, reference=3)
+    with pytest.raises(DataError, match=r"references row 4 \(from 0\) is nan"):
+        metric.add_batch(predictions=[1, 2], references=[1, math.nan])
+    with pytest.raises(DataError, match=r"predictions have the shape \(1, 3\)"):
+        load_metric("accuracy").add(prediction=[0.1, 0.7, 0.2], reference=1)
+    metric = load_metric("multilabel_f1")
+    metric.add(prediction=[0, 1], reference=[0, 1])
+    with pytest.raises(DataError, match="rows of different widths: 2, 3"):
+        metric.add(prediction=[0, 1, 1], reference=[0, 1, 1])
+
+
+# --- tasks -------------------------------------------------------------------------------------------------------
+
+
+def test_decide() -> None:
+    logits = np.array([[1, 3, 2], [5, -1, 5]], np.float32)
+    assert decide(logits, "single_label_classification").tolist() == [1, 0]
+    wild = np.array([[-1e4, 1e4, 0.0], [-0.1, 0.1, 3.0]], np.float16)
+    assert decide(wild, "multi_label_classification").tolist() == [[0, 1, 1], [0, 1, 1]]
+    assert decide(wild, "multi_label_classification", threshold=0.9).tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert decide(np.array([[-1e-9]], np.float32), "multi_label_classification").tolist() == [[0]]
+    assert decide(np.array([[0.5], [2.0]]), "regression").tolist() == [0.5, 2.0]
+    assert decide(np.array([[0.5]]), "regression").shape == (1,)  # np.squeeze would lose the row.
+    assert decide(np.array([0.5, 2.0]), "regression").tolist() == [0.5, 2.0]
+
+
+def test_decide_has_no_overflow() -> None:
+    with np.errstate(all="raise"):
+        wild = np.array([[-1e308, 1e308, -np.inf, np.inf, -745.2, 710.0]])
+        assert decide(wild, "multi_label_classification").tolist() == [[0, 1, 0, 1, 0, 1]]
+
+
+@pytest.mark.parametrize("task", ["single_label_classification", "multi_label_classification", "regression"])
+def test_decisions_suit_the_metrics(task: str) -> None:
+    outputs = 1 if task == "regression" else 3
+    logits = np.random.default_rng(0).normal(size=(40, outputs))
+    decided = decide(logits, task)
+    metric = metrics_for(task, outputs)
+    assert isinstance(metric, Metric)
+    assert metric.name == task
+    result = metric.compute(predictions=decided, references=decided)
+    assert result.pop("mse", 0.0) == 0.0
+    assert list(result.values()) == [close(1.0)] * len(result)
+    with pytest.raises(DataError, match=r"row 1 .* contains NaN"):
+        decide(np.array([[0.0] * outputs, [math.nan] * outputs]), task)
+
+
+def test_one_class_of_several_and_chosen_keys() -> None:
+    predictions, references = class_rows(0, 90, (0.2, 0.3, 0.5))
+    metric = metrics_for("single_label_classification", 3, keys=("f1", "matthews_correlation"), positive=2)
+    assert metric.compute(predictions=predictions, references=references) == {
+        "f1": close(from_counts("f1", *counts(predictions, references, 2))),
+        "matthews_correlation": close(matthews(predictions, references)),
+    }
+    for task, positive in (("single_label_classification", 3), ("single_label_classification", -1), ("regression", 0)):
+        with pytest.raises(SettingsError, match=f"positive={positive} is not a class"):
+            metrics_for(task, 1 if task == "regression" else 3, positive=positive)
+
+
+def test_tasks_refused() -> None:
+    with pytest.raises(SettingsError, match='"regresion" is not a known task; did you mean "regression"'):
+        metrics_for("regresion", 1)
+    for task, outputs in (("single_label_classification", 1), ("multi_label_classification", 0), ("regression", 2)):
+        with pytest.raises(SettingsError, match=f"{task} cannot have num_labels={outputs}"):
+            metrics_for(task, outputs)
+        with pytest.raises(DataError, match=f"do not fit {task}"):
+            decide(np.zeros((3, outputs)), task)
+    for threshold in (0, 1, 1.5, math.nan):
+        with pytest.raises(SettingsError, match="is not a probability"):
+            decide(np.zeros((3, 2)), "multi_label_classification", threshold=threshold)
+
+
+# --- the module --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_module_imports_no_torch_and_nothing_heavy_early() -> None:
+    """On its own, past what the package imports: a package that imports torch must not hide it."""
+    folder = Path(metrics_module.__file__).parents[1]
+    program = f"""
+import sys, types
+package = types.ModuleType("glassloop"); package.__path__ = [{str(folder)!r}]; sys.modules["glassloop"] = package
+from glassloop.scores.metrics import load_metric
+assert not {{"torch", "sklearn", "scipy"}} & set(sys.modules), "imported early"
+for task in {list(GLUE)!r}:
+    print(load_metric("glue", task).compute(predictions=[0, 1, 1], references=[0, 1, 0]))
+assert not {{"torch", "evaluate", "datasets"}} & set(sys.modules), "imported at all"
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

@@ -1,0 +1,283 @@
+"""The comparison of an export with its run: differences, changed answers, metrics with intervals, and speed in turns."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import make_run
+from rich.console import Console
+from sample_record import RECORD
+
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.predict.answers import Answering
+from glassloop.runs.export import MODEL_FILES, ExportCheck, ExportRecord, MetricChange
+from glassloop.runs.record import read_run
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.share import export as folders
+from glassloop.share.export import (
+    Exported,
+    FlippedRow,
+    StoredRows,
+    changes,
+    example_code,
+    export_run,
+    readme_text,
+    refuse_other_folders,
+    show_export,
+    speeds,
+    validation_rows,
+    versions_of,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made") / "run", labels=3)
+
+
+def compared(folder: Path, task: str, change: Any, **thresholds: float) -> Any:
+    run = read_run(folder)
+    rows = validation_rows(folder, run)
+    before = np.array([entry["logits"] for entry in rows.entries])
+    after = before.copy()
+    change(after)
+    names = run.data.labels or ("LABEL_0",)
+    return changes(rows, run, Answering(task, tuple(names), 1.0, thresholds), before, after)
+
+
+def test_the_same_logits_change_nothing(folder: Path) -> None:
+    found = compared(folder, CLASSES, lambda after: None)
+    assert (found.largest, found.flipped) == (0.0, ())
+    for one in found.metrics.values():
+        assert one.run == one.exported
+        assert one.low < one.difference == 0 < one.high, "other rows could still differ"
+
+
+def test_a_changed_answer_is_found_with_its_row(folder: Path) -> None:
+    def change(after: np.ndarray) -> None:
+        after[4] = -after[4]
+
+    found = compared(folder, CLASSES, change)
+    assert (found.flipped, found.largest_row) == ((4,), 4)
+    assert [*found.metrics] == ["accuracy", "f1_macro"]
+    accuracy = found.metrics["accuracy"]
+    assert accuracy.difference == pytest.approx(accuracy.exported - accuracy.run) == pytest.approx(-1 / 24)
+    assert accuracy.test == "exact McNemar test"
+
+
+def test_answers_follow_the_thresholds(folder: Path) -> None:
+    """A small change of logits changes an answer only across a threshold."""
+    plain = compared(folder, CLASSES, lambda after: after.__iadd__(np.array([1e-9, 0, 0])))
+    strict = compared(folder, CLASSES, lambda after: None, **{"label 0": 0.0})
+    assert plain.flipped == ()
+    assert strict.metrics["accuracy"].run < plain.metrics["accuracy"].run, "label 0 is always chosen"
+
+
+@pytest.mark.parametrize("task", [SEVERAL, SCORE])
+def test_other_tasks(task: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", task=task, labels=3)
+    found = compared(run, task, lambda after: after.__imul__(-1))
+    assert len(found.flipped) == (0 if task == SCORE else 24)
+    assert found.largest > 0
+    assert all(one.low <= one.high for one in found.metrics.values())
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_few_rows_have_finite_figures(task: str, rows: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", task=task, labels=3, rows=rows)
+    for sign in (1, -1):
+        found = compared(run, task, lambda after, sign=sign: after.__imul__(sign))
+        figures = [value for one in found.metrics.values() for value in vars(one).values() if isinstance(value, float)]
+        assert np.isfinite(figures).all()
+
+
+def test_a_run_without_validation_predictions(says, folder: Path, tmp_path: Path) -> None:
+    problem = f"{tmp_path}: the run has no stored predictions for validation rows, which an export is compared with"
+    with says(problem, "train it again with validation rows, for example with --validation_share 0.1"):
+        validation_rows(tmp_path, read_run(folder))
+
+
+def test_rows_without_texts(says, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "validation-predictions.jsonl"
+    lines = [json.loads(line) for line in (folder / path.name).read_text().splitlines()]
+    del lines[2]["text"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with says(f"{path}, line 3: there is no text or no label", "restore the file, or train the run again", ModelError):
+        validation_rows(tmp_path, read_run(folder))
+
+
+def test_rows_are_spread_evenly() -> None:
+    rows = StoredRows("validation", [{"text": "a"}] * 101, ("text",), Path("file"))
+    assert rows.spread(5) == [0, 25, 50, 75, 100]
+    assert StoredRows("validation", [{"text": "a"}] * 3, ("text",), Path("file")).spread(5) == [0, 1, 2]
+
+
+def measured(seconds: float, rounds: int) -> tuple[dict[str, float], list[str]]:
+    now, calls = [0.0], []
+
+    def forward(rows: object, name: str) -> None:
+        calls.append(name)
+        now[0] += seconds
+
+    predictors = {name: SimpleNamespace(forward=partial(forward, name=name)) for name in ("one", "other")}
+    return speeds(predictors, [None] * 6, rounds=rounds, clock=lambda: now[0]), calls
+
+
+def test_predictors_are_measured_in_turns_after_a_warm_up() -> None:
+    assert measured(2.0, 2) == ({"one": 3.0, "other": 3.0}, ["one", "other"] * 3)
+
+
+def test_a_slow_model_is_measured_once() -> None:
+    assert measured(100.0, 9) == ({"one": 0.06, "other": 0.06}, ["one", "other"] * 2)
+
+
+# --- The exported folder: what it takes from the run, and that a failure leaves nothing. tests/contract has the formats.
+
+
+def test_versions() -> None:
+    assert [*versions_of("torch")] == ["torch", "transformers"]
+    pytest.importorskip("onnxscript")
+    assert [*versions_of("onnx")] == ["torch", "transformers", "onnx", "onnxscript", "onnxruntime"]
+
+
+def test_folders_that_are_no_run(tmp_path: Path) -> None:
+    refuse_other_folders(tmp_path / "gone")  # opening it reports that
+    with pytest.raises(ModelError, match="is not a run folder"):
+        refuse_other_folders(tmp_path)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(SettingsError, match="is a model without a run"):
+        refuse_other_folders(tmp_path)
+    (tmp_path / "export.json").touch()
+    with pytest.raises(SettingsError, match="is an export already"):
+        refuse_other_folders(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["write_model", "compared", "readme_text"])
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    run = make_run(tmp_path / "run", rows=3)
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, step, fail)
+    if step == "compared":
+        monkeypatch.setattr(folders, "write_model", lambda *_: None)
+    if step == "readme_text":
+        monkeypatch.setattr(folders, "write_model", lambda *_: None)
+        monkeypatch.setattr(folders, "compared", lambda *_, **__: pytest.importorskip("types").SimpleNamespace(check=None))
+    with pytest.raises(KeyboardInterrupt):
+        export_run(run, "torch", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+# --- The README of an export: the lines fit the task, nothing of the data is in it, and the figures are those of the check.
+
+
+CHECK = ExportCheck(
+    "validation",
+    408,
+    0.21,
+    7,
+    (7, 90),
+    {"accuracy": MetricChange(0.85, 0.845, -0.005, -0.01, 0.002, 0.5, "exact McNemar test")},
+    {"exported": 10, "run": 40},
+    {"exported": 140.2, "glassloop": 117.0, "transformers": 103.0},
+    2,
+)
+
+
+def record_of(kind: str = "onnx", task: str = CLASSES) -> ExportRecord:
+    return ExportRecord(kind, task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD)
+
+
+@pytest.mark.parametrize("kind", MODEL_FILES)
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_the_lines_are_python_without_glassloop(kind: str, task: str, calibrated: bool) -> None:
+    code = example_code(record_of(kind, task), calibrated=calibrated)
+    ast.parse(code)
+    assert "glassloop" not in code
+    assert "__" not in code
+    assert ("calibration.json" in code) == (calibrated and task != SCORE)
+    assert len([line for line in code.splitlines() if line and not line.startswith(("import", "from"))]) <= 10
+
+
+def test_pairs_are_shown_for_a_model_of_pairs() -> None:
+    columns = replace(RECORD.data.columns, text_pair="second")
+    record = replace(record_of(), run=replace(RECORD, data=replace(RECORD.data, columns=columns)))
+    assert '(["a text"], ["a second text"], ' in example_code(record, calibrated=False)
+    assert '(["a text"], truncation' in example_code(record_of(), calibrated=False)
+
+
+def test_the_figures_are_in_it() -> None:
+    text = readme_text(record_of("onnx-int8"), CHECK, calibrated=False, has_reference=True)
+    assert "| accuracy | 0.8500 | 0.8450 | -0.0050 | -0.0100 to +0.0020 |" in text
+    assert "2 of 408 answers changed" in text
+    assert "- this model: 140 rows per second" in text
+    assert "reference.jsonl" in text
+    assert "calibration.json" not in text
+    assert "reference.jsonl" not in readme_text(record_of(), CHECK, calibrated=True, has_reference=False)
+
+
+def test_only_the_program_of_torch_speaks_of_aotinductor() -> None:
+    texts = {kind: readme_text(record_of(kind), CHECK, calibrated=True, has_reference=True) for kind in MODEL_FILES}
+    assert [kind for kind, text in texts.items() if "AOTInductor" in text] == ["torch"]
+
+
+# --- The result of an export in the terminal: every figure, changed rows with their texts, and no control characters.
+
+
+CHECK_TERMINAL = ExportCheck(
+    "validation",
+    408,
+    0.2143,
+    7,
+    (7, 90),
+    {"accuracy": MetricChange(0.85, 0.845, -0.005, -0.0101, 0.002, 0.5, "exact McNemar test")},
+    {"exported": 22_900_000, "run": 90_900_000},
+    {"exported": 150.0, "glassloop": 120.0, "transformers": 100.0},
+    2,
+)
+
+
+ROWS = tuple(FlippedRow(row, "a", "a", "b, c", ("first\x1b[31m text", "second")) for row in (7, 90))
+
+
+def shown(task: str = CLASSES, flipped: tuple[FlippedRow, ...] = ROWS) -> str:
+    record = ExportRecord("onnx-int8", task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD)
+    stream = io.StringIO()
+    show_export(Console(file=stream, width=120), Exported(Path("runs/mrpc-onnx-int8"), record, CHECK_TERMINAL, flipped))
+    return stream.getvalue()
+
+
+def test_every_figure_is_shown() -> None:
+    text = shown()
+    assert "validation, 408 rows" in text
+    assert text.splitlines()[1].split() == ["accuracy", "0.8500", "0.8450", "-0.0050", "-0.0101..+0.0020"]
+    assert "largest difference of logits: 0.21 (row 7)" in text
+    assert "answers that changed: 2 of 408" in text
+    assert "  row 7 [a] a → b, c: first\\x1b[31m text | second" in text
+    assert "size: 22.9 MB (25% of the run's 90.9 MB)" in text
+    assert "rows per second with 2 threads: 150\n  1.25x Glassloop (120), 1.50x transformers (100)\n" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if "row 7" in line)
+    assert text.rstrip().endswith("onnx-int8 → runs/mrpc-onnx-int8")
+
+
+def test_many_changed_rows_are_counted() -> None:
+    rows = tuple(replace(ROWS[0], row=row) for row in range(13))
+    assert "  and 3 more; --json lists all" in shown(flipped=rows)
+
+
+def test_scores_have_no_answers_that_change() -> None:
+    assert "answers" not in shown(SCORE, ())

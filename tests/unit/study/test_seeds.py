@@ -1,0 +1,481 @@
+"""`glassloop train --seeds`: the table, the exit status, and what can be resumed with which settings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_seeds import FakeSeeds
+
+from glassloop.base import children
+from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
+from glassloop.base.lock import locked
+from glassloop.runs.seeds import FAILED, MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
+from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import GivenSettings, RunSettings, read_settings
+from glassloop.settings.training import TrainingArguments
+from glassloop.study import seeds
+from glassloop.study.seeds import (
+    error_lines,
+    result_of,
+    resume_seeds,
+    scores_line,
+    settled,
+    show_seeds,
+    train_seeds,
+    train_with_seeds,
+)
+
+
+class Runner(FakeSeeds):
+    """Calls `train_with_seeds` as the command does, with children that only pretend."""
+
+    def __call__(
+        self, count: int | None, *, resume: bool | str = False, does: dict[int, str] | None = None, **given: Any
+    ) -> tuple[int, list[str]]:
+        """The exit status, and the lines on standard error."""
+        training = given.pop("training", {}) | ({} if resume else {"output_dir": str(self.out)})
+        source = given.pop("source", None if resume else "rows.csv")
+        rest = {"at_once": None, "restart": False, "processes": 1} | given
+        if does is not None:
+            self.does(does)
+        code = 0
+        try:
+            code = train_with_seeds(
+                GivenSettings(source, training=training),
+                count,
+                resume=(resume if isinstance(resume, str) else str(self.out)) if resume else None,
+                **rest,
+            ).exit_status
+        except KeyboardInterrupt:
+            code = 130
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return code, self.lines()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runner:
+    return Runner(tmp_path, monkeypatch, capsys)
+
+
+def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Runner) -> None:
+    code, lines = run(2, training={"seed": 7})
+    assert code == 0
+    assert [*run.record["seeds"]] == ["7", "8"]
+    assert lines[5:] == [
+        "                      loss      f1",
+        "seed 7              0.0700  0.5000",
+        "seed 8              0.0800  0.5000",
+        "mean of 2           0.0750  0.5000",
+        "standard deviation  0.0071  0.0000",
+        "majority baseline        -  0.4000",
+    ]
+
+
+def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: Path, capsys) -> None:
+    rows = "text,label\n" + "".join(f"film {row},{'ab'[row % 2]}\n" for row in range(40))
+    given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
+    found = settled(given).training
+    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.0)
+    assert found.learning_rate > 5e-5
+    assert "chosen batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
+    glue = GivenSettings("glue/mrpc", "no such model", {})
+    assert settled(glue) == glue.checked(), "nothing is loaded"
+
+
+def test_no_deviation_is_made_up_for_one(run: Runner) -> None:
+    code, lines = run(1)
+    assert code == 0
+    assert run.record["standard_deviation"] is None
+    assert [line.split()[0] for line in lines[-4:]] == ["loss", "seed", "mean", "majority"]
+
+
+def test_one_fails_and_the_others_continue(run: Runner) -> None:
+    code, lines = run(3, does={43: "fail"})
+    assert code == 3
+    assert "seed 43: failed" in lines
+    assert any(line.startswith("seed 44: finished") for line in lines)
+    assert "mean of 2           0.4300  0.5000" in lines
+    assert lines[-4:] == [
+        f"seed 43 failed with exit status 3 (log: {run.out}/seed-43.log):",
+        "  data: row 3 is empty",
+        "  try:  fill it",
+        f"resume with: glassloop train --seeds 3 --resume {run.out}",
+    ]
+    code, lines = run(4, resume=True, does={})
+    assert code == 0
+    assert lines[0] == f"seed 42: already finished, in {run.out}/seed-42"
+    assert "mean of 4           0.4350  0.5000" in lines
+
+
+def test_killed_without_a_result(run: Runner) -> None:
+    found, lines = run(1, does={42: "die"})
+    assert found == 137
+    assert lines[-2] == "  a library crashed"
+    assert not any(line.startswith("mean") for line in lines)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_all_and_no_table_follows(run: Runner, number: int, code: int) -> None:
+    found, lines = run.signalled(number, 2, lambda: run(2))
+    assert found == code
+    assert lines[-1].startswith("stopped by SIG")
+    assert run(2, resume=True)[0] == 0
+
+
+def test_what_cannot_be_resumed(run: Runner, says, write) -> None:
+    with says(f"{run.out}: no seeds to resume: seeds.json: missing", kind=ModelError):
+        run(2, resume=True)
+    run(2)
+    remedy = "use --seeds 2, or a larger number to add seeds"
+    with says(f"{run.out} was started with 2 seeds, starting at 42", remedy):
+        run(1, resume=True)
+    with says(f"{run.out} was started with 2 seeds, starting at 42"):
+        run(2, resume=True, training={"seed": 3})
+    alone = run.out / "seed-42"
+    with says(f"{alone} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {alone}"):
+        run(2, resume=str(alone))
+    write("out/seeds.json", "[]")
+    with pytest.raises(ModelError):
+        run(2, resume=True)
+
+
+def test_the_same_command_starts_the_seeds_and_continues_them(run: Runner) -> None:
+    code, lines = run(2, resume=True, source="rows.csv", does={43: "fail"})
+    assert (code, (run.out / "seeds.json").exists()) == (3, True), lines
+    code, lines = run(2, resume=True, source="rows.csv", does={})
+    assert (code, any("seed 42: already finished" in line for line in lines)) == (0, True)
+
+
+def test_other_settings_are_refused_and_the_same_may_be_repeated(run: Runner, says) -> None:
+    run(2, training={"max_steps": 4})
+    assert run(2, resume=True, source="rows.csv", training={"max_steps": 4})[0] == 0
+    with says(
+        f"{run.out} was started with different settings: source: rows.csv then, other.csv now; max_steps: 4 then, 5 now",
+        f"use only --seeds and --resume {run.out}",
+    ):
+        run(2, resume=True, source="other.csv", training={"max_steps": 5})
+
+
+def test_what_cannot_be_combined(run: Runner, says, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedy = "omit --processes: each seed trains in one process"
+    with says("--seeds and several processes cannot be combined", remedy):
+        run(2, processes=2)
+    with says("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5"):
+        run(None, at_once=2)
+    with says("--seeds and --restart cannot be combined", "restart the run of one seed: --resume RUN/seed-1 --restart"):
+        run(2, restart=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with says("--seeds and several processes cannot be combined"):
+        run(2)
+    assert not run.out.exists()
+
+
+# --- The table of several seeds: titles that name the class, a baseline that may not exist, and whether it is beaten.
+
+
+def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:
+    seeds = {
+        seed: SeedRecord(
+            "finished",
+            metrics={"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
+            baseline={"accuracy": 0.6},
+            measures=measures or MeasuresRecord(("accuracy", "f1"), "spam"),
+            rows={"validation": rows.get(f"seed{seed}", "same")},
+        )
+        for seed, accuracy in enumerate(accuracies)
+    }
+    return SeedsRecord(RunSettings(), {**seeds, 99: SeedRecord()}, Path("out"))
+
+
+def lines_of(record: SeedsRecord, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    show_seeds(record)
+    return [line.rstrip() for line in capsys.readouterr().err.splitlines()]
+
+
+def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines_of(record_of(0.5, 0.75), capsys) == [
+        "                      loss  accuracy  f1 (spam)",
+        "seed 0              0.5000    0.5000     0.2500",
+        "seed 1              0.5000    0.7500     0.2500",
+        "mean of 2           0.5000    0.6250     0.2500",
+        "standard deviation  0.0000    0.1768     0.0000",
+        "majority baseline        -    0.6000          -",
+        "• no better than the majority baseline: accuracy (1 of 2 seeds)",
+    ]
+
+
+def test_nothing_is_reported_where_every_seed_beats_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines_of(record_of(0.7, 0.75), capsys)[-1].startswith("majority baseline")
+
+
+def test_seeds_on_different_rows_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    last = lines_of(record_of(0.7, 0.75, seed1="other"), capsys)[-1]
+    assert last == "• the data changed between seeds, so their scores are for different rows"
+
+
+def test_the_baseline_of_scores_is_their_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = lines_of(record_of(0.7, 0.75, measures=MeasuresRecord(("pearson", "mse"))), capsys)
+    assert lines[-1].startswith("mean baseline ")
+
+
+def test_no_finished_seed_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines_of(SeedsRecord(RunSettings(), {1: SeedRecord(FAILED)}, Path("out")), capsys) == []
+
+
+def test_the_scores_of_one_seed_on_a_line() -> None:
+    assert scores_line(record_of(0.5).seeds[0]) == "loss 0.5000  accuracy 0.5000  f1 (spam) 0.2500"
+
+
+# --- Several seeds of one run from Python: how children are started, awaited and resumed. The children here only pretend.
+
+
+SETTINGS = RunSettings("rows.csv", "tiny")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FakeSeeds:
+    return FakeSeeds(tmp_path, monkeypatch, capsys)
+
+
+# --- training ----------------------------------------------------------------------------------------------------
+
+
+def test_each_seed_is_started_from_a_file_of_its_settings(fake: FakeSeeds) -> None:
+    settings = RunSettings("rows.csv", "tiny", TrainingArguments(max_steps=4), DataSettings(text="a"), new_head=True)
+    train_seeds(settings, [7, 9], output_dir=fake.out)
+    assert fake.calls == [["train", "--config", f"{fake.out}/seed-{seed}.toml"] for seed in (7, 9)]
+    found = read_settings(f"{fake.out}/seed-9.toml").checked()
+    assert found == RunSettings(
+        "rows.csv", "tiny", TrainingArguments(f"{fake.out}/seed-9", max_steps=4, seed=9), DataSettings(text="a"), new_head=True
+    )
+
+
+def test_the_command_line_of_this_process_plays_no_part(fake: FakeSeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["notebook", "--learning_rate", "9"])
+    train_seeds(SETTINGS, [1], output_dir=fake.out)
+    assert tomllib.loads((fake.out / "seed-1.toml").read_text())["training"]["learning_rate"] == 5e-5
+
+
+def test_the_result_and_the_lines(fake: FakeSeeds) -> None:
+    found = train_seeds(SETTINGS, range(42, 44), output_dir=fake.out)
+    assert found.status == "finished"
+    assert {seed: entry.metrics for seed, entry in found.seeds.items()} == {
+        42: {"loss": 0.42, "f1": 0.5},
+        43: {"loss": 0.43, "f1": 0.5},
+    }
+    assert found.mean == {"loss": pytest.approx(0.425), "f1": 0.5}
+    assert found.standard_deviation == {"loss": pytest.approx(0.00707, abs=1e-5), "f1": 0.0}
+    assert found.baseline == {"f1": 0.4}
+    assert fake.lines() == [
+        f"2 seeds, 1 at a time → {fake.out}",
+        f"seed 42: started, log in {fake.out}/seed-42.log",
+        f"seed 42: finished in 2 s, loss 0.4200  f1 0.5000 → {fake.out}/seed-42",
+        f"seed 43: started, log in {fake.out}/seed-43.log",
+        f"seed 43: finished in 2 s, loss 0.4300  f1 0.5000 → {fake.out}/seed-43",
+    ]
+    assert (fake.out / "seed-43.log").read_text() == "output of the child\n"
+
+
+def test_the_record_is_stored(fake: FakeSeeds) -> None:
+    found = train_seeds(RunSettings("rows.csv", training=TrainingArguments(learning_rate=1e-3)), [1, 2], output_dir=fake.out)
+    assert read_seeds(fake.out) == found
+    stored = fake.record
+    assert (stored["settings"]["training"]["learning_rate"], stored["settings"]["source"]) == (1e-3, "rows.csv")
+    assert not {"seed", "output_dir"} & {*stored["settings"]["training"]}
+    assert "torch" in stored["versions"]
+    assert not [path.name for path in fake.out.iterdir() if path.name.startswith(".")]
+
+
+def test_the_folder_may_be_in_the_settings_or_be_the_next_one(
+    fake: FakeSeeds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train_seeds(RunSettings(training=TrainingArguments("mine")), [1]).folder == Path("mine")
+    assert train_seeds(SETTINGS, [1]).folder == Path("runs/run-001")
+    assert (tmp_path / "runs" / "run-001" / "seed-1" / "run.json").is_file()
+
+
+def test_side_by_side(fake: FakeSeeds) -> None:
+    """Both run before either ends: each waits for a signal that comes when both are there."""
+    with pytest.raises(SystemExit):
+        fake.signalled(signal.SIGTERM, 2, lambda: train_seeds(SETTINGS, [42, 43], output_dir=fake.out, at_once=2), at_once=2)
+    assert fake.lines()[0] == f"2 seeds, 2 at a time → {fake.out}"
+
+
+# --- failures and signals ----------------------------------------------------------------------------------------
+
+
+def test_one_fails_and_the_others_continue_of_seeds(fake: FakeSeeds) -> None:
+    fake.does({43: "fail"})
+    found = train_seeds(SETTINGS, [42, 43, 44], output_dir=fake.out)
+    assert found.status == "failed"
+    assert [entry.status for entry in found.seeds.values()] == ["finished", "failed", "finished"]
+    assert (found.seeds[43].exit_code, found.seeds[43].error) == (3, ("data: row 3 is empty", "try:  fill it"))
+    assert found.mean["loss"] == pytest.approx(0.43)
+    assert "seed 43: failed" in fake.lines()
+
+
+@pytest.mark.parametrize(("does", "code"), [("die", 137), ("leave", 1)])
+def test_killed_or_ended_without_a_result(fake: FakeSeeds, does: str, code: int) -> None:
+    fake.does({42: does})
+    found = train_seeds(SETTINGS, [42], output_dir=fake.out)
+    assert (found.seeds[42].status, found.seeds[42].exit_code) == ("failed", code)
+    assert (found.mean, found.standard_deviation) == ({}, None)
+    if does == "die":
+        assert found.seeds[42].error[-1] == "a library crashed"
+
+
+def test_the_error_lines_of_this_child_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    before = b"data: old\ntry:  this\n"
+    log.write_bytes(before + b"one\n\n\xfftwo\n")
+    assert error_lines(log, len(before)) == ("one", "�two")
+    assert error_lines(log, 0) == ("data: old", "try:  this")
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_reaches_the_children_and_they_can_be_resumed(
+    fake: FakeSeeds, number: signal.Signals, error: type[BaseException]
+) -> None:
+    with pytest.raises(error):
+        fake.signalled(number, 2, lambda: train_seeds(SETTINGS, [42, 43], output_dir=fake.out))
+    lines = fake.lines()
+    assert lines[-2:] == [
+        "seed 42: stopped",
+        f"stopped by {number.name}; resume with: glassloop train --seeds 2 --resume {fake.out}",
+    ]
+    assert not any(line.startswith("seed 43") for line in lines), "none is started after the signal"
+    assert read_seeds(fake.out).status == "stopped"
+    found = resume_seeds(fake.out)
+    assert [call[1] for call in fake.calls] == ["--config", "--resume", "--config"]
+    assert fake.calls[1] == ["train", "--resume", f"{fake.out}/seed-42"]
+    assert found.status == "finished"
+
+
+def test_no_child_is_left_behind_when_this_process_fails(fake: FakeSeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[children.Child] = []
+    begin = children.Children.start
+
+    def fail(self: children.Children, *given: Any) -> children.Child:
+        if started:
+            raise ZeroDivisionError
+        started.append(begin(self, *given))
+        return started[0]
+
+    fake.does({42: "wait"})
+    monkeypatch.setattr(children.Children, "start", fail)
+    with pytest.raises(ZeroDivisionError):
+        train_seeds(SETTINGS, [42, 43], output_dir=fake.out, at_once=2)
+    assert started[0].process.returncode is not None
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------
+
+
+def test_finished_seeds_are_skipped_with_a_line_and_more_can_be_added(fake: FakeSeeds) -> None:
+    fake.does({43: "fail"})
+    train_seeds(RunSettings("rows.csv", training=TrainingArguments(learning_rate=1)), [42, 43], output_dir=fake.out)
+    fake.does({})
+    fake.lines()
+    found = resume_seeds(fake.out, seeds=[44])
+    assert fake.lines()[0] == f"seed 42: already finished, in {fake.out}/seed-42"
+    assert [Path(call[-1]).stem for call in fake.calls] == ["seed-42", "seed-43", "seed-43", "seed-44"]
+    assert all(tomllib.loads(path.read_text())["training"]["learning_rate"] == 1 for path in fake.out.glob("*.toml"))
+    assert found.mean["loss"] == pytest.approx(0.43)
+    again = resume_seeds(fake.out)
+    assert again == found
+    assert fake.lines() == [f"seed {seed}: already finished, in {fake.out}/seed-{seed}" for seed in (42, 43, 44)]
+    assert len(fake.calls) == 4
+
+
+def test_seeds_are_resumed_from_another_working_directory(
+    fake: FakeSeeds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the first one does not exist any more: all names in the record are absolute."""
+    here = tmp_path / "here"
+    (here / "glue").mkdir(parents=True)
+    (here / "rows.csv").write_text("")
+    monkeypatch.chdir(here)
+    fake.does({43: "fail"})
+    settings = RunSettings("rows.csv", "tiny", data=DataSettings(data_dir="glue"))
+    assert train_seeds(settings, [42, 43], output_dir=os.path.relpath(fake.out)).status == "failed"
+    stored = read_seeds(fake.out).settings
+    assert (stored.source, stored.data.data_dir) == (str(here / "rows.csv"), str(here / "glue"))
+    monkeypatch.chdir(tmp_path)
+    (here / "rows.csv").unlink()
+    (here / "glue").rmdir()
+    here.rmdir()
+    fake.does({})
+    assert resume_seeds(fake.out).status == "finished"
+    assert fake.calls[-1] == ["train", "--config", f"{fake.out}/seed-43.toml"]
+
+
+def test_a_folder_of_seeds_is_not_overwritten(fake: FakeSeeds, says) -> None:
+    train_seeds(SETTINGS, [1], output_dir=fake.out)
+    remedy = f"resume them: --seeds 1 --resume {fake.out}; or choose another folder"
+    with says(f"output_dir {fake.out} already contains seeds", remedy):
+        train_seeds(SETTINGS, [1], output_dir=fake.out)
+    with locked(fake.out, print), pytest.raises(LockedError):
+        resume_seeds(fake.out)
+
+
+# --- what is refused before anything starts ----------------------------------------------------------------------
+
+
+def test_seeds_that_are_not_allowed(fake: FakeSeeds, says) -> None:
+    with says(f"seed is {2**63}, not below 2**63"):
+        train_seeds(SETTINGS, range(2**63 - 1, 2**63 + 1), output_dir=fake.out)
+    with says("seed is 'x', not a whole number"):
+        train_seeds(SETTINGS, ["x"], output_dir=fake.out)  # type: ignore[list-item]
+    with pytest.raises(SettingsError):
+        train_seeds(SETTINGS, [], output_dir=fake.out)
+    assert not fake.out.exists()
+
+
+def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(children.Children, "start", pytest.fail)
+    monkeypatch.chdir(tmp_path)
+    broken = str(write("broken.csv", "text,label\ngood,pos\n,neg\nbad,neg\n"))
+    args = TrainingArguments(device="cpu")
+    for out in (tmp_path / "out", None):
+        with pytest.raises(DataError):
+            train_seeds(RunSettings(broken, str(tiny_model_dir), args), [1, 2], output_dir=out)
+        with pytest.raises(ModelError):
+            train_seeds(RunSettings("quickstart", str(tmp_path), args, DataSettings(rows=20)), [1, 2], output_dir=out)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypatch) -> None:
+    args = TrainingArguments(device="cpu", max_steps=7)
+    settings = RunSettings("quickstart", str(tiny_model_dir), args, DataSettings(rows=29))
+    need, num_steps = seeds.check_run(settings, 3)
+    assert num_steps == 7
+    assert 2 * 2**30 < need < 4 * 2**30
+    monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
+    assert seeds.check_run(settings, 3) == (need, 7)
+
+
+def test_only_a_finished_run_has_a_result(tmp_path: Path, text_run: Path) -> None:
+    assert result_of(tmp_path) is None
+    (tmp_path / "run.json").write_text('{"status": "running"}')
+    assert result_of(tmp_path) is None
+    found = result_of(text_run)
+    assert found is not None
+    assert {*found.metrics} >= {"loss", "accuracy", "f1_macro"}
+    assert not {"runtime", "samples_per_second"} & {*found.metrics}
+    assert found.baseline.keys() <= found.metrics.keys()
+    assert all(found.rows.values())
+
+
+def test_the_public_names() -> None:
+    import glassloop
+
+    assert (glassloop.train_seeds, glassloop.resume_seeds) == (train_seeds, resume_seeds)
+    assert (glassloop.RunSettings, glassloop.SeedsRecord) == (RunSettings, SeedsRecord)

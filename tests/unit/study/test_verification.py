@@ -1,0 +1,189 @@
+"""`glassloop verify`: all claims hold on a tiny model, and a broken promise is detected."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from trials import Servers, Trial
+
+from glassloop.base.errors import SettingsError
+from glassloop.settings.fields import DataSettings
+from glassloop.study import verification as verify_module
+from glassloop.study.verification import Claim, check_claims, show_claims, verify, weight_difference
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes have tests of their own; here they would only take time."""
+    monkeypatch.setattr(verify_module, "two_processes", lambda trial: trial.train(dropout=False)[0][:, 0])
+
+
+@pytest.fixture
+def unkilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "killed_and_resumed", lambda trial, network: 0.0)
+
+
+class Forked:
+    """A trial with the methods of a `subprocess.Popen` that `verify` uses."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.returncode = trial, None
+
+    def poll(self) -> int | None:
+        return self.trial.poll()
+
+    def kill(self) -> None:
+        self.trial.send(signal.SIGKILL)
+
+    def communicate(self) -> tuple[str, str]:
+        ended = self.trial.wait()
+        self.returncode = ended.code
+        return ended.out, ended.err
+
+
+@pytest.fixture
+def forked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are killed and resumed need not import everything again; the exhaustive tests start new interpreters."""
+
+    def start(folder: Path, *, threads: int, waiting_step: int = 0, resume: bool = False, **settings: Any) -> Forked:
+        what = json.dumps([str(folder), threads, waiting_step, resume, {**verify_module.SETTINGS, **settings}])
+        return Forked(servers.start(what, script=folder / "child.py"))
+
+    monkeypatch.setattr(verify_module, "start_program", start)
+
+
+@pytest.fixture
+def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
+    return verify_module.Trial("quickstart", str(tiny_model_dir), DataSettings(rows=60), tmp_path)
+
+
+@pytest.mark.slow
+def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    found = verify("quickstart", str(tiny_model_dir), {"rows": 60})
+    content = json.loads(str(found))
+    assert (found.exit_status, content["ok"]) == (0, True)
+    assert all({*claim} == {"name", "difference", "allowed", "holds"} for claim in content["claims"])
+    out = capsys.readouterr().out
+    assert out.count("✓") == 9
+    assert "killed and resumed: weights" in out
+
+
+@pytest.mark.slow
+def test_a_difference_between_backends_is_detected(
+    one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassloop.backends import accelerate as backends
+
+    monkeypatch.setattr(backends.AccelerateBackend, "backward", lambda self, loss: self.accelerator.backward(loss * 1.01))
+    claims = {claim.name: claim for claim in check_claims("quickstart", str(tiny_model_dir), DataSettings(rows=60))}
+    broken = [name for name, claim in claims.items() if not claim.holds]
+    assert broken == ["plain loop and Accelerate: weights"]
+
+
+def test_differences_are_measured() -> None:
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    second.load_state_dict(first.state_dict())
+    assert weight_difference(first, second) == 0.0
+    with torch.no_grad():
+        second.bias[1] += 0.5
+    assert weight_difference(first, second) == pytest.approx(0.5)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
+    codes, found, steps = [], [], []
+
+    def wait_for(process: Any, what: str, code: int = 0) -> str:
+        said = kept(process, what, code)
+        codes.append(process.returncode)
+        found.append([path.name for path in trial.folder.glob("killed/run/checkpoint-*")])
+        steps.append(
+            [json.loads(line)["step"] for line in (trial.folder / "killed/run/history.jsonl").read_text().splitlines()]
+        )
+        return said
+
+    kept = verify_module.wait_for
+    monkeypatch.setattr(verify_module, "wait_for", wait_for)
+    assert verify_module.killed_and_resumed(trial, trial.train()[1]) == 0.0
+    assert codes == [-signal.SIGKILL, 0]
+    assert found == [["checkpoint-3"]] * 2
+    assert [taken[-1] for taken in steps] == [3, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "broken", "at_least"),
+    [
+        (
+            "        if state.step == waiting_step:",
+            "        if resume and state.step == 4: torch.manual_seed(7)\n",
+            1e-6,
+        ),  # other masks
+        (
+            "trainer.train(resume_from",
+            "import glob, shutil; [shutil.rmtree(path) for path in glob.glob(folder + '/run/checkpoint-*')]\n",
+            math.inf,
+        ),  # from scratch, which ends in the right weights
+    ],
+)
+def test_a_run_that_is_not_resumed_exactly_is_detected(
+    trial: verify_module.Trial,
+    forked: None,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    broken: str,
+    at_least: float,
+) -> None:
+    assert line in verify_module.CHILD
+    monkeypatch.setattr(verify_module, "CHILD", verify_module.CHILD.replace(line, broken + line))
+    assert verify_module.killed_and_resumed(trial, trial.train()[1]) >= at_least
+
+
+def test_a_run_that_dies_by_itself_is_an_error(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "CHILD", "raise SystemExit('no room here')")
+    with pytest.raises(SettingsError, match=r"a run to be killed failed on this machine: no room here"):
+        verify_module.killed_and_resumed(trial, None)
+
+
+def test_two_processes_that_do_not_run_are_an_error(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*args: Any, **options: Any) -> Any:
+        return SimpleNamespace(returncode=1, communicate=lambda: ("", "first\nno network here"))
+
+    monkeypatch.setattr(verify_module.subprocess, "Popen", failed)
+    with pytest.raises(SettingsError, match="no network here"):
+        verify_module.two_processes(trial)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> None:
+    one, _ = trial.train(dropout=False)
+    assert (verify_module.two_processes(trial) - one[:, 0]).abs().max() < 1e-6
+
+
+# --- The table of `glassloop verify`: one row per claim, and whether it holds.
+
+
+def test_one_row_per_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    show_claims([Claim("equal", 0.0, 0.0), Claim("close", 2e-6, 1e-4), Claim("far", math.inf, 0.0)])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["claim", "largest", "difference", "allowed"],
+        ["✓", "equal", "none", "none"],
+        ["✓", "close", "2.0e-06", "1e-04"],
+        ["✗", "far", "inf", "none"],
+    ]
+
+
+def test_a_claim_holds_up_to_the_allowed_difference() -> None:
+    assert not Claim("x", 0.1, 0.0).holds
+    assert Claim("x", 0.0, 0.0).holds
+    assert not Claim("x", math.nan, 1.0).holds
