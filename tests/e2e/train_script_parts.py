@@ -171,7 +171,8 @@ def main(folder: Path, size: int, accumulate: int, interrupted: str) -> None:
         weights = [float(value.double().abs().sum()) for value in trained_weights.values()]
         best = trainer.state.best_model_checkpoint
         found[name] = {"history": entries, "weights": weights, "best": best and Path(best).name}
-        assert best is None or Path(best).is_dir()
+        if trainer.is_world_process_zero():  # it writes checkpoints, in a thread that the other processes do not wait for
+            assert best is None or Path(best).is_dir()
     if trainer.is_world_process_zero():
         (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
 
