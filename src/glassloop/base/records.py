@@ -6,7 +6,7 @@ import json
 import math
 import stat
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from glassloop.base.errors import GlassloopError, ModelError, visible
+from glassloop.base.files import write_text
 
 MOST_BYTES = 100_000_000  # a record has a few kilobytes; a file this large is not a record
 
@@ -65,6 +66,18 @@ def sealed(content: Mapping[str, object]) -> dict[str, object]:
     """Return a record with a SHA-256 of its content, which shows whether it was edited or damaged later."""
     content = {name: value for name, value in content.items() if name != "sha256"}
     return {**content, "sha256": sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def write_sealed(path: Path, record: Dataclass | Mapping[str, object]) -> None:
+    """Replace a file with a record and its checksum, completely or not at all."""
+    write_text(path, sealed_text(record))
+
+
+def sealed_text(record: Dataclass | Mapping[str, object]) -> str:
+    """Return a record as the text of its file, with its checksum. Raises `ValueError` if a number is not finite."""
+    content = record if isinstance(record, Mapping) else asdict(record)
+    # Sealed as it will be read: JSON turns tuples into lists.
+    return json.dumps(sealed(json.loads(json.dumps(content, allow_nan=False))), indent=1, ensure_ascii=False) + "\n"
 
 
 def read_sealed(kind: type[Record], path: Path, newest: int) -> Record:

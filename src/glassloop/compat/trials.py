@@ -18,9 +18,8 @@ from glassloop.compat.arguments import OWN
 from glassloop.compat.overrides import OwnParts
 from glassloop.data.batches import Batches
 from glassloop.runs.layout import STUDY_NAME, checkpoints_in, is_study, step_of
-from glassloop.runs.record import FINISHED, RUNNING, TIMINGS
-from glassloop.runs.seeds import FAILED, WAITING
-from glassloop.runs.study import PAUSED, BaseRecord, RoundRecord, StudyRecord, TrialRecord, read_study, write_study
+from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WAITING
+from glassloop.runs.study import BaseRecord, RoundRecord, StudyRecord, TrialRecord, read_study, write_study
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values
 from glassloop.settings.training import TYPES

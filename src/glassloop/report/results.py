@@ -13,9 +13,7 @@ from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.points import DotChart, Dots
 from glassloop.report.page import Cell, Number, card, cards, grid, paragraph, score, table
 from glassloop.report.source import RunSource, SplitResult
-from glassloop.runs.record import RUNNING, RunRecord
-from glassloop.runs.seeds import FAILED, STOPPED
-from glassloop.runs.status import KILLED
+from glassloop.runs.record import FAILED, KILLED, RUNNING, STOPPED, RunRecord
 from glassloop.scores.comparisons import BETTER, UNDECIDED, WORSE, Difference, compare, decided
 from glassloop.scores.intervals import NO_INTERVAL, SHARES, ScoredRows, metric_estimate
 from glassloop.scores.measures import COMPUTED, LOWER_IS_BETTER, short_metrics

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from glassloop.backends.admission import known_difference
 from glassloop.backends.machine import machine_name
+from glassloop.base.records import write_sealed
 from glassloop.base.versions import versions
 from glassloop.data.batches import Batches
 from glassloop.data.encoding import length_facts
@@ -29,7 +30,7 @@ from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource
 from glassloop.runs.history import Entry
 from glassloop.runs.layout import TRAINER_NAME, predictions_name
-from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelRecord, RunRecord, SplitFacts, write_record
+from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelRecord, RunRecord, SplitFacts
 from glassloop.runs.status import resumed_steps
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.measures import COMPUTED, LOSS, Measures, short_metrics
@@ -389,7 +390,7 @@ def scored(kept: KeptEvaluation, record: RunRecord) -> ScoredRows:
 def write_start(parts: TrainingParts, measures: Measures | None) -> RunRecord:
     """Write trainer.json before the first step, remove the predictions of an earlier training, and return the record."""
     record = first_record(parts, measures)
-    write_record(parts.folder / TRAINER_NAME, record)
+    write_sealed(parts.folder / TRAINER_NAME, record)
     (parts.folder / predictions_name(VALIDATION)).unlink(missing_ok=True)
     return record
 
@@ -415,7 +416,7 @@ def write_end(
         pair = columns[1] if len(columns) > 1 else None
         record = replace(record, data=replace(record.data, columns=Columns(columns[0], pair, ("labels",))))
         write_answers(folder / predictions_name(VALIDATION), kept.found, record.data.task, record.data.labels, texts, more)
-    write_record(folder / TRAINER_NAME, replace(record, seconds=result.get("train_runtime")))
+    write_sealed(folder / TRAINER_NAME, replace(record, seconds=result.get("train_runtime")))
 
 
 class Recorder:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassloop.base.errors import ModelError
-from glassloop.base.files import sha256_of, write_text
-from glassloop.base.records import NotARecordError, decoded, object_of, read_json, sealed
+from glassloop.base.files import sha256_of
+from glassloop.base.records import NotARecordError, read_sealed, write_sealed
 from glassloop.runs.layout import CALIBRATION_NAME, remove_leftovers
 
 FORMAT = 1
@@ -116,8 +115,7 @@ class Calibration:
 def write_calibration(model: Path, found: Calibration) -> Path:
     """Replace the calibration of a model folder, completely or not at all, and return its path."""
     remove_leftovers(model)
-    content = sealed(json.loads(json.dumps(asdict(found), allow_nan=False)))
-    write_text(path := model / CALIBRATION_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_sealed(path := model / CALIBRATION_NAME, found)
     return path
 
 
@@ -135,13 +133,7 @@ def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Cal
     if not path.is_file():
         return None
     try:
-        content = object_of(read_json(path), "")
-        version = content.get("format", FORMAT)
-        if type(version) is int and version > FORMAT:
-            raise ModelError(f"{path}: has format {version}, but this version reads formats up to {FORMAT}", "update Glassloop")
-        found = decoded(Calibration, content)
-        if sealed(content) != content:
-            raise NotARecordError("its checksum differs, so it was edited or damaged")
+        found = read_sealed(Calibration, path, FORMAT)
     except NotARecordError as error:
         raise ModelError(f"{path}: the calibration cannot be read: {error}", AGAIN) from error
     now = weights_of(model, known)

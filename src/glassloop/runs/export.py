@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, alternatives
-from glassloop.base.files import sha256_of, write_text
-from glassloop.base.records import Json, NotARecordError, object_of, read_sealed, sealed
+from glassloop.base.files import sha256_of
+from glassloop.base.records import Json, NotARecordError, object_of, read_sealed, write_sealed
 from glassloop.runs.layout import has_name
 from glassloop.runs.record import RunRecord
 
@@ -100,8 +100,7 @@ def is_export(folder: Path) -> bool:
 
 def write_export(folder: Path, record: ExportRecord) -> None:
     """Write export.json."""
-    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
-    write_text(folder / EXPORT_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_sealed(folder / EXPORT_NAME, record)
 
 
 def checksums(folder: Path) -> dict[str, str]:

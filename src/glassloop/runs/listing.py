@@ -20,9 +20,9 @@ from glassloop.runs.layout import (
     is_seeds_folder,
     seed_name,
 )
-from glassloop.runs.record import FINISHED, RUNNING, RunRecord, is_timing
-from glassloop.runs.seeds import FAILED, STOPPED, WAITING, read_seeds
-from glassloop.runs.status import DAMAGED, KILLED, RunSummary, summary_of
+from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, WAITING, RunRecord, is_timing
+from glassloop.runs.seeds import read_seeds
+from glassloop.runs.status import RunSummary, summary_of
 
 DEEPEST = 4  # levels of folders below the first
 

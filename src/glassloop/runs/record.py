@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, listed, visible
-from glassloop.base.files import sha256_of, write_text
-from glassloop.base.records import NotARecordError, read_sealed, sealed
+from glassloop.base.files import sha256_of
+from glassloop.base.records import NotARecordError, read_sealed, write_sealed
 from glassloop.runs.layout import (
     CALIBRATION_NAME,
     CARD_NAME,
@@ -26,7 +25,15 @@ from glassloop.settings.training import TrainingArguments
 FORMAT = 1
 
 
-RUNNING, FINISHED = "running", "finished"
+# Every status that a run, a seed or a study can have. Records never say killed or damaged: locks and broken files do.
+WAITING = "waiting"  # not started yet
+RUNNING = "running"
+FINISHED = "finished"
+STOPPED = "stopped"  # by a signal
+FAILED = "failed"  # by an error
+PAUSED = "paused"  # stopped at a step of a study, with a checkpoint: a weak setting, or one that will be continued
+KILLED = "killed"
+DAMAGED = "damaged"
 
 
 TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
@@ -318,13 +325,7 @@ def write_run(folder: Path, record: RunRecord) -> None:
         later = (model / CARD_NAME, model / CALIBRATION_NAME)
         found = sorted(path for path in model.rglob("*") if path.is_file() and path not in later)
         record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
-    write_record(folder / RUN_NAME, record)
-
-
-def write_record(path: Path, record: RunRecord) -> None:
-    """Replace a run.json or trainer.json, completely or not at all."""
-    content = sealed(json.loads(json.dumps(asdict(record), allow_nan=False)))
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_sealed(folder / RUN_NAME, record)
 
 
 def model_of_run(folder: Path) -> tuple[Path, RunRecord]:

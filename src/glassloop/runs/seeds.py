@@ -12,10 +12,8 @@ from glassloop.base.errors import ModelError
 from glassloop.base.files import write_text
 from glassloop.base.records import NotARecordError, decoded, read_json
 from glassloop.runs.layout import SEEDS_NAME
-from glassloop.runs.record import FINISHED, RUNNING
+from glassloop.runs.record import FINISHED, RUNNING, WAITING
 from glassloop.settings.file import RunSettings
-
-WAITING, STOPPED, FAILED = "waiting", "stopped", "failed"
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from glassloop.base.lock import LOCK_NAME, Holder, holder
 from glassloop.base.records import NotARecordError, decoded
 from glassloop.runs.history import entries_in, last_entry, number_of
 from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SESSIONS_NAME, TRAINER_NAME, is_run
-from glassloop.runs.record import FINISHED, RUNNING, RunRecord, read_record, read_run
-from glassloop.runs.seeds import FAILED, STOPPED
+from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, read_record, read_run
 
 START, RESUME, STOP, END = "start", "resume", "stop", "end"
 
@@ -81,9 +80,6 @@ def resumes_in(moments: Sequence[Moment]) -> list[int]:
         if moment.event in (START, RESUME):
             kept = [step for step in kept if step < moment.step] + [moment.step]
     return [step for step in kept if step > 0]
-
-
-KILLED, DAMAGED = "killed", "damaged"
 
 
 ENDED = (FINISHED, STOPPED, FAILED, KILLED, DAMAGED)

@@ -11,13 +11,9 @@ from glassloop.base.errors import ModelError
 from glassloop.base.files import write_text
 from glassloop.base.records import NotARecordError, decoded, read_json
 from glassloop.runs.layout import STUDY_NAME
-from glassloop.runs.record import FINISHED, RUNNING
-from glassloop.runs.seeds import FAILED, WAITING
+from glassloop.runs.record import FAILED, FINISHED, RUNNING, WAITING
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, Values
-
-PAUSED = "paused"  # stopped at a step, with a checkpoint: a weak setting, or one that will be continued
-
 
 DIVERGED = 5  # exit status of a run whose loss is not finite: training it again ends the same way
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from glassloop.base.errors import ModelError, ResourceError, SettingsError, say, shortened, visible
 from glassloop.base.files import sha256_of
 from glassloop.base.hub import hub_unreachable, is_hub_name
-from glassloop.base.records import Json, object_of, sealed
+from glassloop.base.records import Json, object_of, sealed_text
 from glassloop.runs.export import EXPORT_NAME, read_record
 from glassloop.runs.layout import RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME
 
@@ -99,7 +99,7 @@ def shared_record(path: Path, files: Sequence[Published]) -> bytes:
     sums = {file.name: sha256_of(file.path) if file.content is None else sha256(file.content).hexdigest() for file in files}
     record["files"] = {name: sums[name] for name in object_of(record["files"], "") if name in sums}
     record["run"] = shortened_paths(record["run"])
-    return (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode()
+    return sealed_text(record).encode()
 
 
 def refuse_repository(name: str) -> None:

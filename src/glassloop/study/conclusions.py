@@ -13,8 +13,7 @@ from glassloop.base.result import plain as plain_values
 from glassloop.predict.evaluation import Wanted, evaluate_run
 from glassloop.runs.layout import CALIBRATION_NAME, CARD_NAME, MODEL_NAME, predictions_name
 from glassloop.runs.predictions import predicted_splits
-from glassloop.runs.record import RunRecord, read_run
-from glassloop.runs.seeds import FAILED
+from glassloop.runs.record import FAILED, RunRecord, read_run
 from glassloop.runs.study import StudyRecord, TrialRecord
 from glassloop.scores.comparisons import compare
 from glassloop.scores.conclusions import (

@@ -18,8 +18,7 @@ from glassloop.base.errors import ResourceError, SettingsError, counted, say
 from glassloop.base.files import find_path, replacing, sha256_of
 from glassloop.base.lock import LOCK_NAME
 from glassloop.data.glue import find_glue_files
-from glassloop.runs.record import write_run
-from glassloop.runs.seeds import FAILED, STOPPED
+from glassloop.runs.record import FAILED, STOPPED, write_run
 from glassloop.runs.study import BaseRecord, StudyRecord
 from glassloop.settings.fields import PATHS
 from glassloop.study.trials import Done, Task, record_of

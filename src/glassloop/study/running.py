@@ -12,9 +12,8 @@ from statistics import fmean
 from typing import Protocol
 
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
-from glassloop.runs.record import FINISHED, RUNNING, SELECTION
-from glassloop.runs.seeds import FAILED, STOPPED, WAITING
-from glassloop.runs.study import PAUSED, StudyRecord, TrialRecord, write_study
+from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, SELECTION, STOPPED, WAITING
+from glassloop.runs.study import StudyRecord, TrialRecord, write_study
 from glassloop.scores.measures import LOSS
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import OPTUNA

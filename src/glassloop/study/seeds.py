@@ -28,16 +28,8 @@ from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
-from glassloop.runs.record import FINISHED, read_run
-from glassloop.runs.seeds import (
-    FAILED,
-    STOPPED,
-    MeasuresRecord,
-    SeedRecord,
-    SeedsRecord,
-    read_seeds,
-    write_seeds,
-)
+from glassloop.runs.record import FAILED, FINISHED, STOPPED, read_run
+from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.measures import Measures, no_better, short_metrics
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.fields import data_settings

@@ -21,8 +21,7 @@ from glassloop.models.loading import load_config
 from glassloop.report.card import update_card
 from glassloop.runs.claim import free_folder, refuse_taken
 from glassloop.runs.layout import is_study
-from glassloop.runs.record import SELECTION
-from glassloop.runs.seeds import STOPPED
+from glassloop.runs.record import SELECTION, STOPPED
 from glassloop.runs.study import BaseRecord, StudyRecord, read_study, write_study
 from glassloop.scores.measures import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.settings.fields import DataSettings, Problem, refuse, wrong_choice

@@ -13,9 +13,8 @@ from pathlib import Path
 from glassloop.base.errors import GlassloopError, ModelError, ResourceError
 from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
 from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
-from glassloop.runs.record import FINISHED, RunRecord, read_run
-from glassloop.runs.seeds import FAILED, STOPPED
-from glassloop.runs.study import PAUSED, StudyRecord, TrialRecord, read_rungs
+from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, RunRecord, read_run
+from glassloop.runs.study import StudyRecord, TrialRecord, read_rungs
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings

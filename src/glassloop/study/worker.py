@@ -25,9 +25,8 @@ from glassloop.base.errors import GlassloopError, LockedError, ModelError, resou
 from glassloop.base.files import unsynced
 from glassloop.base.lock import locked
 from glassloop.runs.layout import RUNGS_NAME, has_checkpoint
-from glassloop.runs.record import SELECTION, write_run
-from glassloop.runs.seeds import FAILED, STOPPED
-from glassloop.runs.study import PAUSED, read_rungs
+from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, write_run
+from glassloop.runs.study import read_rungs
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.training import training_arguments
 from glassloop.study.assembly import AssembledRun, SharedParts, assemble

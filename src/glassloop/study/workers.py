@@ -20,7 +20,7 @@ from types import TracebackType
 from glassloop.base.children import GRACE_SECONDS
 from glassloop.base.errors import ResourceError, SettingsError, visible
 from glassloop.base.records import decoded
-from glassloop.runs.seeds import FAILED, STOPPED
+from glassloop.runs.record import FAILED, STOPPED
 from glassloop.study.seeds import error_lines
 from glassloop.study.trials import Done, Task
 

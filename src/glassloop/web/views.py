@@ -41,9 +41,8 @@ from glassloop.report.source import RunSource
 from glassloop.runs.history import Curves, Entry
 from glassloop.runs.listing import Found
 from glassloop.runs.markup import escaped
-from glassloop.runs.record import FINISHED, RUNNING, RunRecord, is_timing
-from glassloop.runs.seeds import FAILED, STOPPED
-from glassloop.runs.status import DAMAGED, KILLED, RunSummary
+from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
+from glassloop.runs.status import RunSummary
 from glassloop.scores.measures import LOSS, Measures, short_metrics
 from glassloop.web.watch import GroupSummary
 

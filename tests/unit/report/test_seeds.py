@@ -11,8 +11,8 @@ from glassloop.report.build import report_of
 from glassloop.report.results import Result
 from glassloop.report.seeds import sentence
 from glassloop.runs.layout import seed_name
-from glassloop.runs.record import FINISHED
-from glassloop.runs.seeds import FAILED, MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
+from glassloop.runs.record import FAILED, FINISHED
+from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.file import GivenSettings
 

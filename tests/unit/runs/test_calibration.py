@@ -48,7 +48,7 @@ def test_other_weights_are_noticed(says, model: Path) -> None:
         ({"temperature": 0}, "the temperature is 0.0, not a positive number"),
         ({"thresholds": {"a": 1.5}}, "a threshold is 1.5, not a probability"),
         ({"gains": "many"}, 'gains is "many", not a list'),
-        ({"format": 9}, "has format 9, but this version reads formats up to 1"),
+        ({"format": 9}, "has format 9, but this version of Glassloop reads formats up to 1"),
     ],
 )
 def test_a_damaged_file_is_refused(model: Path, change: dict[str, object], problem: str) -> None:

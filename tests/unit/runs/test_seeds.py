@@ -13,15 +13,8 @@ from glassloop.base.errors import ModelError
 from glassloop.models.files import find_model
 from glassloop.predictor import Predictor
 from glassloop.runs.layout import is_seeds_folder
-from glassloop.runs.record import read_run
-from glassloop.runs.seeds import (
-    FAILED,
-    MeasuresRecord,
-    SeedRecord,
-    SeedsRecord,
-    read_seeds,
-    write_seeds,
-)
+from glassloop.runs.record import FAILED, read_run
+from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import TrainingArguments

@@ -12,8 +12,9 @@ from sample_record import RECORD
 from watched_runs import log_steps, write_watched
 
 from glassloop.base.lock import Holder
+from glassloop.base.records import write_sealed
 from glassloop.runs.layout import SESSIONS_NAME, TRAINER_NAME
-from glassloop.runs.record import FINISHED, write_record
+from glassloop.runs.record import FINISHED
 from glassloop.runs.status import (
     END,
     RESUME,
@@ -121,12 +122,12 @@ def test_a_run_of_the_command(tmp_path: Path) -> None:
 def test_a_run_of_a_trainer_has_a_record_of_its_own(tmp_path: Path) -> None:
     note_moment(tmp_path, START, 0, 8)
     log_steps(tmp_path, 4)
-    write_record(tmp_path / TRAINER_NAME, replace(RECORD, seconds=3.0))
+    write_sealed(tmp_path / TRAINER_NAME, replace(RECORD, seconds=3.0))
     found = summary_of("t", tmp_path)
     assert (found.status, found.by_trainer, found.record and found.record.seconds) == ("failed", True, 3.0)
     note_moment(tmp_path, END, 8, 8)
     assert summary_of("t", tmp_path).status == "finished", "even if the record could not be written at the end"
-    write_record(tmp_path / TRAINER_NAME, replace(RECORD, status=FINISHED))
+    write_sealed(tmp_path / TRAINER_NAME, replace(RECORD, status=FINISHED))
     assert summary_of("t", tmp_path).status == "finished"
     (tmp_path / TRAINER_NAME).write_text("{")
     found = summary_of("t", tmp_path)

@@ -14,7 +14,8 @@ from fake_seeds import FakeSeeds
 from glassloop.base import children
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.lock import locked
-from glassloop.runs.seeds import FAILED, MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
+from glassloop.runs.record import FAILED
+from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import TrainingArguments

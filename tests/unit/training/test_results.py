@@ -18,8 +18,8 @@ from glassloop.base.result import CommandResult
 from glassloop.data.encoding import LengthLimit
 from glassloop.data.examples import Examples
 from glassloop.predict.evaluation import Wanted, evaluate_run
-from glassloop.runs.record import FINISHED, ClassRecord, SplitFacts, read_run
-from glassloop.runs.seeds import FAILED, SeedRecord, SeedsRecord
+from glassloop.runs.record import FAILED, FINISHED, ClassRecord, SplitFacts, read_run
+from glassloop.runs.seeds import SeedRecord, SeedsRecord
 from glassloop.scores.measures import Measures
 from glassloop.settings.file import RunSettings
 from glassloop.training.evaluate import Evaluation

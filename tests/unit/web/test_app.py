@@ -18,7 +18,7 @@ from reported_runs import write_fake_run
 from starlette.testclient import TestClient
 from watched_runs import HOSTILE, lock_as, log_steps, write_watched
 
-from glassloop.runs.record import write_record
+from glassloop.base.records import write_sealed
 from glassloop.runs.status import START, note_moment
 from glassloop.runs.study import write_study
 from glassloop.study.conclusions import conclude
@@ -205,7 +205,7 @@ def test_a_run_of_a_trainer_ends_as_its_report_and_cannot_be_resumed_by_command(
     record = write_fake_run(tmp_path / "t")
     (tmp_path / "t" / "run.json").rename(tmp_path / "t" / "trainer.json")
     assert "Confusion matrix" in client.get("run/t").text
-    write_record(tmp_path / "t" / "trainer.json", replace(record, status="running"))
+    write_sealed(tmp_path / "t" / "trainer.json", replace(record, status="running"))
     note_moment(tmp_path / "t", START, 0, 60)
     page = client.get("run/t").text
     assert "An error ended it" in page
