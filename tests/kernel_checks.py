@@ -243,7 +243,7 @@ class AdamWPair:
     """A model whose weights AdamW's kernels update, and its twin under torch's AdamW, with the same gradients."""
 
     def __init__(self, device: str, dtype: torch.dtype, decay: float, max_norm: float) -> None:
-        from glassloop.backends.fast.triton_adamw import TritonAdamW
+        from glassloop.backends.fast.triton_operations import TritonAdamW
 
         options: dict[str, Any] = {"lr": 3e-3, "betas": (0.85, 0.97), "eps": 1e-7, "fused": True}
         self.model, self.twin = tiny_model().to(device), tiny_model().to(device)

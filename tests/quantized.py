@@ -9,7 +9,7 @@ import pytest
 import torch
 from packs import inputs_of
 
-from glassloop.backends.fast.int8_layers import why_no_kernels
+from glassloop.backends.fast.inference_model import why_no_kernels
 from glassloop.backends.packed import Int8Backend
 
 needs_kernels = pytest.mark.skipif(why_no_kernels() is not None, reason=f"no int8 on this CPU: {why_no_kernels()}")

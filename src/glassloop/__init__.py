@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from glassloop.data.labels import LabelSet as LabelSet
     from glassloop.data.order import epoch_order as epoch_order
     from glassloop.data.order import padding_waste as padding_waste
-    from glassloop.data.seeding import seed_all as seed_all
+    from glassloop.data.order import seed_all as seed_all
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
     from glassloop.models.files import quickstart_model as quickstart_model
@@ -98,7 +98,7 @@ PUBLIC = {
     "quickstart_model": "models.files",
     "resume_seeds": "study.seeds",
     "run_over": "training.evaluate",
-    "seed_all": "data.seeding",
+    "seed_all": "data.order",
     "train_seeds": "study.seeds",
     "train_step": "training.loop",
 }

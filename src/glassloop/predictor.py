@@ -20,9 +20,9 @@ from glassloop.base.stages import EVALUATING, PREDICTING, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, EncodedText, EncodedTexts, LengthLimit, encode_texts, encoded_ahead
-from glassloop.data.faults import BadRows
 from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.labels import LabelSet
+from glassloop.data.readers import BadRows
 from glassloop.data.writers import Row as FileRow
 from glassloop.models.interface import carried_labels, label_names, longest_input, task_of
 from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite, paired

@@ -22,14 +22,15 @@ from glassloop.base.stages import EVALUATING, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator, collator_of, is_standard
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
-from glassloop.data.row_reader import RowReader, repeats_of
 from glassloop.data.rows import (
     LABEL_KEYS,
+    RowReader,
     infer_task,
     is_table,
     known_columns,
     refuse_labels,
     refuse_unreadable,
+    repeats_of,
     without_missing_labels,
 )
 from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole

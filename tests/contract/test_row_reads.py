@@ -13,7 +13,7 @@ from families import tiny_tokenizer
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.base.errors import ResumeError
-from glassloop.data import row_reader
+from glassloop.data import rows as row_module
 
 ROWS, EPOCHS = 160, 3
 FEW = 60  # reads of single rows that show labels, repetition and agreement of backends, at most
@@ -76,7 +76,7 @@ def test_random_rows_are_read_once_per_epoch(random: str, tmp_path: Path) -> Non
 
 
 def test_rows_that_do_not_fit_into_memory_are_read_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_reader, "MOST_AHEAD", 0)
+    monkeypatch.setattr(row_module, "MOST_AHEAD", 0)
     rows = Counted()
     trainer_on(tmp_path, rows, backend="packed").train()
     assert rows.reads <= (EPOCHS + 1) * ROWS + FEW

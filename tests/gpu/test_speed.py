@@ -18,9 +18,8 @@ from torch.nn import functional
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.fast.encoder_parts import layers_of
-from glassloop.backends.fast.graph_step import GraphStep, IdleOptimizer
 from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward, can_flash
-from glassloop.backends.graphs import GraphsBackend
+from glassloop.backends.graphs import GraphsBackend, GraphStep, IdleOptimizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -206,8 +205,8 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
 
 
 def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
-    from glassloop.backends.fast import triton_adamw as update
     from glassloop.backends.fast import triton_kernels as kernels
+    from glassloop.backends.fast import triton_operations as update
 
     def compiled() -> dict[str, int]:
         found = {**vars(kernels), **vars(update)}

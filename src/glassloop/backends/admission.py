@@ -15,25 +15,15 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.interfaces import Model
-from glassloop.data.seeding import random_states_kept
+from glassloop.data.order import random_states_kept
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import Backend, RowBatches, Say, StepBackend, Tensors, TrainingUse
 
 COMPARED_ROWS = 4  # enough for padding, several lengths and both parts of a pair; few enough to take almost no time
-
-
 CANDIDATE_ROWS = 16  # the compared rows are chosen by length from these, which are spread over the data
-
-
 ALLOWED = {"fp32": (1e-4, 1e-3), "bf16": (1e-2, 3e-2)}  # relative differences of logits and of gradients, at least
-
-
 ALLOWED_BY_PADDING = 1e-5  # relative difference of logits between two widths of padding in fp32
-
-
 TIMES_ROUNDING = 4.0  # in bf16, allow this many times the plain model's own distance from fp32
-
-
 SMALL = 1e-2  # gradients far below their typical size are rounding errors: those of key biases are zero in exact arithmetic
 
 
@@ -225,8 +215,6 @@ def known_difference(backend: Backend, model: Model) -> Difference | None:
 
 
 State: TypeAlias = tuple[tuple[int, int], ...]
-
-
 NO_STATE: State = ()
 
 

@@ -20,14 +20,8 @@ from glassloop.base.hub import hub_unreachable
 from glassloop.models.files import quickstart_model
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
-
-
 LEAST_FREE_BYTES = 5 * 1024**3
-
-
 BF16_SECONDS = 60
-
-
 # Times a matrix multiplication in fp32 and in bf16 after a warm-up. It runs in a child process, which bf16 may kill.
 BF16_TRIAL = """
 import sys, time, torch
@@ -208,8 +202,6 @@ def disk_found() -> Finding:
 
 
 MOST_RUNS_AT_ONCE = 8
-
-
 FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
 
 

@@ -12,8 +12,16 @@ import numpy as np
 import torch
 
 from glassloop.backends.fast.encoder_parts import LayerParts, has_replaceable_layers, layers_of, why_not_flat, why_not_packed
-from glassloop.backends.fast.inference_model import InferenceLayer, InferenceLayers, PackedLayer, make_fast_model
-from glassloop.backends.fast.int8_layers import Int8Layer, MeasuredLayer, Ranges, why_no_kernels
+from glassloop.backends.fast.inference_model import (
+    InferenceLayer,
+    InferenceLayers,
+    Int8Layer,
+    MeasuredLayer,
+    PackedLayer,
+    Ranges,
+    make_fast_model,
+    why_no_kernels,
+)
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import (
     EVALUATION_TOKENS,
@@ -31,8 +39,7 @@ from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.interfaces import Model, Row
-from glassloop.data.row_reader import repeats_of
-from glassloop.data.rows import Repeats
+from glassloop.data.rows import Repeats, repeats_of
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import Optimizer, OptimizerFactory, RowBatches, StepFunction, TrainingUse
 from glassloop.training.optimizer import decay_groups

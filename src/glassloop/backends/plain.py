@@ -103,11 +103,7 @@ def process_group(accelerator: Accelerator) -> ProcessGroup:
 
 
 AUTOCAST_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 DataT = TypeVar("DataT")
-
-
 ValueT = TypeVar("ValueT")
 
 

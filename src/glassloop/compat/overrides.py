@@ -56,9 +56,8 @@ from glassloop.compat.hooks import (
 )
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.row_reader import RowReader
-from glassloop.data.rows import LABEL_KEYS, is_table, labels_in
-from glassloop.data.seeding import seed_all
+from glassloop.data.order import seed_all
+from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in
 from glassloop.models.adapters import base_of
 from glassloop.runs.record import Plan
 from glassloop.scores.measures import read_scores

@@ -19,7 +19,7 @@ from glassloop.compat.overrides import OwnParts
 from glassloop.compat.trials import BestRun, Objective, Space, Trial, Trials
 from glassloop.data.collator import stacked
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
-from glassloop.data.seeding import random_states_kept
+from glassloop.data.order import random_states_kept
 from glassloop.report.card import Card, DataName, Score, markdown_table, scores_table, write_card
 from glassloop.runs.history import Entry
 from glassloop.scores.measures import short_metrics

@@ -14,9 +14,8 @@ import numpy as np
 from glassloop.data.collator import is_standard
 from glassloop.data.encoding import lengths_of
 from glassloop.data.interfaces import Collator, Row, Rows
-from glassloop.data.order import epoch_order
-from glassloop.data.row_reader import RowReader, hash_of, repeats_of
-from glassloop.data.rows import LABEL_KEYS, Repeats, arrow_rows
+from glassloop.data.order import epoch_order, random_states_kept
+from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, arrow_rows, hash_of, repeats_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -79,8 +78,6 @@ class Batches:
         if group_by_length and isinstance(rows, RowReader):
             self.lengths = rows.lengths(seed)
         elif group_by_length:
-            from glassloop.data.seeding import random_states_kept  # here: it needs torch, which `glassloop data` does not load
-
             with random_states_kept(seed=seed or 0):  # random rows: the same lengths, and so the same order, after a resume
                 self.lengths = lengths_of(rows)
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, did_you_mean, listed, visible
-from glassloop.data.faults import storable
 from glassloop.runs.record import Columns
 from glassloop.settings.fields import DataSettings, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
-
-
 TEXT_NAMES = ("text", "sentence")
-
-
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
     ("text", "text_pair"),
@@ -29,11 +24,7 @@ PAIR_NAMES = (
     ("question", "sentence"),
     ("query", "passage"),
 )
-
-
 NUMBERS_SAMPLED = 1000
-
-
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
 
 
@@ -155,6 +146,17 @@ def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
     return [f"dropped columns whose type datasets does not support: {listed(dropped)}"] if dropped else []
 
 
+def storable(kind: pa.DataType) -> bool:
+    """Return whether `datasets` supports values of this type. It does not support maps, for example."""
+    from datasets.features.features import generate_from_arrow_type
+
+    try:
+        generate_from_arrow_type(kind)
+    except (ValueError, TypeError, NotImplementedError):
+        return False
+    return True
+
+
 def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
     """Return a table as it is stored: texts as strings without nulls, the label as numbers, other columns unchanged.
 
@@ -173,3 +175,33 @@ def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Tab
     else:
         table = table.append_column(name, label)
     return table.replace_schema_metadata(None)
+
+
+JOIN = "\n"  # white space to most tokenizers, and a token of its own to those that keep it
+
+
+def columns_of_text(name: str, found: Container[str]) -> tuple[str, ...]:
+    """Return the columns of a text: the one called `name`, else those that it names, separated by commas."""
+    return (name,) if name in found else split_names(name)
+
+
+def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
+    """Return a table with a new column for each text that is joined from several. Empty cells are omitted."""
+    for name in texts:
+        parts = columns_of_text(name, table.column_names)
+        if len(parts) > 1:
+            rows = zip(*(text_cells(table[part], part, source) for part in parts), strict=True)
+            texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
+            table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
+    return table
+
+
+def text_cells(column: pa.ChunkedArray, name: str, source: str) -> list[str | None]:
+    """Return the cells of a text column. Raise `DataError` if it is another column."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise DataError(
+            f"{source}: column {visible(name)} has the type {column.type}, which is not text",
+            "join only columns with text: --text",
+        )
+    cells: list[str | None] = column.to_pylist()
+    return cells

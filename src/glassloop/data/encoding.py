@@ -205,17 +205,9 @@ def kept_tokens(encoded: BatchEncoding, row: int, whole: list[int], tokenizer: T
 
 
 MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
-
-
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
-
-
 GROUP_CHARACTERS = 2_000_000
-
-
 LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
-
-
 FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
 
 
@@ -344,20 +336,10 @@ def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> It
 
 
 FORMAT = 4
-
-
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
-
-
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
-
-
 ENCODED_ROWS = 10_000
-
-
 LEAST_LENGTH = 8
-
-
 LENGTH_BINS = 24  # of the histogram in the record of a run
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,15 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, counted, listed, visible
 from glassloop.base.stages import advance
-from glassloop.data.columns import NOTHING_KNOWN, Known, find_columns, notes_on_columns, stored_columns
-from glassloop.data.faults import BadRows
-from glassloop.data.interfaces import RawSplit
-from glassloop.data.joining import JoinedSplit, columns_of_text
+from glassloop.data.columns import (
+    NOTHING_KNOWN,
+    Known,
+    columns_of_text,
+    find_columns,
+    notes_on_columns,
+    stored_columns,
+    with_joined,
+)
 from glassloop.data.labels import (
     MODEL,
     LabelCells,
@@ -36,6 +41,7 @@ from glassloop.data.labels import (
     spelled,
     whole,
 )
+from glassloop.data.readers import BadRows
 from glassloop.runs.record import SELECTION, Columns, SplitFacts
 from glassloop.scores.measures import Measures, default_measures
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
@@ -45,11 +51,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_GROUPS = 6
-
-
 IMBALANCED = 0.9  # the share of rows of one label
-
-
 SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
 
 
@@ -135,6 +137,46 @@ def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) 
         notes.append(f"these labels look alike but are different classes: {' and '.join(shown)}")
     rest = len(groups) - SHOWN_GROUPS
     return notes + ([f"{counted(rest, 'more group', 'more groups')} of labels look alike"] if rest > 0 else [])
+
+
+class RawSplit(Protocol):
+    """One split before its rows are checked."""
+
+    @property
+    def source(self) -> str:
+        """Return what a person calls the split, such as the name of its file."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a person should know about the split."""
+
+    @property
+    def bad(self) -> BadRows | None:
+        """Return the rows that were skipped because they cannot be read; None if there cannot be any."""
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in tables of a bounded size. May be called several times."""
+
+    def row_name(self, row: int) -> str:
+        """Return what a person calls a row, such as its file and its number there."""
+
+
+class JoinedSplit:
+    """A split whose tables have the joined texts as columns."""
+
+    def __init__(self, split: RawSplit, texts: tuple[str, ...]) -> None:
+        self.split, self.texts = split, texts
+        self.source, self.notes = split.source, split.notes
+        self.bad: BadRows | None = split.bad
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows."""
+        for table in self.split.tables():
+            yield with_joined(table, self.texts, self.source)
+
+    def row_name(self, row: int) -> str:
+        """Return what a person calls a row."""
+        return self.split.row_name(row)
 
 
 @dataclass(frozen=True)
@@ -347,8 +389,6 @@ def members_of(strata: np.ndarray, firsts: np.ndarray) -> Iterator[np.ndarray]:
 
 
 DESCRIPTION_NAME = "examples.json"
-
-
 BAD_ROWS_NAME = "skipped-rows.csv"
 
 

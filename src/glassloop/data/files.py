@@ -12,12 +12,18 @@ import pyarrow as pa
 from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.base.files import sha256_of
 from glassloop.base.records import Json
-from glassloop.data.columns import NOTHING_KNOWN, Known
-from glassloop.data.faults import BadRows
+from glassloop.data.columns import NOTHING_KNOWN, Known, columns_of_text, with_joined
 from glassloop.data.interfaces import Texts
-from glassloop.data.joining import columns_of_text, with_joined
-from glassloop.data.opening import COMPRESSED, data_suffix
-from glassloop.data.readers import SUFFIXES, first_row_number, read_file, refuse_special, supported
+from glassloop.data.readers import (
+    COMPRESSED,
+    SUFFIXES,
+    BadRows,
+    data_suffix,
+    first_row_number,
+    read_file,
+    refuse_special,
+    supported,
+)
 from glassloop.data.writers import written_table
 from glassloop.settings.fields import DataSettings
 
@@ -72,11 +78,7 @@ SPLIT_NAMES = {
     "valid": "validation",
     "eval": "validation",
 }
-
-
 SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-_.]\d.*)?", re.IGNORECASE)
-
-
 SPLIT_ORDER = ("train", "validation", "test")
 
 

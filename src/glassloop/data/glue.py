@@ -13,11 +13,9 @@ from glassloop.base.errors import DataError, counted, did_you_mean, listed, visi
 from glassloop.base.files import user_path
 from glassloop.base.records import Json
 from glassloop.data.columns import Known
-from glassloop.data.faults import BadRows
 from glassloop.data.files import SpooledSplit, checksums
 from glassloop.data.labels import UNLABELLED
-from glassloop.data.opening import opened_text
-from glassloop.data.readers import read_delimited
+from glassloop.data.readers import BadRows, opened_text, read_delimited
 from glassloop.scores.metrics import GLUE
 from glassloop.settings.fields import CLASSES, SCORE, DataSettings
 

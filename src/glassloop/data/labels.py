@@ -21,12 +21,8 @@ LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ",
     "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj",
 )
-
-
 # Dashes and quotes that programs put in the place of those on a keyboard.
 PUNCTUATION = str.maketrans("\u2010\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "------'''\"\"")
-
-
 INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
 
 
@@ -54,20 +50,10 @@ def spelled(group: tuple[str, ...]) -> Iterator[str]:
 
 
 SEPARATORS = (";", "|", ",")
-
-
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-
-
 BARE = r"""[^\s'",\[\]]+(?: +[^\s'",\[\]]+)*"""
-
-
 ITEM = re.compile(rf"\s*({QUOTED}|{BARE})\s*(?:,|$)")
-
-
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
-
-
 SINGLE = "use --task single_label_classification if each cell is one class"
 
 
@@ -126,11 +112,7 @@ def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) ->
 
 
 UNLABELLED = -1  # what public data sets write if the labels are secret
-
-
 MAX_CLASSES = 10_000
-
-
 Cell = str | tuple[str, ...] | None
 
 
@@ -245,23 +227,11 @@ def as_text(cells: pa.Array) -> pa.Array:
 
 
 SCORE_VALUES = 20  # more different fractions than this can only be scores
-
-
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
-
-
 WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
-
-
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
-
-
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
-
-
 MODEL = "the model"  # whose labels a trained model keeps
-
-
 OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
 
 

@@ -1,12 +1,19 @@
-"""The order of rows: which rows form which batch of an epoch, as a pure function of seed, epoch and data."""
+"""What is random: which rows form which batch, as a pure function of seed, epoch and data, and the global generators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassloop.base.errors import SettingsError
+
+if TYPE_CHECKING:
+    import torch
+
 
 POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
 
@@ -73,3 +80,40 @@ def padding_waste(lengths: np.ndarray, order: Sequence[np.ndarray], multiple: in
 def padded_width(longest: int, multiple: int) -> int:
     """Return the width of a batch whose longest row has `longest` tokens."""
     return -(-longest // multiple) * multiple
+
+
+def seed_all(seed: int) -> None:
+    """Seed the random number generators of Python, NumPy and torch (all devices).
+
+    Args:
+        seed: The random seed.
+    """
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
+    """Restore the global random number generators, and that of `device`, at the end of the block.
+
+    Args:
+        device: A device whose generator is restored too.
+        seed: Random seed for the generators on the CPU inside the block. Default: leave them as they are.
+    """
+    import torch  # here, because `glassloop data` does not load it
+
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if device is not None and device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -19,7 +19,6 @@ from string import Formatter
 from typing import NamedTuple
 
 LABEL_NAMES = ("different", "same")
-
 Group = tuple[tuple[str, ...], ...]  # values, each of them a tuple of surface forms; one row a value, one column a form
 
 
@@ -41,7 +40,6 @@ _CAPITALS = (
     "London British, Madrid Spanish, Moscow Russian, Oslo Norwegian, Paris French, Prague Czech, Rome Italian, "
     "Stockholm Swedish, Tokyo Japanese, Vienna Austrian, Warsaw Polish"
 )
-
 _SLOTS: dict[str, tuple[Group, ...]] = {
     # Formats of numbers, dates and places: many values.
     "number": (_group(*(f"{n} | {word}" for n, word in [*list(enumerate(_COUNTS, 1))[1:], *_TENS.items()])),),
@@ -90,7 +88,6 @@ _SLOTS: dict[str, tuple[Group, ...]] = {
     "bill": tuple(map(_group, ("tax plan", "trade treaty", "school reform", "budget", "climate law", "housing bill"))),
     "goods": tuple(map(_group, ("bread", "coffee", "gas", "steel", "milk", "rice", "gold", "sugar"))),
 }  # fmt: skip
-
 _FIRST_NAMES = "Nora Peter Petra Ruben Edith Simon Tessa Marco Ingrid Hugo Leah Owen Grace Felix Vera Karl".split()
 _LAST_NAMES = "Hale Novak Reyes Marsh Keller Walsh Lund Frost Doyle Pratt Mercer Quinn Ferris Holt Winters Bauer".split()
 _NAMES = {
@@ -109,7 +106,6 @@ _NAMES = {
         "the results came out", "the trains stopped", "the fire spread", "the schools closed", "the cameras arrived",
     ],
 }  # fmt: skip
-
 _TEMPLATES = (  # what x and y are, and the layouts
     ("companies", "{x} hired {number} {group} in {place}.", "in {place}, {x} hired {number} {group}."),
     ("companies", "shares in {x} {direction} by {fraction} on {day}.", "on {day}, shares in {x} {direction} by {fraction}."),

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,14 +24,21 @@ from glassloop.base.records import Json
 from glassloop.base.stages import stage
 from glassloop.data import quickstart
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, Known
-from glassloop.data.examples import Examples, load_prepared, prepare
-from glassloop.data.faults import BadRows, sound
+from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.files import SPLIT_NAMES, FileSource, SpooledSplit, files_by_split
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
-from glassloop.data.interfaces import Data, Row, Source
+from glassloop.data.interfaces import Data, Row
 from glassloop.data.labels import UNLABELLED, LabelSet
-from glassloop.data.opening import COMPRESSED
-from glassloop.data.readers import CHUNK_ROWS, SUFFIXES, refuse_special, refuse_unsupported, tables_of
+from glassloop.data.readers import (
+    CHUNK_ROWS,
+    COMPRESSED,
+    SUFFIXES,
+    BadRows,
+    refuse_special,
+    refuse_unsupported,
+    sound,
+    tables_of,
+)
 from glassloop.data.rows import arrow_rows
 from glassloop.settings.fields import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
@@ -40,6 +47,20 @@ if TYPE_CHECKING:
 
 
 SPLIT_NAME = re.compile(r"\w[\w .-]*")
+
+
+class Source(Protocol):
+    """A data set before its rows are read."""
+
+    @property
+    def known(self) -> Known:
+        """Return what the source says about its columns, labels and task."""
+
+    def key(self) -> list[Json]:
+        """Return values that change whenever the content changes."""
+
+    def splits(self, scratch: Path) -> Mapping[str, RawSplit]:
+        """Return the splits by name. Files may be written to the folder `scratch`, which is removed later."""
 
 
 @dataclass(frozen=True)
@@ -200,14 +221,8 @@ def offline(wanted: bool) -> Iterator[None]:
 
 
 QUICKSTART_ROWS = 2400
-
-
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
-
-
 SAVED = ("dataset_dict.json", "state.json")
-
-
 USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 

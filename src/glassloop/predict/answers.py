@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from glassloop.base.errors import DataError, ModelError, SettingsError, listed, visible
-from glassloop.data.faults import refuse_half_character
 from glassloop.data.interfaces import Texts
+from glassloop.data.readers import refuse_half_character
 from glassloop.data.writers import Row as FileRow
 from glassloop.runs.calibration import Calibration, read_calibration
 from glassloop.runs.record import Columns, RunRecord

@@ -22,8 +22,7 @@ from glassloop.data.encoding import length_facts
 from glassloop.data.examples import notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.order import padding_waste
-from glassloop.data.row_reader import RowReader
-from glassloop.data.rows import LABEL_KEYS, is_dataset, label_cells
+from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows

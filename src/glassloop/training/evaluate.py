@@ -20,15 +20,9 @@ from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 
 # Logits, or logits and other outputs of a model: tensors in tuples, lists and dicts. In a result they are arrays.
 Nested: TypeAlias = "torch.Tensor | np.ndarray | Sequence[Nested] | Mapping[str, Nested]"
-
-
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits or all outputs, and the labels
 PredictBatch: TypeAlias = "Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, Nested, Nested | None]]"
-
-
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
-
-
 PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
 
 

@@ -18,8 +18,6 @@ from glassloop.data.interfaces import Config
 from glassloop.training.interfaces import LRScheduler, Optimizer
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
-
-
 # Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.
 ORIGIN = (
     "_name_or_path",
@@ -31,18 +29,10 @@ ORIGIN = (
     "id2label",
     "label2id",
 )
-
-
 # Attributes of a schedule that change while it runs.
 COUNTERS = ("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step", "lr_lambdas")
-
-
 JSON = (bool, int, float, str, type(None))
-
-
 PLAIN = (*JSON, bytes, complex)
-
-
 MOST_DEPTH, MOST_SHOWN = 6, 8
 
 

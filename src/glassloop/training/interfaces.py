@@ -23,20 +23,10 @@ from glassloop.training.loop import StepBackend as StepBackend
 from glassloop.training.loop import TrainingBatch as TrainingBatch
 
 Tensors = dict[str, torch.Tensor]
-
-
 Say = Callable[[str], None]  # shows a line to the user
-
-
 LossSum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits, labels -> the sum of the rows' losses
-
-
 StepFunction = Callable[[list[Batch]], torch.Tensor]  # a group of batches -> loss and gradient norm
-
-
 OptimizerState = Mapping[torch.nn.Parameter, Mapping[str, Any]]  # what an optimizer stores for each parameter
-
-
 ObjectT = TypeVar("ObjectT")
 
 

@@ -13,14 +13,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 BatchT = TypeVar("BatchT")
-
-
 BatchOut = TypeVar("BatchOut", covariant=True)
-
-
 DataT = TypeVar("DataT")
-
-
 StateT = TypeVar("StateT", bound="RunState")
 
 

@@ -19,8 +19,6 @@ from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import LossSum, Say, StepBackend, TrainingBatch
 
 LOSS_REMEDY = "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
-
-
 OTHER_LOSS_REMEDY = (
     "pass the loss to train with as loss=, a function of logits and labels that returns one loss per row "
     "(such as torch.nn.functional.cross_entropy with reduction='none')"

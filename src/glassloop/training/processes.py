@@ -20,11 +20,7 @@ from glassloop.base.output import messages
 from glassloop.training.signals import noted_signals
 
 ERROR_FILE = "GLASSLOOP_ERROR_FILE"  # where a process of `launch` writes its error instead of printing it
-
-
 POLL_SECONDS = 0.05
-
-
 TERM_SECONDS, KILL_SECONDS = 5.0, 30.0  # after the first process failed: until SIGTERM, and until SIGKILL
 
 

@@ -27,9 +27,8 @@ from glassloop.data.batches import Batches
 from glassloop.data.collator import is_standard
 from glassloop.data.encoding import lengths_of
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.row_reader import repeats_of
-from glassloop.data.rows import Repeats, collator_repeats, content_of
-from glassloop.data.seeding import random_states_kept, seed_all
+from glassloop.data.order import random_states_kept, seed_all
+from glassloop.data.rows import Repeats, collator_repeats, content_of, repeats_of
 from glassloop.runs.history import Entry, write_history
 from glassloop.runs.layout import (
     MODEL_NAME,

@@ -14,8 +14,6 @@ from typing import NoReturn
 from glassloop.training.state import State
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 PAUSE = signal.SIGUSR1  # what `pause.PauseAt` asks for in place of a signal
 
 

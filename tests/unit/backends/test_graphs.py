@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from families import tiny_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.backends import graphs
-from glassloop.backends.fast.graph_step import GraphStep
-from glassloop.backends.graphs import GraphsBackend
+from glassloop.backends.graphs import FillOnDevice, GraphsBackend, GraphStep, IdleScheduler, copy_into, shape_of, static_copy
 from glassloop.backends.packed import PackedBackend
+from glassloop.data.batches import Batch
 from glassloop.training.interfaces import TrainingUse
 
 
@@ -87,3 +91,208 @@ def test_all_trainings_on_a_gpu_share_a_stream(monkeypatch: pytest.MonkeyPatch) 
     graphs.stream_of.cache_clear()
     assert first is second
     assert first is not elsewhere
+
+
+class Graph:
+    """A graph that remembers what ran while it was captured, and runs it again."""
+
+    again: Any = None
+
+    def replay(self) -> None:
+        self.again()
+
+
+class Stage:
+    """A step that records every run, and the parts around it."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.runs: list[tuple[str, float]] = []
+        self.said: list[str] = []
+        self.mode, self.fails, self.capturing = "run", fails, None
+        self.uploads = self.scheduled = self.cleared = 0
+        self.weight = torch.zeros(())
+        self.result = torch.zeros(2)
+        self.graph_step = GraphStep(self.step, self, Scheduler(self), self.said.append)
+
+    def step(self, group: list[Batch]) -> torch.Tensor:
+        if self.mode == "capture":
+            if self.fails:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.capturing.again = lambda: self.replayed(group)
+            return self.result
+        return self.work(group, "run")
+
+    def replayed(self, group: list[Batch]) -> None:
+        self.result.copy_(self.work(group, "replay"))
+
+    def work(self, group: list[Batch], how: str) -> torch.Tensor:
+        value = sum(float(batch.inputs["packed"].sum()) + float(batch.labels.sum()) for batch in group)
+        self.weight += value
+        self.runs.append((how, value))
+        return torch.tensor([value, 1.0])
+
+    def upload_learning_rate(self) -> None:
+        self.uploads += 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.cleared += 1
+
+
+class Scheduler:
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def step(self) -> None:
+        self.stage.scheduled += 1
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a stage, with the graphs of this file in place of torch's."""
+
+    def make(fails: bool = False) -> Stage:
+        stage = Stage(fails)
+
+        @contextmanager
+        def capture(graph: Graph, **options: Any) -> Iterator[None]:
+            stage.mode, stage.capturing = "capture", graph
+            try:
+                yield
+            finally:
+                stage.mode = "run"
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "graph", capture)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        return stage
+
+    return make
+
+
+def batch(value: int, width: int = 3, rows: int = 2) -> Batch:
+    inputs = {"packed": torch.full((width,), value), "rows": rows}
+    return Batch(inputs, torch.full((rows,), value), np.arange(rows), rows)
+
+
+def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
+    stage = staged()
+    figures = [stage.graph_step([batch(value)]) for value in (1, 2, 3, 4)]
+    assert stage.runs == [("run", 5.0), ("replay", 10.0), ("replay", 15.0), ("replay", 20.0)]
+    assert [float(found[0]) for found in figures] == [5.0, 10.0, 15.0, 20.0], "figures of earlier steps stay what they were"
+    assert stage.weight == 50, "a capture changes no weight: every step counts once"
+    assert stage.graph_step.captured == 1
+    assert stage.said == []
+
+
+def test_learning_rate_and_schedule_advance_once_per_step(staged) -> None:
+    stage = staged()
+    for value in range(5):
+        stage.graph_step([batch(value)])
+        assert stage.uploads == stage.scheduled == value + 1
+    assert IdleScheduler().step() is None
+
+
+def test_every_shape_has_its_graph(staged) -> None:
+    stage = staged()
+    for value in (1, 2, 3):
+        stage.graph_step([batch(value, width=3)])
+        stage.graph_step([batch(value, width=4)])
+        stage.graph_step([batch(value), batch(value)])
+    assert stage.graph_step.captured == 3
+    assert [how for how, _ in stage.runs] == ["run"] + ["replay"] * 8, "other shapes are captured when they first come"
+    assert [value for _, value in stage.runs[-3:]] == [15.0, 18.0, 30.0]
+
+
+def test_a_step_that_cannot_be_captured_runs_without_a_graph(staged) -> None:
+    stage = staged(fails=True)
+    for value in (1, 2, 3):
+        assert float(stage.graph_step([batch(value)])[0]) == 5 * value
+        stage.graph_step([batch(value, width=4)])
+    assert {how for how, _ in stage.runs} == {"run"}
+    assert len(stage.runs) == stage.scheduled == 6, "no step is lost and none is done twice"
+    assert stage.said == [
+        "steps cannot be captured as CUDA graphs, so they run without them "
+        "(RuntimeError: operation not permitted when stream is capturing)"
+    ]
+    assert stage.cleared == 2, "half a step's gradients are not kept"
+
+
+def test_a_shape_whose_capture_failed_runs_once_and_is_captured_next_time(staged) -> None:
+    stage = staged()
+    stage.graph_step([batch(1)])
+    stage.fails = True
+    stage.graph_step([batch(1, width=4)])
+    stage.fails = False
+    for _ in range(2):
+        stage.graph_step([batch(1, width=4)])
+    assert [how for how, _ in stage.runs] == ["run", "run", "replay", "replay"]
+    assert stage.said == []
+    assert stage.cleared == 1
+
+
+def test_steps_beyond_the_limit_of_graphs_run_without_one(staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
+    stage = staged()
+    for value in (1, 2, 3):
+        stage.graph_step([batch(value, width=3)])
+        stage.graph_step([batch(value, width=4)])
+    assert stage.graph_step.captured == 1
+    assert [how for how, _ in stage.runs] == ["run", "replay", "run", "replay", "run", "replay"]
+    assert stage.said == []
+
+
+@pytest.mark.parametrize(
+    "other", [batch(1, width=4), batch(1, rows=3), Batch(batch(1).inputs | {"rows": 9}, batch(1).labels, np.arange(2), 2)]
+)
+def test_the_shape_contains_everything_that_a_graph_is_bound_to(other: Batch) -> None:
+    assert shape_of(batch(1)) == shape_of(batch(7))
+    assert shape_of(batch(1)) != shape_of(other)
+    assert shape_of(Batch(batch(1).inputs, None, np.arange(2), 2)) != shape_of(batch(1))
+
+
+def test_batches_are_copied_into_tensors_that_stay() -> None:
+    first, second = batch(1), batch(8)
+    still = static_copy(first)
+    places = still.inputs["packed"].data_ptr(), still.labels.data_ptr()
+    copy_into(still, second)
+    assert torch.equal(still.inputs["packed"], second.inputs["packed"])
+    assert torch.equal(still.labels, second.labels)
+    assert places == (still.inputs["packed"].data_ptr(), still.labels.data_ptr())
+    assert first.inputs["packed"].tolist() == [1, 1, 1], "the batch itself is left alone"
+
+
+class Operations(TorchDispatchMode):
+    """Record the operations that torch executes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("number", [0.0, float("-inf"), 3, True])
+@pytest.mark.parametrize("named", [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}])
+def test_a_number_is_filled_on_the_device_not_copied(number: Any, named: dict[str, Any]) -> None:
+    expected = torch.tensor(number, **named)
+    with FillOnDevice(), Operations() as seen:
+        found = torch.tensor(number, **named)
+    assert seen.names == ["aten.full.default"]
+    assert (found.dtype, found.shape, found.item()) == (expected.dtype, expected.shape, expected.item())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.tensor([1, 2]), lambda: torch.tensor(1.0, requires_grad=True), lambda: torch.zeros(2)]
+)
+def test_other_tensors_are_created_as_usual(make: Any) -> None:
+    expected = make()
+    with FillOnDevice():
+        found = make()
+    assert torch.equal(found, expected)
+    assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)

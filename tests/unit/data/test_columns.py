@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from given_split import Watched
+from given_split import GivenSplit, Watched
 
 from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
-from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, Known, find_columns, notes_on_columns, stored_columns
+from glassloop.data.columns import (
+    LABEL_NAMES,
+    PAIR_NAMES,
+    Known,
+    columns_of_text,
+    find_columns,
+    notes_on_columns,
+    stored_columns,
+    with_joined,
+)
+from glassloop.data.examples import JoinedSplit
 from glassloop.runs.record import Columns
 from glassloop.settings.fields import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
+
+
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"
+
+
 OR_JOIN = f"{NAME_TEXT}, or join columns: --text "
+
+
 NAME_LABEL = "name the label column with --label"
+
+
 KINDS = {
     "text": ["one sentence", "two more words"],
     "word": ["alpha", "beta"],
@@ -193,3 +211,30 @@ def test_many_label_columns_are_found_without_reading_all_names_for_each(monkeyp
     assert found.label == tuple(labels)
     assert stored_columns(head, found, pa.array([[0]])).column_names == ["text", *labels, "labels"]
     assert head.asked < 10
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "columns"),
+    [("a", ["a"], ("a",)), ("a,b", ["a", "b"], ("a", "b")), ("a,b", ["a,b", "a", "b"], ("a,b",)), ("a, b", [], ("a", "b"))],
+)
+def test_a_name_may_mean_several_columns(name, found, columns):
+    assert columns_of_text(name, found) == columns
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_empty_cells_are_omitted(kind):
+    table = pa.table({"a": pa.array(["x", "", None, " ", "y "], kind), "b": pa.array(["1", "2", "3", None, "4"], kind)})
+    joined = with_joined(table, ["a,b", "b"], "d.csv")
+    assert joined["a,b"].to_pylist() == ["x\n1", "2", "3", "", "y \n4"]
+    assert joined.column_names == ["a", "b", "a,b"]
+
+
+def test_only_texts_are_joined(refused):
+    with refused('d.csv: column "n" has the type int64, which is not text', "join only columns with text: --text"):
+        with_joined(pa.table({"a": ["x"], "n": [1]}), ["a,n"], "d.csv")
+
+
+def test_a_split_has_the_joined_texts():
+    split = JoinedSplit(GivenSplit("d.csv", [pa.table({"a": ["x"], "b": ["y"]})], ("note",)), ("a,b",))
+    assert [table["a,b"].to_pylist() for table in split.tables()] == [["x\ny"]]
+    assert (split.source, split.notes, split.bad, split.row_name(3)) == ("d.csv", ("note",), None, "d.csv, row 5")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from glassloop.data.faults import BadRows
 from glassloop.data.files import FileSource, FileSplit, SpooledSplit, checked_rows, files_by_split
+from glassloop.data.readers import BadRows
 from glassloop.settings.fields import DataSettings
 
 

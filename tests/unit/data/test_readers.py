@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import bz2
 import csv
 import gzip
 import json
+import lzma
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -19,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from awkward_files import packed_zstd
+from datasets import ClassLabel, Dataset, DatasetInfo, Features, Value
 from workbooks import xlsx, zipped
 
 from glassloop.base.errors import DataError, SettingsError
@@ -26,19 +30,26 @@ from glassloop.data import readers
 from glassloop.data import readers as delimited
 from glassloop.data import readers as headers
 from glassloop.data import readers as json_rows
-from glassloop.data.faults import SKIP, BadRows
+from glassloop.data.columns import storable
 from glassloop.data.readers import (
+    SKIP,
+    BadRows,
     cell_as_text,
     cell_text,
     column_array,
+    data_suffix,
     first_row_number,
     flat,
+    is_broken,
     looks_like_data,
+    opened_bytes,
+    opened_text,
     read_delimited,
     read_excel,
     read_file,
     read_json,
     settle_header,
+    sound,
     suggested_names,
     tables_of,
     without_blank_end,
@@ -100,8 +111,6 @@ def test_no_row_is_lost_after_the_sample_of_the_header(rows, write):
 
 
 # --- Excel: values as the text a person sees, the right sheet, and rows with the numbers that Excel shows.
-
-
 ROWS = [["text", "label"], ["a b", 1], ["c d", 0]]
 
 
@@ -166,8 +175,6 @@ def test_without_its_package_the_command_to_install_it_is_named(write, refused, 
 
 
 # --- Column names: a header is found, a row of data is never taken for one, and given names fit the file.
-
-
 REVIEWS = [["Great film", "1"], ["Bad film", "0"], ["So so", "1"]]
 
 
@@ -233,8 +240,6 @@ def test_names_that_repeat_the_header_are_refused(refused):
 
 
 # --- JSON: nested fields become columns, and broken lines are skipped. The formats are tested in test_readers.py.
-
-
 def test_nested_fields_are_columns():
     row = {"a": {"b": 1, "c": {"d": [2]}}, "e": "f", "g": {}}
     assert flat(row) == {"a.b": 1, "a.c.d": [2], "e": "f"}
@@ -263,8 +268,6 @@ def test_other_encodings(write):
 
 
 # --- Files as tables: the same rows from every format, no cell changed on the way, every fault named with its row.
-
-
 RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
 
 
@@ -637,8 +640,6 @@ def test_a_key_that_is_there_twice_is_refused(name, content, where, write, refus
 
 
 # --- many columns ------------------------------------------------------------------------------------------------
-
-
 def wide_rows(number: int, size: int = 2) -> list[dict[str, str]]:
     return [
         {"text": f"text {row}", "label": "ab"[row % 2], **{f"c{place}": "1" for place in range(number)}} for row in range(size)
@@ -675,8 +676,6 @@ def test_too_many_columns_are_refused(suffix, write, tmp_path, monkeypatch, refu
 
 
 # --- Python values as text: what has one keeps it, what is missing is missing, and what has none is refused.
-
-
 REMEDY = "use text, a number or a list"
 
 
@@ -737,3 +736,251 @@ def test_a_column_holds_texts_or_lists(refused) -> None:
     assert column_array(Path("d.json"), 1, "label", [None, ["a"]]).type == pa.list_(pa.string())
     with refused('d.json, row 6: "label" mixes lists and single values', "use only one of them"):
         column_array(Path("d.json"), 5, "label", ["a", ["b"]])
+
+
+TEXT = "text,label\nä,x\n"
+
+
+PACKED = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": packed_zstd,
+    ".zip": lambda content: zipped({"a.csv": content}),
+}
+
+
+DAMAGED = "compress or download it again"
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.csv.gz"])
+@pytest.mark.parametrize("kind", PACKED)
+def test_the_content_decides_on_the_compression(kind, name, write):
+    with opened_text(write(name, PACKED[kind](TEXT.encode()))) as text:
+        assert text.read() == TEXT
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_file_that_ends_early_is_damaged(kind, write):
+    content = PACKED[kind]((TEXT * 1000).encode())
+    path = write(f"d.csv{kind}", content[: len(content) // 2])
+    with pytest.raises(Exception, match=f"d.csv{kind}: the compressed file is damaged") as raised, opened_bytes(path) as opened:
+        opened.read()
+    assert raised.value.remedy == DAMAGED
+
+
+def test_several_members_of_gzip_and_zstd_are_one_text(write):
+    for kind in (".gz", ".zst", ".bz2", ".xz"):
+        with opened_text(write(f"d.csv{kind}", PACKED[kind](b"a\n") + PACKED[kind](b"b\n"))) as text:
+            assert text.read() == "a\nb\n"
+
+
+def test_a_text_that_starts_like_bzip2_is_text(write):
+    with opened_text(write("d.csv", b"BZh,label\n")) as text:
+        assert text.read() == "BZh,label\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("a.csv", ".csv"), ("a.CSV.GZ", ".csv"), ("a.jsonl.zst", ".jsonl"), ("a.gz", ""), ("a", ""), ("a.b.parquet", ".parquet")],
+)
+def test_the_extension_below_that_of_the_compression(name, suffix):
+    assert data_suffix(Path(name)) == suffix
+
+
+def test_the_extension_in_a_zip_archive(write):
+    assert data_suffix(write("a.zip", zipped({"folder/b.tsv": b""}))) == ".tsv"
+    assert data_suffix(write("b.csv.zip", b"damaged")) == ".csv"
+    assert data_suffix(write("c.zip", zipped({"a.csv": b"", "b.csv": b""}))) == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_the_byte_order_mark_decides(encoding, write):
+    path = write("d.csv", TEXT.encode(encoding))
+    for chosen in (None, encoding):
+        with opened_text(path, chosen) as text:
+            assert text.read() == TEXT
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark_is_named(encoding, write, refused):
+    path = write("d.csv", TEXT.encode(encoding))
+    with (
+        refused("d.csv: the file seems to be UTF-16 without a byte order mark", f"use --encoding {encoding}"),
+        opened_text(path),
+    ):
+        pass
+    with opened_text(path, encoding) as text:
+        assert text.read() == TEXT
+
+
+@pytest.mark.parametrize("kind", ["", ".gz"])
+def test_one_broken_byte_in_many_rows_is_named_with_its_row_and_position(kind, write, refused):
+    content = ('"a\nb",x\n' + "ok,y\n" * 9_998).encode() + b"caf\xe9,x\n" + b"ok,y\n" * 100
+    path = write(f"d.csv{kind}", gzip.compress(content) if kind else content)
+    fixes = "set the encoding of the file, for example --encoding cp1252 (Windows) or --encoding latin-1"
+    with (
+        refused(f"d.csv{kind}, row 10,000: byte 0xe9 at position 50,001 is not UTF-8", f"{fixes}; {SKIP}"),
+        opened_text(path, rows_of=csv.reader) as text,
+    ):
+        text.read()
+    with opened_text(path, "latin-1") as text:
+        assert "café,x" in text.read()
+    with opened_text(path, lenient=True) as text:
+        assert [number for number, row in enumerate(csv.reader(text), 1) if is_broken(row)] == [10_000]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "problem"),
+    [
+        ("cp1252", b"a\n\x81\n", "d.csv, line 2: byte 0x81 at position 2 is not cp1252"),
+        ("ascii", b"a\xe4", "d.csv, line 1: byte 0xe4 at position 1 is not ascii"),
+        ("utf-16", "ab".encode("utf-16") + b"x", "d.csv: byte 0x78 at position 6 is not UTF-16"),
+        ("utf-16-le", b"a\0\0\xd8b\0", "d.csv: byte 0x00 at position 2 is not UTF-16-LE"),
+    ],
+)
+def test_a_wrong_encoding_is_named(encoding, content, problem, write, refused):
+    remedy = f"set the encoding of the file, for example --encoding utf-8; {SKIP}"
+    with refused(problem, remedy), opened_text(write("d.csv", content), encoding) as text:
+        text.read()
+
+
+@pytest.mark.parametrize(("offer", "remedy"), [(False, "fix it"), (True, f"fix it; {SKIP}")])
+def test_the_first_one_is_an_error(offer, remedy, refused):
+    with refused("d.csv, row 1,234: wrong", remedy):
+        BadRows(offer=offer).add(Path("x/d.csv"), 1234, "wrong", "fix it")
+
+
+def test_skipped_rows_are_counted_and_listed_by_file(tmp_path):
+    bad = BadRows(skip=True)
+    for name, row in [("a.csv", 3), ("a.csv", 5), ("b.csv", 2)]:
+        bad.add(Path(name), row, 'has "quotes"', "")
+    bad.add(Path("a.csv"), 5, "reported again", "")
+    assert bad.num_rows == 3
+    bad.write(tmp_path / "list.csv")
+    assert (tmp_path / "list.csv").read_text() == (
+        'file,row,problem\na.csv,3,"has ""quotes"""\na.csv,5,reported again\nb.csv,2,"has ""quotes"""\n'
+    )
+
+
+def test_rows_keep_their_numbers_in_the_file():
+    bad, path = BadRows(skip=True), Path("a.csv")
+    for row in (3, 2, 6):
+        bad.add(path, row, "", "")
+    assert [bad.number_of(path, row) for row in (1, 2, 3, 4, 5)] == [1, 4, 5, 7, 8]
+    assert bad.number_of(Path("b.csv"), 2) == 2
+
+
+def test_a_file_with_more_bad_rows_than_good_ones_is_refused():
+    bad, path = BadRows(skip=True), Path("a.csv")
+    for row in (2, 3):
+        bad.add(path, row, "broken", "")
+    bad.refuse_most(path, 2)
+    bad.refuse_most(Path("b.csv"), 0)
+    with pytest.raises(DataError, match=r"a\.csv: 2 of 3 rows cannot be read, for example row 2: broken"):
+        bad.refuse_most(path, 1)
+
+
+TWELVE_TEXTS = [f"text {number}" for number in range(12)]
+
+
+LABELS = ["ab"[number % 2] for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(tmp_path_factory, monkeypatch) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def strings(data: bytes, offsets: list[int]) -> pa.Array:
+    """Strings over any bytes, as a damaged file holds them."""
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32).tobytes()), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        (strings(b"ab\xff\xfe", [0, 2, 4]), "Invalid UTF8 sequence at string index 1"),
+        (strings(b"abcd", [0, 3, 2]), "Offset invariant failure"),
+        (strings(b"abcdef", [0, 9, 4]), "Offset"),
+    ],
+    ids=["bytes", "order", "beyond the end"],
+)
+def test_damage_is_refused(cells: pa.Array, problem: str) -> None:
+    with pytest.raises(DataError) as raised:
+        sound(pa.table({"text": cells}), "train")
+    assert raised.value.problem.startswith("train: the rows are damaged: ")
+    assert problem in raised.value.problem
+    assert raised.value.remedy == "write the data again"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())],
+    ids=str,
+)
+def test_texts_of_every_kind_are_read(kind: pa.DataType, tmp_path: Path) -> None:
+    table = pa.table({"text": pa.array(TWELVE_TEXTS).cast(kind), "label": pa.array(LABELS).cast(kind)})
+    assert sound(table, "train").schema.types == [pa.string(), pa.string()]
+    pq.write_table(table, tmp_path / "d.parquet")
+    assert load_examples(tmp_path / "d.parquet", validation_share=0).splits["train"]["text"][:] == TWELVE_TEXTS
+
+
+def test_a_damaged_parquet_column_is_refused(tmp_path: Path, refused) -> None:
+    bad = pa.concat_arrays([pa.array(LABELS), strings(b"ab\xff\xfe", [0, 2, 4])])
+    pq.write_table(pa.table({"text": [*TWELVE_TEXTS, "x", "y"], "label": bad}), tmp_path / "d.parquet")
+    problem = "d.parquet: the rows are damaged: Column 1: In chunk 0: Invalid: Invalid UTF8 sequence at string index 13"
+    with refused(problem, "write the data again"):
+        load_examples(tmp_path / "d.parquet")
+
+
+def test_columns_that_datasets_does_not_know_are_dropped_with_a_note(tmp_path: Path) -> None:
+    keys = pa.array([b"0123456789abcdef"] * 12, pa.binary(16))
+    pairs = pa.array([[("a", 1)]] * 12, pa.map_(pa.string(), pa.int64()))
+    table = pa.table({"text": TWELVE_TEXTS, "pairs": pairs, "label": LABELS, "key": keys, "id": range(12)})
+    pq.write_table(table, tmp_path / "d.parquet")
+    found = load_examples(tmp_path / "d.parquet")
+    assert {"text", "label", "id"} <= {*found.splits["train"].column_names} <= {"text", "label", "id", "key"}
+    (note,) = [note for note in found.notes if note.startswith("dropped columns whose type datasets does not support: ")]
+    assert "pairs (map<" in note
+    assert storable(pa.string())
+    assert not storable(pairs.type)
+
+
+@pytest.mark.parametrize("cells", [[{"x": 1}] * 12, [[["a"]], [["b"]]] * 6], ids=["objects", "lists of lists"])
+def test_labels_of_a_kind_that_cannot_be_labels(cells: list, tmp_path: Path, refused) -> None:
+    table = pa.table({"text": TWELVE_TEXTS, "label": cells})
+    pq.write_table(table, tmp_path / "d.parquet")
+    kind = pq.read_schema(tmp_path / "d.parquet").field("label").type
+    with refused(
+        f'd.parquet: column "label" has the type {kind}, which cannot be a label', "name the label column with --label"
+    ):
+        load_examples(tmp_path / "d.parquet")
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_label_number_without_a_name_is_refused(number: int, refused) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
+    plain = Dataset.from_dict({"text": TWELVE_TEXTS, "label": [0, 1] * 5 + [0, number]})
+    data = Dataset(plain.data, info=DatasetInfo(features=features))
+    with refused(
+        f'train: column "label" contains label {number}, but only 2 labels have names',
+        "give every number a name in the features, or cast the column to numbers",
+    ):
+        load_examples(data)
+
+
+DAMAGES = {
+    "state.json": ["null", "[]", "1", "{}", '{"_data_files": 3}'],
+    "dataset_info.json": ["null", "[]", '{"features": 3}', "{"],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name, each in DAMAGES.items() for content in each])
+def test_a_damaged_saved_data_set_is_one_error(name: str, content: str, tmp_path: Path) -> None:
+    Dataset.from_dict({"text": TWELVE_TEXTS, "label": LABELS}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / name).write_text(content)
+    with pytest.raises(DataError, match="the saved data set cannot be read: ") as raised:
+        load_examples(tmp_path / "saved")
+    assert raised.value.remedy == "save it again with save_to_disk"

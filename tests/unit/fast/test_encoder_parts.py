@@ -27,7 +27,7 @@ from glassloop.backends.fast.encoder_parts import (
     why_not_packed,
     why_not_unmodified,
 )
-from glassloop.models.families import FAMILIES
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 
 
 @pytest.mark.parametrize("family", [*FAST, *ALIKE, *BY_MODULES])
@@ -305,7 +305,7 @@ def test_dropout_rates_are_those_of_the_modules() -> None:
     assert layers_of(tiny_model("albert", dropout=0.1))[0].dropout_rates == (0.1, 0.1, 0.0)
 
 
-@pytest.mark.parametrize(("activation", "form"), [("gelu", "none"), ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh")])
+@pytest.mark.parametrize(("activation", "form"), GELU_APPROXIMATIONS.items())
 def test_the_approximation_of_gelu(activation: str, form: str) -> None:
     assert layers_of(tiny_model(hidden_act=activation))[0].gelu_approximate == form
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from commands import environment
 from families import FAST, tiny_model, weights_hash
 from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
+from quantized import needs_kernels, packed_logits, quantized
 from torch.nn import functional
 from transformers import (
     AlbertConfig,
@@ -16,9 +21,29 @@ from transformers import (
     ElectraForSequenceClassification,
 )
 
+from glassloop.backends.fast import inference_model as int8_linear
 from glassloop.backends.fast import inference_model as prepared_linear
-from glassloop.backends.fast.inference_model import Group, InferenceLayers, PreparedLinear, filled, groups_of, make_fast_model
+from glassloop.backends.fast.encoder_parts import layers_of
+from glassloop.backends.fast.inference_model import (
+    Group,
+    InferenceLayer,
+    InferenceLayers,
+    Int8Layer,
+    Int8Linear,
+    MeasuredLayer,
+    PreparedLinear,
+    Range,
+    Scales,
+    crash_of_kernels,
+    filled,
+    groups_of,
+    kernel_difference,
+    make_fast_model,
+    weight_limit,
+    why_no_kernels,
+)
 from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
+from glassloop.backends.packed import Int8Backend
 
 
 def test_each_model_gets_the_fast_form_of_its_family() -> None:
@@ -30,8 +55,6 @@ def test_each_model_gets_the_fast_form_of_its_family() -> None:
 
 
 # --- Layers for forward passes on a CPU: the numbers of the plain model, weights prepared once, a model left as it was.
-
-
 @pytest.mark.parametrize("lengths", [(7, 2, 11, 5), (4, 4, 4), (9,), (3, 5, 5, 5, 8, 3)])
 @pytest.mark.parametrize("family", FAST)
 def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -> None:
@@ -91,8 +114,6 @@ def test_few_different_numbers_of_rows_reach_the_kernels() -> None:
 
 
 # --- Prepared linear layers compute what torch's do, with and without oneDNN.
-
-
 @pytest.mark.parametrize("available", [True, False])
 @pytest.mark.parametrize("tokens", [1, 7, 600])
 def test_the_same_numbers(available: bool, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +131,196 @@ def test_the_same_numbers(available: bool, tokens: int, monkeypatch: pytest.Monk
             torch.testing.assert_close(
                 linear.gelu(x, approximate), functional.gelu(wanted, approximate=approximate), atol=1e-5, rtol=1e-4
             )
+
+
+ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))
+
+
+def test_measuring_does_not_change_the_numbers() -> None:
+    model, backend = lively().eval(), Int8Backend()
+    with torch.inference_mode():
+        wanted = model(**padded_inputs(ROWS)).logits
+    torch.testing.assert_close(packed_logits(backend, model, ROWS), wanted, atol=1e-5, rtol=1e-5)
+    first, last = (parts.module for parts in layers_of(model))
+    assert [*backend.ranges] == [first], "the last layer runs for first tokens only, in fp32"
+    assert last not in backend.ranges
+
+
+def test_rows_that_only_round_the_number_of_tokens_are_not_measured() -> None:
+    model, backend = lively().eval(), Int8Backend()
+    seen: list[torch.Tensor] = []
+    first = layers_of(model)[0].module
+    first.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    plain = torch.inference_mode()(model)
+    plain(input_ids=torch.from_numpy(ROWS[0])[None])
+    first._forward_pre_hooks.clear()
+    packed_logits(backend, model, ROWS[:1])
+    torch.testing.assert_close(backend.ranges[first].joined.low, seen[0][0].amin(0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(backend.ranges[first].joined.high, seen[0][0].amax(0), atol=1e-6, rtol=0)
+
+
+@needs_kernels
+def test_which_layers_are_quantized() -> None:
+    model = lively().eval()
+    backend = quantized(model, ROWS)
+    form = backend.fast_form(model)
+    assert [type(layer) for layer in (*form.layers, form.last_layer)] == [Int8Layer, InferenceLayer]
+    model = lively("albert").eval()
+    backend = quantized(model, ROWS)
+    form = backend.fast_form(model)
+    assert isinstance(form.last_layer, Int8Layer), "its only layer runs several times"
+    assert form.layers == [form.last_layer]
+    assert "plain" not in vars(form.last_layer), "weights in fp32 are prepared when they are needed"
+
+
+@needs_kernels
+def test_a_row_is_answered_alike_in_any_batch() -> None:
+    """The ranges are fixed: those of a batch would make an answer depend on the texts beside it."""
+    model = lively().eval()
+    backend = quantized(model, ROWS)
+    together = packed_logits(backend, model, ROWS)
+    for place, row in enumerate(ROWS):
+        alone = packed_logits(backend, model, [row])
+        torch.testing.assert_close(alone[0], together[place], atol=0.02 * float(together.abs().max()), rtol=0)
+
+
+@needs_kernels
+def test_measured_layers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = lively().eval()
+    backend = quantized(model, ROWS)
+    monkeypatch.setattr(MeasuredLayer, "__call__", lambda *given: pytest.fail("still measuring"))
+    packed_logits(backend, model, ROWS)
+
+
+# --- Linear layers in int8: close to fp32, exact sums, ranges that are never left.
+def seen(x: torch.Tensor) -> Range:
+    found = Range()
+    found.see(x[: len(x) // 2])
+    found.see(x[len(x) // 2 :])
+    return found
+
+
+def values(tokens: int = 200, channels: int = 64) -> torch.Tensor:
+    """Channels of very different sizes and middles, as behind a norm."""
+    torch.manual_seed(0)
+    return torch.randn(tokens, channels) * torch.linspace(0.05, 4.0, channels) + torch.linspace(-3.0, 1.0, channels)
+
+
+def test_a_range_covers_all_tokens_seen() -> None:
+    x = values()
+    found = seen(x)
+    assert torch.equal(found.low, x.amin(0))
+    assert torch.equal(found.high, x.amax(0))
+    with pytest.raises(ValueError, match="no token was seen"):
+        _ = Range().low
+
+
+def test_quantized_values_are_near_and_outliers_are_cut() -> None:
+    x = values()
+    scales = Scales.of_channels(seen(x), torch.randn(32, 64))
+    q = scales.quantized(x)
+    assert q.dtype is torch.uint8
+    back = scales.middle + scales.scale * (q.float() - 127.5)
+    assert ((back - x).abs() <= 0.501 * scales.scale).all()
+    far = scales.quantized(torch.tensor([[1e6], [-1e6]]).expand(2, 64))
+    assert far[0].eq(255).all(), "nothing wraps around"
+    assert far[1].eq(0).all()
+
+
+def test_a_constant_channel_has_a_scale() -> None:
+    x = values()
+    x[:, 3], x[:, 4] = 0.0, 7.0
+    scales = Scales.of_channels(seen(x), torch.zeros(32, 64))
+    assert torch.isfinite(scales.factor).all()
+    assert torch.isfinite(scales.offset).all()
+    assert torch.isfinite(Scales.of_results(seen(torch.zeros(4, 3))).factor).all()
+
+
+def test_results_contain_zero() -> None:
+    scales = Scales.of_results(seen(torch.tensor([[0.5, 0.7], [0.6, 4.0]])))
+    assert scales.zero == 0
+    assert float(scales.scale) == pytest.approx(4.0 / 255)
+    below = Scales.of_results(seen(torch.tensor([[-0.17], [1.0]])))
+    assert below.zero == round(0.17 / 1.17 * 255)
+
+
+@needs_kernels
+@pytest.mark.parametrize("tokens", [1, 7, 200])
+def test_near_fp32(tokens: int) -> None:
+    x = values()
+    weights, biases = [torch.randn(24, 64), torch.randn(24, 64)], [torch.randn(24), torch.randn(24)]
+    scales = Scales.of_channels(seen(x), torch.cat(weights))
+    linear = Int8Linear(weights, biases, scales)
+    x, residual = x[:tokens], torch.randn(tokens, 48)
+    wanted, q = functional.linear(x, torch.cat(weights), torch.cat(biases)), scales.quantized(x)
+    allowed = 0.02 * float(wanted.abs().max())
+    torch.testing.assert_close(linear(q), wanted, atol=allowed, rtol=0)
+    torch.testing.assert_close(linear.add_to(residual.clone(), q), wanted + residual, atol=allowed, rtol=0)
+    for approximate in ("none", "tanh"):
+        active = functional.gelu(wanted, approximate=approximate)
+        results = Scales.of_results(seen(torch.cat([active, active])))
+        found = results.scale * (linear.gelu(q, approximate, results).float() - results.zero)
+        torch.testing.assert_close(found, active, atol=allowed + float(results.scale), rtol=0)
+
+
+@needs_kernels
+def test_the_kernels_are_compared_with_fp64() -> None:
+    assert kernel_difference(weight_limit()) < 1e-5
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_a_cpu_without_vnni_gets_smaller_weights() -> None:
+    """There, kernels add pairs of products in 16 bits: weights up to 127 would overflow."""
+    code = "from glassloop.backends.fast.inference_model import weight_limit; print(weight_limit())"
+    given = {**environment(), "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, env=given)
+    assert done.stdout.split() == ["63"], done.stderr
+
+
+def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight_limit.cache_clear()
+    monkeypatch.setattr(int8_linear, "kernel_difference", lambda limit: 0.1)
+    try:
+        assert why_no_kernels() in ("its int8 kernels compute wrong results", "this build of torch has no int8 kernels for it")
+    finally:
+        weight_limit.cache_clear()
+
+
+def test_failing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(limit: int) -> float:
+        raise RuntimeError("could not create a primitive\nmore")
+
+    weight_limit.cache_clear()
+    monkeypatch.setattr(int8_linear, "kernel_difference", fail)
+    try:
+        assert why_no_kernels() in ("could not create a primitive", "this build of torch has no int8 kernels for it")
+    finally:
+        weight_limit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("", None), ("import os; os.kill(os.getpid(), 4)", "its int8 kernels end the process (signal 4)")],
+)
+def test_amx_kernels_are_tried_out_in_another_process(code: str, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some virtual machines their instructions are illegal, which no exception reports."""
+    crash_of_kernels.cache_clear()
+    real = subprocess.run
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: real([command[0], "-c", code], **options))
+    try:
+        assert crash_of_kernels() == reason
+        assert reason is None or why_no_kernels() == reason
+    finally:
+        crash_of_kernels.cache_clear()
+
+
+def test_other_kernels_need_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    crash_of_kernels.cache_clear()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda *given, **options: pytest.fail("a process was started"))
+    try:
+        assert crash_of_kernels() is None
+    finally:
+        crash_of_kernels.cache_clear()

@@ -7,11 +7,13 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 from families import TINY, tiny_model
 from generate_reference import families
+from transformers.activations import ACT2FN
 
-from glassloop.models.families import FAMILIES, families_packed_by
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, families_packed_by
 
 ROOT = Path(__file__).parents[3]
 # These take token types for the sake of others, but were pretrained with a single one.
@@ -21,6 +23,16 @@ ALL = pytest.mark.parametrize("name", FAMILIES)
 
 def test_every_family_has_a_tiny_config_for_the_tests() -> None:
     assert [*TINY] == [*FAMILIES], "write the config of the family in tests/families.py"
+
+
+@pytest.mark.parametrize("activation", GELU_APPROXIMATIONS)
+def test_an_activation_is_the_approximation_of_gelu_in_the_table(activation: str) -> None:
+    x = torch.linspace(-6, 6, 1001, dtype=torch.float64)
+    apart = {
+        form: (ACT2FN[activation](x) - torch.nn.functional.gelu(x, approximate=form)).abs().max() for form in ("none", "tanh")
+    }
+    assert apart.pop(GELU_APPROXIMATIONS[activation]) < 1e-8
+    assert min(apart.values()) > 1e-4, "the other approximation is a different function"
 
 
 @ALL

@@ -26,6 +26,7 @@ EVERY = tuple(families_packed_by("layers"))
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"hidden_act": "gelu_new"}),
+    ("roberta", {"hidden_act": "gelu_fast"}),
     ("bert", {"num_labels": 1, "problem_type": "regression"}),
     ("bert", {"layer_norm_eps": 0.1}),
     ("roberta", {"pad_token_id": 3, "type_vocab_size": 1}),

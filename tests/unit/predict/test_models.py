@@ -14,7 +14,7 @@ import torch
 from quantized import needs_kernels
 
 from glassloop import Predictor
-from glassloop.backends.fast.int8_layers import Int8Layer
+from glassloop.backends.fast.inference_model import Int8Layer
 from glassloop.base.errors import ModelError
 from glassloop.predict import models as int8
 from glassloop.predict.evaluation import SeedsPredictor

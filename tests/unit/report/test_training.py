@@ -13,8 +13,8 @@ from sample_record import RECORD
 from small_training import small_rows, trained
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.data import row_reader
-from glassloop.data.row_reader import RowReader
+from glassloop.data import rows as row_module
+from glassloop.data.rows import RowReader
 from glassloop.report import training as given_rows
 from glassloop.report import training as record
 from glassloop.report.training import (
@@ -108,9 +108,9 @@ def test_rows_of_the_user_are_known_from_an_earlier_reading() -> None:
 
 
 def test_only_the_number_of_very_many_rows_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = RowReader(Rows(row_reader.MOST_NOTED + 1))
+    many = RowReader(Rows(row_module.MOST_NOTED + 1))
     many.survey()
-    assert read_given(many) == GivenRows(row_reader.MOST_NOTED + 1)
+    assert read_given(many) == GivenRows(row_module.MOST_NOTED + 1)
     monkeypatch.setattr(given_rows, "MOST_READ", 2)
     assert read_given(Dataset.from_dict(COLUMNS)) == read_given(listed()) == GivenRows(3)
     assert read_given(iter([1])) is read_given(None) is None  # type: ignore[arg-type]

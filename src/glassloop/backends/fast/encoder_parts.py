@@ -22,11 +22,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from glassloop.data.interfaces import Model
-from glassloop.models.families import FAMILIES, EncoderLayout, Family
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, EncoderLayout, Family
 from glassloop.models.light import ACTIVATIONS
-
-# The approximation of GELU that an activation stands for, by its name in a config. Other activations have no fast layer.
-GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,23 +191,17 @@ def uncounted_token_of(model: Model) -> int | None:
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
 GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
-
-
 # Where the code of torch and transformers is, and that of the context managers they write as methods.
 LIBRARIES = (
     *(f"{os.path.dirname(str(spec.origin))}{os.sep}" for spec in map(find_spec, ("torch", "transformers")) if spec),  # noqa: PTH120
     contextlib.__file__,
 )
-
-
 MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
 
 
@@ -376,8 +367,6 @@ def shared_weights(model: nn.Module) -> list[frozenset[str]]:
 
 
 Built: TypeAlias = tuple[dict[str, Blueprint], list[frozenset[str]]]
-
-
 BLUEPRINTS: WeakKeyDictionary[nn.Module, tuple[dict[str, object], Built]] = WeakKeyDictionary()
 
 

@@ -7,17 +7,86 @@ fp32. `saved` is what a forward function keeps for its backward function.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from glassloop.backends.fast.kernel_launcher import KernelLauncher
 from glassloop.backends.fast.packing import Grids, Packing
 from glassloop.backends.fast.storage import FlatStorage
+
+
+class CompiledKernel(Protocol):
+    """A Triton kernel after compilation."""
+
+    @property
+    def run(self) -> object:
+        """Load the kernel onto the device and return its launcher."""
+
+
+class KernelLaunch(Protocol):
+    """A Triton kernel with its grid."""
+
+    def __call__(self, *args: object, **options: object) -> object: ...
+
+
+class Kernel(Protocol):
+    """A function decorated with `triton.jit`."""
+
+    def __getitem__(self, grid: tuple[int, ...], /) -> KernelLaunch: ...
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
+
+
+class Launch(NamedTuple):
+    """A recorded launch of a kernel."""
+
+    grid: tuple[int, ...]
+    args: tuple[object, ...]
+    options: dict[str, object]
+
+
+class KernelLauncher:
+    """Launch Triton kernels; while `recorded` is set, record launches instead of running them."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[Kernel, list[Launch]] | None = None
+
+    def __call__(self, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
+        """Run a kernel, or record the launch."""
+        if self.recorded is None:
+            kernel[grid](*args, **options)
+        else:
+            self.recorded.setdefault(kernel, []).append(Launch(grid, args, options))
+
+
+@contextmanager
+def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
+    """Record every launch inside the block, then compile and load those kernels, each in its own thread."""
+    recorded: dict[Kernel, list[Launch]] = {}
+    for launcher in launchers:
+        launcher.recorded = recorded
+    try:
+        yield
+    finally:
+        for launcher in launchers:
+            launcher.recorded = None
+    device = torch.cuda.current_device()
+    with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
+        list(pool.map(lambda kernel: compile_kernel(kernel, recorded[kernel], device), recorded))
+
+
+def compile_kernel(kernel: Kernel, launches: list[Launch], device: int) -> None:
+    """Compile and load a kernel for these launches; an error is raised later, when the kernel is launched."""
+    with suppress(Exception), torch.cuda.device(device):
+        for launch in launches:
+            compiled = kernel.warmup(*launch.args, grid=launch.grid, **launch.options)
+            _ = compiled.run  # reading this attribute loads the kernel
+
 
 RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
 
@@ -57,11 +126,7 @@ def seeded_by_torch() -> np.random.SFC64:
 
 
 aten = torch.ops.aten
-
-
 ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
-
-
 # What a forward function keeps for its backward function. Only these two know what it contains.
 Saved: TypeAlias = tuple[Any, ...]
 

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim.optimizer import ParamsT
 
-from glassloop.backends.fast.kernel_launcher import KernelLauncher
+from glassloop.backends.fast.operations import KernelLauncher
 from glassloop.backends.fast.storage import FlatStorage
 from glassloop.base.errors import SettingsError
 
 if TYPE_CHECKING:
-    from glassloop.backends.fast.triton_adamw import TritonAdamW
+    from glassloop.backends.fast.triton_operations import TritonAdamW
 
 
 PIECE = 4096  # norms are first taken over pieces of this many gradients
-
-
 REQUIRES_GRAD = attrgetter("requires_grad")
 
 
@@ -40,7 +38,7 @@ class FlatAdamW(torch.optim.AdamW):
         self.launchers: list[KernelLauncher] = []
         self.kernel: TritonAdamW | None = None
         if device.type == "cuda":
-            from glassloop.backends.fast.triton_adamw import TritonAdamW
+            from glassloop.backends.fast.triton_operations import TritonAdamW
 
             self.kernel = TritonAdamW(storage, self.defaults["betas"])
             self.launchers = [self.kernel.launch]

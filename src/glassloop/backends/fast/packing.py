@@ -14,25 +14,16 @@ from glassloop.base.errors import DataError, SettingsError, listed
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.collator import has_no_number, is_standard, refuse_lengths, refuse_other_columns, stacks_rows
 from glassloop.data.interfaces import Row
-from glassloop.data.row_reader import RowReader, hides_inside
-from glassloop.data.rows import LABEL_KEYS, Repeats, labels_among
+from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, hides_inside, labels_among
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
 NUMBERS_PER_TOKEN = 6  # id, position, token type, slot in the padded grid, order by id, order by position
-
-
 GRID_MULTIPLE = 8  # attention is a third slower on widths that are not a multiple of this
-
-
 LENGTH_MULTIPLE = 32  # on a GPU, shapes are rounded up to multiples of this, so that few graphs are captured
-
-
 FLASH_MULTIPLE = 128  # flash attention processes tokens in blocks of this size, so a finer length would save nothing
-
-
 Ragged = tuple[np.ndarray, np.ndarray]  # the values of rows of different lengths, joined, and the lengths
 
 
@@ -280,11 +271,7 @@ def pack(
 
 
 TOKEN_KEYS = ("input_ids", "token_type_ids", "attention_mask")
-
-
 READ_ROWS = 10_000
-
-
 HIDDEN = "an attention mask hides tokens inside a row, not only at its end"
 
 
@@ -339,11 +326,7 @@ def first_row(batches: Batches) -> Row:
 
 
 UPLOAD_TOKENS = 16_384  # batches are uploaded together until they hold this many tokens
-
-
 EVALUATION_TOKENS = {"cuda": 16_384, "cpu": 1_024}  # small batches leave a GPU idle; large ones do not fit a CPU's cache
-
-
 TOKENS_PER_ROW = 512  # an evaluation batch holds at most this times the batch size, so a smaller one saves memory
 
 

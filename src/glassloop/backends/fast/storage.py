@@ -12,12 +12,9 @@ from torch import nn
 from glassloop.backends.fast.encoder_parts import LayerParts
 from glassloop.base.errors import SettingsError
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.row_reader import RowReader
-from glassloop.data.rows import arrow_rows
+from glassloop.data.rows import RowReader, arrow_rows
 
 MAX_USED_SHARE = 0.9  # if more of the word vectors are used, a smaller table saves nothing
-
-
 READ_ROWS = 10_000
 
 

@@ -224,3 +224,50 @@ def join_gradients_kernel(
     if ACCUMULATE:
         grad_bias += tl.load(start, mask=inside, other=0.0)
     tl.store(start, grad_bias, mask=inside)
+
+
+@triton.jit
+def squares_kernel(values, size, sums, BLOCK: tl.constexpr):
+    """Sum the squares of a block; each program takes every n-th piece and stores its own sum."""
+    program = tl.program_id(0)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(program * BLOCK, size, tl.num_programs(0) * BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        value = tl.load(values + index, mask=index < size, other=0.0).to(tl.float32)
+        total += value * value
+    tl.store(sums + program, tl.sum(total, 0))
+
+
+@triton.jit
+def scalars_kernel(powers, learning_rate, norm, max_norm, scalars, CLIPS: tl.constexpr):
+    """Store the clipping factor, the learning rate over the first bias correction, and the root of the second."""
+    factor = 1.0
+    if CLIPS:
+        factor = tl.minimum(tl.div_rn(1.0, tl.load(norm) + 1e-6) * max_norm, 1.0)
+    tl.store(scalars, factor)
+    tl.store(scalars + 1, tl.div_rn(tl.load(learning_rate), 1.0 - tl.load(powers)))
+    tl.store(scalars + 2, tl.sqrt_rn(1.0 - tl.load(powers + 1)))
+
+
+@triton.jit
+def update_kernel(
+    weights, first, second, gradients, low_copy, learning_rate, scalars, size, beta1, beta2, eps, decay,
+    HAS_LOW_COPY: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Update weights as torch's AdamW does, operation by operation: bit-identical for the same gradients and norm."""
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    grad = tl.load(gradients + index, mask=inside, other=0.0).to(tl.float32) * tl.load(scalars)
+    weight = tl.load(weights + index, mask=inside, other=0.0)
+    m = tl.load(first + index, mask=inside, other=0.0)
+    v = tl.load(second + index, mask=inside, other=0.0)
+    weight = tl.fma(-(tl.load(learning_rate) * decay), weight, weight)
+    square = grad * grad
+    m = tl.fma(beta1, m, tl.fma(-beta1, grad, grad))
+    v = tl.fma(beta2, v, tl.fma(-beta2, square, square))
+    weight -= tl.div_rn(tl.load(scalars + 1) * m, tl.div_rn(tl.sqrt_rn(v), tl.load(scalars + 2)) + eps)
+    tl.store(weights + index, weight, mask=inside)
+    tl.store(first + index, m, mask=inside)
+    tl.store(second + index, v, mask=inside)
+    if HAS_LOW_COPY:
+        tl.store(low_copy + index, weight.to(low_copy.dtype.element_ty), mask=inside)

@@ -1,4 +1,4 @@
-"""The operations of a layer around its matrix multiplications, as Triton kernels: for GPUs."""
+"""The operations of a layer around its matrix multiplications, and AdamW, as Triton kernels: for GPUs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import torch
 import triton
 from torch import nn
 
-from glassloop.backends.fast.kernel_launcher import KernelLauncher
-from glassloop.backends.fast.operations import Saved, TorchOperations
+from glassloop.backends.fast.operations import KernelLauncher, Saved, TorchOperations
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage
 from glassloop.backends.fast.triton_kernels import (
@@ -17,15 +16,14 @@ from glassloop.backends.fast.triton_kernels import (
     gelu_kernel,
     join_gradients_kernel,
     norm_backward_kernel,
+    scalars_kernel,
+    squares_kernel,
     table_gradient_kernel,
+    update_kernel,
 )
 
 MIN_ROWS_PER_PROGRAM = 2
-
-
 MAX_PARTIAL_SUMS = 264  # column sums are first taken over at most this many groups of rows
-
-
 DROPOUT_SALT = 0x9E3779B1  # times the number of the dropout in a pass: each draws a mask of its own
 
 
@@ -222,3 +220,48 @@ class TritonOperations(TorchOperations):
             ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
         )  # fmt: skip
         return joined
+
+
+NUM_SUMS = 1056  # eight programs per multiprocessor of an H200
+
+
+class TritonAdamW:
+    """The norm of all gradients, and one pass of AdamW over a storage."""
+
+    def __init__(self, storage: FlatStorage, betas: tuple[float, float]) -> None:
+        self.launch = KernelLauncher()
+        self.storage, self.betas = storage, torch.tensor(betas, dtype=torch.float32, device=storage.weights.device)
+        self.scalars = torch.zeros(3, device=storage.weights.device)
+
+    def __call__(
+        self, steps: torch.Tensor, learning_rate: torch.Tensor, norm: torch.Tensor | None, max_norm: float,
+        beta1: float, beta2: float, eps: float, decay: float,
+    ) -> None:  # fmt: skip
+        """Update all weights and their copies in the dtype of matrix multiplications."""
+        store, clips = self.storage, norm is not None and max_norm > 0
+        norm = norm if clips else learning_rate
+        # In fp32 and by torch's own function, as in torch's AdamW. fp64 would be more accurate (`1 - beta2**step` is off by up
+        # to 1e-5 in the first steps), but the difference would move losses more than all other roundings of a step.
+        powers = torch.pow(self.betas, steps)
+        self.launch(scalars_kernel, (1,), powers, learning_rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
+        for region in store.regions:
+            gradients = store.matrix_gradients
+            if not region.in_layers:
+                gradients = store.other_gradients[region.start - store.num_matrix_values :]
+            low_copy = store.low_matrices if region.in_layers else None
+            size = region.stop - region.start
+            self.launch(
+                update_kernel, (triton.cdiv(size, 1024),),
+                store.weights[region.span], store.moments[0][region.span], store.moments[1][region.span], gradients,
+                self.scalars if low_copy is None else low_copy, learning_rate, self.scalars, size,
+                beta1, beta2, eps, decay if region.decays else 0.0,
+                HAS_LOW_COPY=low_copy is not None, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+        store.refresh_low_vectors()
+
+    def norm(self, blocks: list[torch.Tensor]) -> torch.Tensor:
+        """Return the norm of several blocks together; sums are always taken in the same order."""
+        sums = torch.zeros(len(blocks), NUM_SUMS, device=blocks[0].device)
+        for block, row in zip(blocks, sums, strict=True):
+            self.launch(squares_kernel, (NUM_SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
+        return sums.sum().sqrt_()
