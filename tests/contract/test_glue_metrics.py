@@ -74,7 +74,7 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(
     )
     found = read_run(run)
     assert (found.metrics, {*(found.evaluation or {})}) == (TASKS[task][4], keys)
-    evaluate(str(run), Wanted(device="cpu", batch_size=8))
+    evaluate(str(run), device="cpu", batch_size=8)
     assert {*evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics} == keys
     told = capsys.readouterr()
     if task == "mrpc":
@@ -95,7 +95,7 @@ def test_mnli_is_evaluated_on_both_validation_sets(
     assert {*(found.baseline or {})} == {"accuracy", "mismatched_accuracy"}
     for split, size in (("matched", 6), ("mismatched", 9)):
         assert len((run / f"validation_{split}-predictions.jsonl").read_text().splitlines()) == size
-    evaluate(str(run), Wanted(device="cpu", batch_size=8))
+    evaluate(str(run), device="cpu", batch_size=8)
     again = evaluate_run(str(run), Wanted(device="cpu", batch_size=8)).metrics
     assert {name: again[name] for name in wanted} == pytest.approx({name: (found.evaluation or {})[name] for name in wanted})
     one = evaluate_run(str(run), Wanted(split="validation_mismatched", device="cpu", batch_size=8)).metrics

@@ -27,7 +27,7 @@ def test_two_runs_with_hostile_texts(tmp_path: Path, open_page: OpenPage, width:
         for name, skill in (("<i>a", 0.6), ("b", 2.0))
     ]
     target = tmp_path / "compare.html"
-    found = compare([str(folder) for folder in folders], None, None, str(target))
+    found = compare([str(folder) for folder in folders], out=str(target))
     page = open_page(target, width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("#result figure").count() == 4, "values and differences of two metrics"
@@ -44,7 +44,7 @@ def test_folders_of_seeds(tmp_path: Path, open_page: OpenPage) -> None:
         for place, (name, skill) in enumerate((("a", 0.6), ("b", 0.8), ("c", 2.0)))
     ]
     target = tmp_path / "compare.html"
-    compare([str(folder) for folder in folders], None, None, str(target))
+    compare([str(folder) for folder in folders], out=str(target))
     page = open_page(target)
     assert page.locator("#result circle.point").count() == 18, "three seeds of three sides in two metrics"
     assert page.locator("#rows ul.rows").count() == 2

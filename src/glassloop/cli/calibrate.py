@@ -10,30 +10,27 @@ from glassloop.base.result import CommandResult
 from glassloop.cli.options import Json, completed_runs
 
 
-def calibrate_command(
+def calibrate(
     run: Annotated[str, typer.Argument(help="Folder of a finished run.", autocompletion=completed_runs)],
     target: Annotated[
         str | None,
         typer.Option(
-            "--target",
             metavar="<str>",
             help="What thresholds are chosen for: f1, precision (with --recall), recall (with --precision), "
             "cost (with --cost), or none for a temperature only. Default: f1 for two classes and for several labels, none for "
             "more classes.",
         ),
     ] = None,
-    recall: Annotated[
-        float | None, typer.Option("--recall", metavar="<float>", help="Lowest recall, for the highest precision.")
-    ] = None,
+    recall: Annotated[float | None, typer.Option(metavar="<float>", help="Lowest recall, for the highest precision.")] = None,
     precision: Annotated[
-        float | None, typer.Option("--precision", metavar="<float>", help="Lowest precision, for the highest recall.")
+        float | None, typer.Option(metavar="<float>", help="Lowest precision, for the highest recall.")
     ] = None,
     cost: Annotated[
         str | None,
-        typer.Option("--cost", metavar="<str>", help="Costs of wrong labels, such as false_positive=1,false_negative=5."),
+        typer.Option(metavar="<str>", help="Costs of wrong labels, such as false_positive=1,false_negative=5."),
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", help="Split with stored predictions to fit on. Default: the first for validation.")
+        str | None, typer.Option(help="Split with stored predictions to fit on. Default: the first for validation.")
     ] = None,
     positive_label: Annotated[
         str | None, typer.Option("--positive_label", help="Class of two that has the threshold. Default: that of the run.")
@@ -41,7 +38,6 @@ def calibrate_command(
     folds: Annotated[
         int | None,
         typer.Option(
-            "--folds",
             metavar="<int>",
             help="Number of folds that the gain is measured with. Default: 10, or the number of rows of the rarer class.",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,28 +12,7 @@ from glassloop.base.result import CommandResult
 from glassloop.cli.options import Json, completed_runs
 
 
-def compare(runs: Sequence[str], split: str | None, margin: float | None, out: str | None) -> CommandResult:
-    """Print the comparison of all runs with the first, and write it to `out` as HTML."""
-    from rich.console import Console
-
-    from glassloop.report.comparison import compare_runs
-    from glassloop.report.comparison_page import show_comparison
-
-    target = user_path(out) if out is not None else None
-    if target and target.suffix.lower() not in (".html", ".htm"):
-        raise SettingsError(f"--out {target} is not an HTML file", "choose a name that ends with .html")
-    found = compare_runs(runs, split, margin)
-    show_comparison(Console(), found)
-    if target:
-        from glassloop.report.comparison_page import comparison_page
-
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, comparison_page(found))
-        show(f"comparison → {target}")
-    return CommandResult({**found.content(), "out": target})
-
-
-def compare_command(
+def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
@@ -43,13 +21,27 @@ def compare_command(
             autocompletion=completed_runs,
         ),
     ],
-    split: Annotated[str | None, typer.Option("--split", help="Split to compare on. Default: validation.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to compare on. Default: validation.")] = None,
     margin: Annotated[
         float | None,
-        typer.Option("--margin", min=0, metavar="<float>", help="Largest difference that does not matter. Default: 0.01."),
+        typer.Option(min=0, metavar="<float>", help="Largest difference that does not matter. Default: 0.01."),
     ] = None,
     out: Annotated[str | None, typer.Option("-o", "--out", help="HTML file for the comparison.")] = None,
     as_json: Json = False,
 ) -> CommandResult:
     """Compare runs on the same rows, with intervals and paired tests."""
-    return compare(runs, split, margin, out)
+    from rich.console import Console
+
+    from glassloop.report.comparison import compare_runs
+    from glassloop.report.comparison_page import comparison_page, show_comparison
+
+    target = user_path(out) if out is not None else None
+    if target and target.suffix.lower() not in (".html", ".htm"):
+        raise SettingsError(f"--out {target} is not an HTML file", "choose a name that ends with .html")
+    comparison = compare_runs(runs, split, margin)
+    show_comparison(Console(), comparison)
+    if target:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, comparison_page(comparison))
+        show(f"comparison → {target}")
+    return CommandResult({**comparison.content(), "out": target})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +12,6 @@ from glassloop.base.result import CommandResult
 from glassloop.base.stages import stage
 from glassloop.cli.options import DATA_HELP, Json, given_for, with_settings
 from glassloop.data.interfaces import Tokenizer
-from glassloop.runs.record import SplitFacts
 from glassloop.settings.fields import DataSettings, data_settings
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.stage_display import starting
@@ -27,25 +24,43 @@ if TYPE_CHECKING:
     from glassloop.data.encoding import Encoding, LengthLimit
     from glassloop.data.examples import Examples
 
-
 HISTOGRAM_BINS = 10
-
-
 BAR_WIDTH = 40
-
-
 SHOWN_PADDING = 4
-
-
 BLOCKS = "▏▎▍▌▋▊▉█"
+
+
+@with_settings(DataSettings)
+def describe_data(
+    data: Annotated[str, typer.Argument(help=DATA_HELP.format("show"))] = "quickstart",
+    model: Annotated[str, typer.Option(help="Model whose tokenizer to use.")] = "quickstart",
+    max_length: Annotated[int | None, typer.Option("--max_length", help="Maximum number of tokens per row.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size used to measure padding.")] = 8,
+    as_json: Json = False,
+    **options: object,
+) -> CommandResult:
+    """Show the splits, labels, lengths and padding of a data set."""
+    with starting():
+        from glassloop.data.sources import load_examples
+        from glassloop.models.interface import length_limit
+        from glassloop.models.loading import load_config, load_tokenizer
+        from glassloop.training.results import data_content
+
+    examples = load_examples(data, **asdict(data_settings(given_for(DataSettings, options))))
+    with stage("loading the tokenizer"):
+        tokenizer = load_tokenizer(model)
+        limit = length_limit(examples, tokenizer, load_config(model), max_length)
+    encoded = show_data(examples, tokenizer, limit, batch_size, TrainingArguments.seed, (data, model))
+    return CommandResult(data_content(examples, encoded, data, model, limit))
 
 
 def show_data(
     examples: Examples, tokenizer: Tokenizer, limit: LengthLimit, batch_size: int, seed: int, names: tuple[str, str]
 ) -> dict[str, Encoding]:
     """Print the overview and return the encoded splits. `names` are those of the data and of the model."""
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.padding import Padding
+    from rich.table import Table
     from rich.text import Text
 
     from glassloop.data.encoding import encode, notes_on
@@ -53,67 +68,62 @@ def show_data(
     console = Console()
     encoded = encode(examples, tokenizer, limit.max_length)
     fitted = "train" if "train" in encoded else next(iter(encoded))
+    lengths = encoded[fitted].lengths
+    columns = examples.columns
+    facts = {
+        "data": names[0],
+        "task": examples.task.replace("_", " "),
+        "text": columns.text + (f" + {columns.text_pair}" if columns.text_pair else ""),
+        "label": ", ".join(columns.label),
+        "model": f"{names[1]}, at most {limit.max_length} tokens",
+    }
+    headline = Table.grid(padding=(0, 2))
+    headline.add_column(style="dim")
+    for name, value in facts.items():
+        headline.add_row(name, Text(printable(value)))
     parts: list[RenderableType | None] = [
-        headline(examples, names, limit.max_length),
+        headline,
         splits_table(examples, encoded),
         features_table(examples, fitted),
         labels_table(examples),
         Text(f"Tokens per row of {printable(fitted)}", style="bold"),
-        histogram(encoded[fitted].lengths),
-        padding_table(encoded[fitted].lengths, batch_size, seed, fitted),
-        Text(
-            f"First row of {printable(fitted)}, padded in a batch of {min(batch_size, len(encoded[fitted].rows))}",
-            style="bold",
-        ),
+        histogram(lengths),
+        padding_table(lengths, batch_size, seed, fitted),
+        Text(f"First row of {printable(fitted)}, padded in a batch of {min(batch_size, len(lengths))}", style="bold"),
         example_table(encoded[fitted], tokenizer, batch_size, console.width),
     ]
     if notes := [*examples.notes, *notes_on(encoded, limit)]:
-        parts += [
-            Text("Notes", style="bold"),
-            Group(*(Text(f"• {printable(note)}") for note in notes)),
-        ]
+        parts += [Text("Notes", style="bold"), Text("\n".join(f"• {printable(note)}" for note in notes))]
     for part in parts:
         if part is not None:
             console.print(Padding(part, (0, 0, 0 if isinstance(part, Text) and part.style == "bold" else 1, 0)))
     return encoded
 
 
-def headline(examples: Examples, names: tuple[str, str], max_length: int) -> Table:
-    """Return a table with task, columns, labels and tokenizer."""
+def titled_table(title: str, *columns: str, show_header: bool = True) -> Table:
+    """Return an empty table under a title, its first column left-aligned and the others right-aligned."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    columns = examples.columns
-    texts = columns.text + (f" + {columns.text_pair}" if columns.text_pair else "")
-    rows = {
-        "data": names[0],
-        "task": examples.task.replace("_", " "),
-        "text": texts,
-        "label": ", ".join(columns.label),
-        "model": f"{names[1]}, at most {max_length} tokens",
-    }
-    for name, value in rows.items():
-        table.add_row(name, Text(printable(value)))
+    table = Table(box=None, header_style="dim", pad_edge=False, show_header=show_header)
+    table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
+    for place, name in enumerate(columns):
+        table.add_column(Text(printable(name)), justify="right" if place else "left")
     return table
 
 
 def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
     """Return a table with rows, lengths, truncation and duplicates of each split."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Splits", title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
-    for name in ("split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train"):
-        table.add_column(name, justify="left" if name == "split" else "right")
+    columns = ("split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train")
+    table = titled_table("Splits", *columns)
     for name, fact in examples.facts.items():
-        lengths, truncation = encoded[name].lengths, encoded[name].truncation
-        cut = "0"
-        if truncation.num_rows:
-            sides = f" ({truncation.num_first:,} first, {truncation.num_second:,} second)" if examples.columns.text_pair else ""
-            cut = f"{truncation.num_rows:,}{sides}"
+        lengths = encoded[name].lengths
+        truncation = encoded[name].truncation
+        cut = f"{truncation.num_rows:,}"
+        if truncation.num_rows and examples.columns.text_pair:
+            cut += f" ({truncation.num_first:,} first, {truncation.num_second:,} second)"
         if truncation.num_shortened:
             cut += f"; {counted(truncation.num_shortened, 'text', 'texts')} shortened before tokenizing"
         table.add_row(
@@ -130,21 +140,21 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
 
 def features_table(examples: Examples, split: str) -> Table:
     """Return a table with the columns and their types in `datasets`."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Columns", title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table = titled_table("Columns", show_header=False)
     for name, feature in examples.splits[split].features.items():
-        kind = getattr(feature, "dtype", None) or type(feature).__name__
+        kind = type(feature).__name__
         names = getattr(getattr(feature, "feature", feature), "names", None)
-        described = f"{type(feature).__name__}({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else str(kind)
+        described = str(getattr(feature, "dtype", None) or kind)
+        if names:
+            described = f"{kind}({', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
         table.add_row(Text(printable(name)), Text(printable(described), style="dim"))
     return table
 
 
 def labels_table(examples: Examples) -> Table | None:
     """Return a table with the label counts of each split. Of many labels, only the most frequent ones are included."""
-    from rich.table import Table
     from rich.text import Text
 
     from glassloop.data.examples import SHOWN_LABELS
@@ -152,26 +162,19 @@ def labels_table(examples: Examples) -> Table | None:
     if not examples.labels:
         return None
     labelled = {name: fact for name, fact in examples.facts.items() if not fact.unlabelled}
-    table = Table(title="Labels", title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
-    table.add_column("label")
-    for name in labelled:
-        table.add_column(Text(printable(name)), justify="right")
-    shown = [*enumerate(examples.labels.names)]
-    if hidden := max(0, len(shown) - SHOWN_LABELS):
-        counts = next((fact.label_counts for fact in labelled.values()), {})
-        shown = sorted(shown, key=lambda entry: -counts.get(entry[1], 0))[:SHOWN_LABELS]
-    for number, name in shown:
-        shares = [share_of(fact, name) for fact in labelled.values()]
-        table.add_row(Text(f"{number}  {printable(name)}"), *shares)
+    table = titled_table("Labels", "label", *labelled)
+    labels = [*enumerate(examples.labels.names)]
+    if hidden := max(0, len(labels) - SHOWN_LABELS):
+        frequent = next((fact.label_counts for fact in labelled.values()), {})
+        labels = sorted(labels, key=lambda entry: -frequent.get(entry[1], 0))[:SHOWN_LABELS]
+    for number, name in labels:
+        counts = [(fact.label_counts.get(name, 0), max(fact.num_rows, 1)) for fact in labelled.values()]
+        table.add_row(
+            Text(f"{number}  {printable(name)}"), *(f"{count:,}  {count / num_rows:>4.0%}" for count, num_rows in counts)
+        )
     if hidden:
         table.add_row(f"and {hidden:,} more")
     return table
-
-
-def share_of(fact: SplitFacts, name: str) -> str:
-    """Return the count of a label in a split, and its share in percent."""
-    count = fact.label_counts.get(name, 0)
-    return f"{count:,}  {count / max(fact.num_rows, 1):>4.0%}"
 
 
 def histogram(lengths: np.ndarray) -> Table:
@@ -180,20 +183,17 @@ def histogram(lengths: np.ndarray) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    step = max(1, -(-int(lengths.max() - lengths.min() + 1) // HISTOGRAM_BINS))
     start = int(lengths.min())
+    step = max(1, -(-(int(lengths.max()) - start + 1) // HISTOGRAM_BINS))
     counts = np.bincount((lengths - start) // step)
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right")
-    table.add_column()
+    table.add_column(style="cyan")
     table.add_column(justify="right", style="dim")
     for place, count in enumerate(counts):
         low = start + place * step
-        table.add_row(
-            f"{low}–{low + step - 1}" if step > 1 else str(low),
-            Text(bar(count / counts.max()), style="cyan"),
-            f"{count:,}",
-        )
+        title = f"{low}–{low + step - 1}" if step > 1 else str(low)
+        table.add_row(title, Text(bar(count / counts.max())), f"{count:,}")
     return table
 
 
@@ -205,25 +205,16 @@ def bar(share: float) -> str:
 
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
     """Return a table with the share of padding in batches, shuffled and grouped by length."""
-    from rich.table import Table
     from rich.text import Text
 
     from glassloop.data.order import epoch_order, padding_waste
 
-    table = Table(
-        title=Text(f"Padding of {printable(split)} in batches of {batch_size}"),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        show_header=False,
-        pad_edge=False,
-    )
-    plain = epoch_order(len(lengths), batch_size, seed=seed)
+    table = titled_table(f"Padding of {printable(split)} in batches of {batch_size}", show_header=False)
+    shuffled = epoch_order(len(lengths), batch_size, seed=seed)
     grouped = epoch_order(len(lengths), batch_size, seed=seed, lengths=lengths)
-    longest = 1 - float(lengths.mean()) / float(lengths.max())
     wastes = {
-        "all rows padded to the longest row": longest,
-        "each batch padded to its longest row": padding_waste(lengths, plain),
+        "all rows padded to the longest row": 1 - float(lengths.mean()) / float(lengths.max()),
+        "each batch padded to its longest row": padding_waste(lengths, shuffled),
         "each batch padded to its longest row, grouped by length": padding_waste(lengths, grouped),
     }
     for name, waste in wastes.items():
@@ -277,34 +268,3 @@ def blocks_of(cells: list[tuple[str, ...]], width: int) -> list[list[tuple[str, 
         blocks[-1].append(cell)
         used += needed
     return blocks
-
-
-def describe_data(data: str, model: str, max_length: int | None, batch_size: int, given: Mapping[str, object]) -> CommandResult:
-    """Print splits, labels, lengths and padding of a data set, and one row token by token."""
-    from glassloop.data.sources import load_examples
-    from glassloop.models.interface import length_limit
-    from glassloop.models.loading import load_config, load_tokenizer
-    from glassloop.training.results import data_content
-
-    examples = load_examples(data, **asdict(data_settings(given)))
-    with stage("loading the tokenizer"):
-        tokenizer = load_tokenizer(model)
-        limit = length_limit(examples, tokenizer, load_config(model), max_length)
-    encoded = show_data(examples, tokenizer, limit, batch_size, TrainingArguments.seed, (data, model))
-    return CommandResult(data_content(examples, encoded, data, model, limit))
-
-
-@with_settings(DataSettings)
-def data_command(
-    data: Annotated[str, typer.Argument(help=DATA_HELP.format("show"))] = "quickstart",
-    model: Annotated[str, typer.Option("--model", help="Model whose tokenizer to use.")] = "quickstart",
-    max_length: Annotated[int | None, typer.Option("--max_length", help="Maximum number of tokens per row.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size used to measure padding.")] = 8,
-    as_json: Json = False,
-    **options: object,
-) -> CommandResult:
-    """Show the splits, labels, lengths and padding of a data set."""
-    with starting():
-        import_module("glassloop.data.sources")
-
-    return describe_data(data, model, max_length, batch_size, given_for(DataSettings, options))

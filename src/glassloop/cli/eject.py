@@ -1,4 +1,4 @@
-"""`glassloop eject`: the options of the command."""
+"""`glassloop eject`: write a run as a plain PyTorch script."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from typing import Annotated
 
 import typer
 
-from glassloop.cli.options import completed_runs
+from glassloop.base.errors import show
+from glassloop.base.files import user_path
+from glassloop.cli.options import RunFolder
 
 
-def eject_command(
-    run: Annotated[str, typer.Argument(help="Run folder.", autocompletion=completed_runs)],
+def eject(
+    run: RunFolder,
     out: Annotated[str | None, typer.Option("-o", "--out", help="New folder to write to. Default: RUN/ejected.")] = None,
 ) -> None:
     """Export a run as a plain PyTorch script with the same result."""
-    from glassloop.share.eject import eject
+    from glassloop.share.eject import eject_run
 
-    eject(run, out)
+    folder = user_path(run)
+    script = eject_run(folder, user_path(out) if out is not None else folder / "ejected")
+    show(f"wrote {script}; run it in its folder: python {script.name}")

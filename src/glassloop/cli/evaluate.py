@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,52 @@ if TYPE_CHECKING:
     from glassloop.training.results import Outcome
 
 
+@with_settings(DataSettings)
+def evaluate(
+    run: Run,
+    data: Annotated[str | None, typer.Argument(help="Data to evaluate on. Default: the data of the run.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to evaluate. Default: every validation split.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="<str>", help="Metrics to compute, separated by commas. Default: those of the run."),
+    ] = None,
+    positive_label: Annotated[
+        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: the class chosen for the run.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", help="File for the predictions of the rows: .csv, .tsv or .jsonl.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
+    device: Device = "auto",
+    batch_size: Annotated[int, typer.Option("--batch_size", min=1, metavar="<int>", help="Batch size.")] = 64,
+    as_json: Json = False,
+    **options: object,
+) -> CommandResult:
+    """Evaluate a trained model and compare it with a baseline."""
+    with starting():
+        from rich.console import Console
+
+        from glassloop.data.writers import refuse_existing, refuse_target
+        from glassloop.predict.evaluation import Wanted, evaluate_run, has_seeds
+        from glassloop.training.results import outcomes_content, show_outcome
+
+    given = given_for(DataSettings, options)
+    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
+    target = user_path(out) if out is not None else None
+    if target:
+        refuse_target(target)  # before the model is loaded
+        if not overwrite:
+            refuse_existing(target)
+    if has_seeds(user_path(run)):
+        return evaluate_seeds(user_path(run), wanted, target)
+    found = evaluate_run(run, wanted)
+    for outcome in found.outcomes:
+        show_outcome(Console(), outcome, found.title(outcome))
+    if target:
+        found.save(target)
+    return CommandResult({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})
+
+
 def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> CommandResult:
     """Evaluate each finished seed in a folder, and all of them as one model, whose predictions are written to `target`."""
     from rich.console import Console
@@ -34,7 +80,8 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     runs = finished_runs(folder)
     found = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
     first = next(iter(found.values()))
-    together = replace(first, outcomes=[together_of(parts, first) for parts in zip(*outcomes_of(found), strict=True)])
+    by_split = zip(*(one.outcomes for one in found.values()), strict=True)
+    together = replace(first, outcomes=[together_of(parts, first) for parts in by_split])
     record = replace(read_seeds(folder), seeds={seed: seed_record(one) for seed, one in found.items()})
     titles = ", ".join(map(first.title, first.outcomes))
     show_seeds(record, Console(), titles, short_metrics(together.metrics))
@@ -52,11 +99,6 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
             "out": target,
         }
     )
-
-
-def outcomes_of(found: Mapping[int, Evaluated]) -> list[Sequence[Outcome]]:
-    """Return the evaluations of each seed, one per split."""
-    return [one.outcomes for one in found.values()]
 
 
 def together_of(parts: Sequence[Outcome], first: Evaluated) -> Outcome:
@@ -84,56 +126,3 @@ def seed_record(found: Evaluated) -> SeedRecord:
         measures=MeasuresRecord(measures.keys, measures.positive),
         rows={name: fact.fingerprint for name, fact in found.examples.facts.items()},
     )
-
-
-def evaluate(run: str, wanted: Wanted, out: str | None = None, *, overwrite: bool = False) -> CommandResult:
-    """Print the metrics of a trained model, or of the models of several seeds, and write their predictions to `out`."""
-    from rich.console import Console
-
-    from glassloop.data.writers import refuse_existing, refuse_target
-    from glassloop.predict.evaluation import evaluate_run, has_seeds
-    from glassloop.training.results import outcomes_content, show_outcome
-
-    target = user_path(out) if out is not None else None
-    if target:
-        refuse_target(target)  # before the model is loaded
-        if not overwrite:
-            refuse_existing(target)
-    if has_seeds(user_path(run)):
-        return evaluate_seeds(user_path(run), wanted, target)
-    found = evaluate_run(run, wanted)
-    for outcome in found.outcomes:
-        show_outcome(Console(), outcome, found.title(outcome))
-    if target:
-        found.save(target)
-    return CommandResult({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})
-
-
-@with_settings(DataSettings)
-def evaluate_command(
-    run: Run,
-    data: Annotated[str | None, typer.Argument(help="Data to evaluate on. Default: the data of the run.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Split to evaluate. Default: every validation split.")] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="<str>", help="Metrics to compute, separated by commas. Default: those of the run."),
-    ] = None,
-    positive_label: Annotated[
-        str | None, typer.Option("--positive_label", help="Class whose F1 is reported. Default: the class chosen for the run.")
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("-o", "--out", help="File for the predictions of the rows: .csv, .tsv or .jsonl.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
-    device: Device = "auto",
-    batch_size: Annotated[int, typer.Option("--batch_size", min=1, metavar="<int>", help="Batch size.")] = 64,
-    as_json: Json = False,
-    **options: object,
-) -> CommandResult:
-    """Evaluate a trained model and compare it with a baseline."""
-    with starting():
-        from glassloop.predict.evaluation import Wanted
-
-    given = given_for(DataSettings, options)
-    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
-    return evaluate(run, wanted, out, overwrite=overwrite)

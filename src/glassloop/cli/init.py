@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
-from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -19,19 +17,27 @@ from glassloop.settings.training import TrainingArguments
 from glassloop.training.stage_display import starting
 
 
-def write_template(data: str, model: str, out: str, given: Mapping[str, object]) -> None:
-    """Inspect the data and write every setting with its description. Settings that keep their default are commented out."""
-    from glassloop.data.sources import load_examples
+@with_settings(DataSettings)
+def init(
+    data: Annotated[str, typer.Argument(help=DATA_HELP.format("train on"))] = "quickstart",
+    model: Annotated[str, typer.Option(help=MODEL_HELP)] = "quickstart",
+    out: Annotated[str, typer.Option("-o", "--out", help="File to write.")] = "run.toml",
+    **options: object,
+) -> None:
+    """Write a commented settings file for glassloop train --config."""
+    with starting(lines=False):
+        from glassloop.data.sources import load_examples
 
+    given = given_for(DataSettings, options)
     path = user_path(out)
     if path.exists():
         raise SettingsError(f"{path} already exists", "choose another name with --out")
-    settings = data_settings(given)
-    examples = load_examples(data, **asdict(settings))
-    found = {"text": examples.columns.text, "text_pair": examples.columns.text_pair, "label": ",".join(examples.columns.label)}
-    known: Mapping[str, object] = {**given, **{name: value for name, value in found.items() if value}, "task": examples.task}
-    if data == "quickstart" or data.startswith("glue"):
-        known = given
+    examples = load_examples(data, **asdict(data_settings(given)))
+    known = given
+    if data != "quickstart" and not data.startswith("glue"):
+        columns = examples.columns
+        inspected = {"text": columns.text, "text_pair": columns.text_pair, "label": ",".join(columns.label)}
+        known = {**given, **{name: value for name, value in inspected.items() if value}, "task": examples.task}
     lines = [
         "# Settings for glassloop train --config " + path.name,
         *(f"# {name}: {counted(fact.num_rows, 'row', 'rows')}" for name, fact in examples.facts.items()),
@@ -51,17 +57,3 @@ def write_template(data: str, model: str, out: str, given: Mapping[str, object])
             lines.append(f"{entry.name} = {toml(chosen)}" if chosen is not None else f"# {entry.name} = {toml(default)}{note}")
     write_text(path, "\n".join(lines) + "\n")
     show(f"wrote {path}; use it with: glassloop train --config {path}")
-
-
-@with_settings(DataSettings)
-def init_command(
-    data: Annotated[str, typer.Argument(help=DATA_HELP.format("train on"))] = "quickstart",
-    model: Annotated[str, typer.Option("--model", help=MODEL_HELP)] = "quickstart",
-    out: Annotated[str, typer.Option("-o", "--out", help="File to write.")] = "run.toml",
-    **options: object,
-) -> None:
-    """Write a commented settings file for glassloop train --config."""
-    with starting(lines=False):
-        import_module("glassloop.study.assembly")
-
-    write_template(data, model, out, given_for(DataSettings, options))

@@ -17,64 +17,14 @@ from glassloop.runs.record import FINISHED
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 LONGEST_NAME = 28
 
 
-def show_run_list(console: Console, found: RunList, root: str) -> None:
-    """Print one line per run, then how many there are and what was left out."""
-    from rich.table import Table
-    from rich.text import Text
-
-    if not found.entries:
-        console.print(Text(printable(f"no runs in {root}")))
-        return
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("run", "status", "result", "time", "size"):
-        table.add_column(name, justify="right" if name in ("time", "size") else "left", no_wrap=name != "result")
-    for entry in found.entries:
-        time = "" if entry.seconds is None else duration(entry.seconds)
-        table.add_row(name_of(entry), entry.status, result_of(entry), time, amount(entry.size))
-    console.print(table)
-    notes = [counted(len(found.entries), "run", "runs")]
-    notes += [counted(found.links, "link was not followed", "links were not followed")] if found.links else []
-    notes += [] if found.complete else ["not all folders were searched"]
-    console.print(Text(printable(", ".join(notes)), style="dim"))
-    for entry in found.entries:
-        if entry.problem:
-            console.print(Text(printable(f"• {entry.name}: {entry.problem}")))
-
-
-def name_of(entry: ListedRun) -> Text:
-    """Return the name of a run, its end if it is long, and its number of seeds."""
-    from rich.text import Text
-
-    seeds = f" ({counted(len(entry.seeds), 'seed', 'seeds')})" if entry.seeds else ""
-    room = LONGEST_NAME - len(seeds)
-    return Text(printable(entry.name if len(entry.name) <= room else "…" + entry.name[1 - room :]) + seeds)
-
-
-def result_of(entry: ListedRun) -> Text:
-    """Return the first score of a run, else how far it is."""
-    from rich.text import Text
-
-    from glassloop.scores.measures import Measures
-    from glassloop.scores.metrics import AVERAGED
-
-    key = next(iter(entry.metrics), None)
-    if entry.seeds and entry.status != FINISHED:
-        done = sum(seed.status == FINISHED for seed in entry.seeds)
-        return Text(f"{done} of {len(entry.seeds)} seeds finished")
-    if key is not None:
-        spread = f" ± {entry.deviation[key]:.4f}" if key in entry.deviation else ""
-        title = Measures((key,), entry.positive_label).title(key) if key in AVERAGED else key
-        return Text(printable(f"{title} {entry.metrics[key]:.4f}{spread}"))
-    return Text(f"step {entry.step:,} of {entry.max_steps:,}" if entry.max_steps else "")
-
-
-def list_runs(folder: str | None) -> CommandResult:
-    """Print status, result, time and size of all runs in a folder; by default those in runs/."""
+def list_runs(
+    folder: Annotated[str | None, typer.Argument(help="Folder with runs. Default: runs.")] = None, as_json: Json = False
+) -> CommandResult:
+    """List runs with their status, result, time and size."""
     from rich.console import Console
 
     root = RUNS_DIR if folder is None else user_path(folder)
@@ -85,8 +35,49 @@ def list_runs(folder: str | None) -> CommandResult:
     return CommandResult({"folder": root, "runs": found.entries, "links": found.links, "complete": found.complete})
 
 
-def list_command(
-    folder: Annotated[str | None, typer.Argument(help="Folder with runs. Default: runs.")] = None, as_json: Json = False
-) -> CommandResult:
-    """List runs with their status, result, time and size."""
-    return list_runs(folder)
+def show_run_list(console: Console, runs: RunList, root: str) -> None:
+    """Print one line per run, then how many there are and what was left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not runs.entries:
+        console.print(Text(printable(f"no runs in {root}")))
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("run", "status", "result", "time", "size"):
+        table.add_column(name, justify="right" if name in ("time", "size") else "left", no_wrap=name != "result")
+    for entry in runs.entries:
+        time = "" if entry.seconds is None else duration(entry.seconds)
+        title = Text(printable(name_of(entry)))
+        table.add_row(title, entry.status, Text(printable(result_of(entry))), time, amount(entry.size))
+    console.print(table)
+    notes = [counted(len(runs.entries), "run", "runs")]
+    notes += [counted(runs.links, "link was not followed", "links were not followed")] if runs.links else []
+    notes += [] if runs.complete else ["not all folders were searched"]
+    console.print(Text(printable(", ".join(notes)), style="dim"))
+    for entry in runs.entries:
+        if entry.problem:
+            console.print(Text(printable(f"• {entry.name}: {entry.problem}")))
+
+
+def name_of(entry: ListedRun) -> str:
+    """Return the name of a run, its end if it is long, and its number of seeds."""
+    seeds = f" ({counted(len(entry.seeds), 'seed', 'seeds')})" if entry.seeds else ""
+    room = LONGEST_NAME - len(seeds)
+    return (entry.name if len(entry.name) <= room else "…" + entry.name[1 - room :]) + seeds
+
+
+def result_of(entry: ListedRun) -> str:
+    """Return the first score of a run, else how far it is."""
+    from glassloop.scores.measures import Measures
+    from glassloop.scores.metrics import AVERAGED
+
+    key = next(iter(entry.metrics), None)
+    if entry.seeds and entry.status != FINISHED:
+        done = sum(seed.status == FINISHED for seed in entry.seeds)
+        return f"{done} of {len(entry.seeds)} seeds finished"
+    if key is not None:
+        spread = f" ± {entry.deviation[key]:.4f}" if key in entry.deviation else ""
+        title = Measures((key,), entry.positive_label).title(key) if key in AVERAGED else key
+        return f"{title} {entry.metrics[key]:.4f}{spread}"
+    return f"step {entry.step:,} of {entry.max_steps:,}" if entry.max_steps else ""

@@ -18,28 +18,28 @@ from glassloop.base.errors import GlassloopError, ResourceError, resource_error,
 from glassloop.base.output import TolerantStream, tolerant_streams
 from glassloop.base.result import CommandResult, error_result, output_of, show_result
 from glassloop.base.stages import show_on
-from glassloop.cli.calibrate import calibrate_command
-from glassloop.cli.compare import compare_command
-from glassloop.cli.data import data_command
-from glassloop.cli.doctor import doctor_command
-from glassloop.cli.eject import eject_command
-from glassloop.cli.evaluate import evaluate_command
-from glassloop.cli.export import export_command
-from glassloop.cli.init import init_command
-from glassloop.cli.list import list_command
+from glassloop.cli.calibrate import calibrate
+from glassloop.cli.compare import compare
+from glassloop.cli.data import describe_data
+from glassloop.cli.doctor import doctor
+from glassloop.cli.eject import eject
+from glassloop.cli.evaluate import evaluate
+from glassloop.cli.export import export
+from glassloop.cli.init import init
+from glassloop.cli.list import list_runs
 from glassloop.cli.options import GroupedCommand, end_of_own, usage_error, with_resume_value
-from glassloop.cli.port import port_command
-from glassloop.cli.predict import predict_command
-from glassloop.cli.push import push_command
-from glassloop.cli.report import report_command
-from glassloop.cli.run import run_command
-from glassloop.cli.serve import serve_command
-from glassloop.cli.study import study_command
-from glassloop.cli.train import train_command
-from glassloop.cli.ui import ui_command
-from glassloop.cli.verify import verify_command
+from glassloop.cli.port import port
+from glassloop.cli.predict import predict
+from glassloop.cli.push import push
+from glassloop.cli.report import report
+from glassloop.cli.run import run_script
+from glassloop.cli.serve import serve
+from glassloop.cli.study import study
+from glassloop.cli.train import train
+from glassloop.cli.ui import ui
+from glassloop.cli.verify import verify
 from glassloop.settings.fields import refuse_invalid_bytes
-from glassloop.training.processes import report
+from glassloop.training.processes import report as report_error
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -54,25 +54,25 @@ app = typer.Typer(
 
 
 COMMANDS = {  # in the order of the help page
-    "data": data_command,
-    "train": train_command,
-    "evaluate": evaluate_command,
-    "calibrate": calibrate_command,
-    "study": study_command,
-    "predict": predict_command,
-    "serve": serve_command,
-    "push": push_command,
-    "export": export_command,
-    "report": report_command,
-    "compare": compare_command,
-    "list": list_command,
-    "init": init_command,
-    "eject": eject_command,
-    "port": port_command,
-    "run": run_command,
-    "verify": verify_command,
-    "doctor": doctor_command,
-    "ui": ui_command,
+    "data": describe_data,
+    "train": train,
+    "evaluate": evaluate,
+    "calibrate": calibrate,
+    "study": study,
+    "predict": predict,
+    "serve": serve,
+    "push": push,
+    "export": export,
+    "report": report,
+    "compare": compare,
+    "list": list_runs,
+    "init": init,
+    "eject": eject,
+    "port": port,
+    "run": run_script,
+    "verify": verify,
+    "doctor": doctor,
+    "ui": ui,
 }
 
 
@@ -130,7 +130,7 @@ def status_of_output(output: TolerantStream, *, needed: bool) -> int:
         say(problem)
         return 0
     error = ResourceError(problem, "write it to another file or disk")
-    report(error)
+    report_error(error)
     return error.exit_code
 
 
@@ -155,7 +155,7 @@ def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) 
             raise
         if debug:
             traceback.print_exc()
-        return error_result(known) if report(known) else known.exit_code
+        return error_result(known) if report_error(known) else known.exit_code
     finally:
         show_on(None)
 
@@ -182,9 +182,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def about(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option(callback=show_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     """Fine-tune pretrained transformer encoders on texts and pairs of texts.
 

@@ -282,6 +282,9 @@ RUN_HELP = "Run folder, folder of a model or an export, or folder of several see
 Run = Annotated[str, typer.Argument(help=RUN_HELP, autocompletion=completed_runs)]
 
 
+RunFolder = Annotated[str, typer.Argument(help="Run folder.", autocompletion=completed_runs)]
+
+
 Device = Annotated[str, typer.Option("--device", help="Device: cuda, mps, cpu, or auto.", autocompletion=choices_of("device"))]
 
 

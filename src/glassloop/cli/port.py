@@ -6,7 +6,6 @@ import ast
 import io
 import stat
 import tokenize
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,7 @@ from glassloop.cli.options import Json
 from glassloop.training.stage_display import starting
 
 if TYPE_CHECKING:
-    from glassloop.compat.uses import Finding, Ported
+    from glassloop.compat.uses import Ported
 
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -28,48 +27,45 @@ BYTE_ORDER_MARK = "\ufeff"
 SUFFIXES = (".py", ".ipynb")
 
 
-def port(file: str, out: str | None = None, *, in_place: bool = False) -> CommandResult:
-    """Show how a file changes, and write the result if wanted: to `out`, or to the file itself.
+def port(
+    file: Annotated[str, typer.Argument(help="Python script or notebook (.py or .ipynb).")],
+    out: Annotated[str | None, typer.Option("-o", "--out", help="New file to write. Default: show the changes only.")] = None,
+    in_place: Annotated[bool, typer.Option("--in_place", help="Write the changes to FILE itself.")] = False,
+    as_json: Json = False,
+) -> CommandResult:
+    """Rewrite a script for transformers' Trainer to run on Glassloop."""
+    with starting():
+        from glassloop.compat.port import difference
+        from glassloop.compat.uses import TITLES
 
-    Raises:
-        SettingsError: Both `out` and `in_place` are given, or `out` exists.
-        DataError: The file cannot be read, or is not valid Python.
-    """
-    from glassloop.compat.port import difference
-    from glassloop.compat.uses import TITLES
-
-    path, target = user_path(file), None
     if out is not None and in_place:
         raise SettingsError("--out and --in_place exclude each other", "choose one of them")
+    path = user_path(file)
+    name = near_name(str(path))
     text, encoding = read_source(path)
     ported = ported_text(text, path)
-    if in_place or out is not None:
-        target = path if out is None else user_path(out)
-        if out is not None and target.exists():
+    target = path if in_place else None
+    if out is not None:
+        target = user_path(out)
+        if target.exists():
             raise SettingsError(f"{near_name(str(target))} exists", "choose another --out, or use --in_place")
-    name = near_name(str(path))
     diff = difference(ported.before, ported.after, name)
     for line in diff.splitlines():
         show(line.expandtabs())
-    tell(ported, name)
+    if not ported.changed:
+        show(f"{name} needs no change" if not ported.findings else f"{name}: nothing was changed")
+    findings: dict[str, list[dict[str, object]]] = {}
+    for kind, title in TITLES.items():
+        of_kind = [finding for finding in ported.findings if finding.kind == kind]
+        findings[kind] = [{"cell": one.cell, "line": one.line, "problem": one.problem, "remedy": one.remedy} for one in of_kind]
+        for line in [title, *(f"  {one}" for one in of_kind)] if of_kind else []:
+            show(line.replace("\n", "\n      "))
     if target is not None and (ported.changed or target != path):
-        write_like(path, target, ported.text.encode(encoding))
+        with replacing(target.resolve()) as temporary:  # a symbolic link stays one: the file that it leads to is written
+            temporary.write_bytes(ported.text.encode(encoding))
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         show(f"written: {near_name(str(target))}")
-    content = {
-        "file": str(path),
-        "changed": ported.changed,
-        "diff": diff,
-        **{kind: [described(one) for one in ported.of_kind(kind)] for kind in TITLES},
-        "out": target,
-    }
-    return CommandResult(content)
-
-
-def write_like(source: Path, target: Path, content: bytes) -> None:
-    """Write a file with the permissions of another. A symbolic link stays one: the file that it leads to is written."""
-    with replacing(target.resolve()) as temporary:
-        temporary.write_bytes(content)
-        temporary.chmod(stat.S_IMODE(source.stat().st_mode))
+    return CommandResult({"file": str(path), "changed": ported.changed, "diff": diff, **findings, "out": target})
 
 
 def read_source(path: Path) -> tuple[str, str]:
@@ -132,33 +128,3 @@ def refuse_other_languages(code: str, name: str) -> None:
         raise DataError(f"{name}, line {error.lineno}: {error.msg}", "correct it: the file is not valid Python") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise DataError(f"{name} is not Python: {error}", "name a file with Python code") from error
-
-
-def tell(ported: Ported, name: str) -> None:
-    """Print what was changed, what could not be translated, what runs differently, and suggestions."""
-    from glassloop.compat.uses import TITLES
-
-    if not ported.changed:
-        show(f"{name} needs no change" if not ported.findings else f"{name}: nothing was changed")
-    for kind, title in TITLES.items():
-        found = ported.of_kind(kind)
-        for line in [title, *(f"  {one}" for one in found)] if found else []:
-            show(line.replace("\n", "\n      "))
-
-
-def described(finding: Finding) -> dict[str, object]:
-    """Return a finding for `--json`."""
-    return {"cell": finding.cell, "line": finding.line, "problem": finding.problem, "remedy": finding.remedy}
-
-
-def port_command(
-    file: Annotated[str, typer.Argument(help="Python script or notebook (.py or .ipynb).")],
-    out: Annotated[str | None, typer.Option("-o", "--out", help="New file to write. Default: show the changes only.")] = None,
-    in_place: Annotated[bool, typer.Option("--in_place", help="Write the changes to FILE itself.")] = False,
-    as_json: Json = False,
-) -> CommandResult:
-    """Rewrite a script for transformers' Trainer to run on Glassloop."""
-    with starting():
-        import_module("glassloop.compat.port")
-
-    return port(file, out, in_place=in_place)

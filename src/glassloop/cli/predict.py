@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,44 +22,80 @@ if TYPE_CHECKING:
     from glassloop.predictor import Predictor
 
 
+@with_settings(DataSettings, only=FILE_SETTINGS)
 def predict(
-    run: str,
-    text: str | None,
-    text_pair: str | None,
-    file: str | None,
-    out: str | None,
-    text_column: str | None,
-    pair_column: str | None,
-    device: str,
-    reading: Mapping[str, object],
-    processes: int = 1,
-    precision: str = "auto",
-    *,
-    overwrite: bool = False,
+    run: Run,
+    text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
+    text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
+    file: Annotated[str | None, typer.Option(help="Data file whose rows to predict.")] = None,
+    out: Annotated[str | None, typer.Option("-o", "--out", help="Output file: .csv, .tsv, .jsonl or .parquet.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
+    ] = None,
+    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
+    processes: Annotated[
+        int, typer.Option(help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
+    ] = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: Json = False,
+    **options: object,
 ) -> CommandResult:
-    """Predict a file if one is given, else a text or pair of texts. `reading` are the settings of the file."""
-    if file is not None:
-        number, path = predict_file(
-            run, file, out, text_column, pair_column, device, reading, processes, precision, overwrite=overwrite
-        )
-        return CommandResult({"run": run, "file": file, "rows": number, "out": path})
-    found = predict_text(run, text, text_pair, device, precision)
-    answer = {"text": text, "text_pair": text_pair, "label": found.label, "scores": found.scores or None}
-    return CommandResult({"run": run, "predictions": [answer]})
+    """Predict one text, one pair of texts, or every row of a file."""
+    with starting(lines=file is not None):  # one answer needs no log
+        from glassloop.predict.evaluation import SeedsPredictor, has_seeds
+        from glassloop.predictor import Predictor
+
+    def load(*, light: bool = False) -> Predictor:
+        folder = user_path(run)
+        if has_seeds(folder):
+            return SeedsPredictor(folder, device=device, precision=precision)
+        return Predictor(run, device=device, light=light, precision=precision)
+
+    if file is None:
+        if text is None:
+            raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
+        answer = predict_text(load(light=True), text, text_pair)
+        described = {"text": text, "text_pair": text_pair, "label": answer.label, "scores": answer.scores or None}
+        return CommandResult({"run": run, "predictions": [described]})
+
+    from glassloop.data.writers import refuse_existing
+    from glassloop.predict.files import SHARE, has_parts, share_environments
+
+    if processes < 1:
+        raise SettingsError(f"processes is {processes}, not 1 or more", "set processes to 1 or more")
+    data = user_path(file)
+    path = output_path(data, out)  # checked before the model is loaded
+    if not overwrite and not has_parts(path):
+        refuse_existing(path)
+    reading = given_for(DataSettings, options)
+    data_settings(reading)
+    is_part = SHARE in os.environ  # this process predicts one part of the file for another process, which reports
+    if processes > 1 and not is_part:
+        import torch
+
+        num_gpus = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+        run_together(sys.argv[1:], share_environments(processes, num_gpus))
+        overwrite = True  # the processes have checked it, and this one only joins their parts
+    predictor = load()
+    try:
+        number = predictor.predict_file(data, path, text_column, pair_column, overwrite=overwrite, **reading)
+    except KeyboardInterrupt:
+        if has_parts(path) and not is_part:
+            say("stopped; the same command continues after the rows that are done")
+        raise
+    if not is_part:
+        say_notes(predictor)
+        if skipped := predictor.skipped.num_rows:
+            listing = path.with_name(f"{path.stem}-skipped-rows.csv")
+            predictor.skipped.write(listing)
+            say(f"skipped {counted(skipped, 'row', 'rows')} that cannot be read; {listing} lists them")
+        show(f"{counted(number, 'row', 'rows')} → {path}")
+    return CommandResult({"run": run, "file": file, "rows": number, "out": path})
 
 
-def predictor_of(run: str, device: str, precision: str = "auto", *, light: bool = False) -> Predictor:
-    """Return the predictor of a run, or of all seeds in a folder together; of a run without transformers if `light`."""
-    from glassloop.predict.evaluation import SeedsPredictor, has_seeds
-    from glassloop.predictor import Predictor
-
-    folder = user_path(run)
-    if has_seeds(folder):
-        return SeedsPredictor(folder, device=device, precision=precision)
-    return Predictor(run, device=device, light=light, precision=precision)
-
-
-def predict_text(run: str, text: str | None, text_pair: str | None, device: str, precision: str = "auto") -> Prediction:
+def predict_text(predictor: Predictor, text: str, text_pair: str | None) -> Prediction:
     """Print and return the prediction for one text or pair."""
     from rich.console import Console
     from rich.table import Table
@@ -70,85 +103,35 @@ def predict_text(run: str, text: str | None, text_pair: str | None, device: str,
 
     from glassloop.data.examples import SHOWN_LABELS
 
-    if text is None:
-        raise SettingsError("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE')
-    predictor = predictor_of(run, device, precision, light=True)
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
         raise SettingsError("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"')
     if text_pair is not None and predictor.run and not trained_on_pairs:
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
-    found = predictor.predict(text, text_pair)[0]
+    answer = predictor.predict(text, text_pair)[0]
     say_notes(predictor)
     table = Table(box=None, show_header=False, pad_edge=False)
-    if not found.scores:
-        table.add_row("score", f"{found.label:.4f}")
-    for name, score in sorted(found.scores.items(), key=lambda entry: -entry[1])[:SHOWN_LABELS]:
-        chosen = name == found.label or (isinstance(found.label, list) and name in found.label)
+    if not answer.scores:
+        table.add_row("score", f"{answer.label:.4f}")
+    for name, score in sorted(answer.scores.items(), key=lambda entry: -entry[1])[:SHOWN_LABELS]:
+        chosen = name == answer.label or (isinstance(answer.label, list) and name in answer.label)
         table.add_row(Text(printable(name), style="bold" if chosen else ""), f"{score:.4f}")
-    if (hidden := len(found.scores) - SHOWN_LABELS) > 0:
+    if (hidden := len(answer.scores) - SHOWN_LABELS) > 0:
         table.add_row(f"and {hidden:,} more")
     Console().print(table)
-    return found
+    return answer
 
 
-def predict_file(
-    run: str,
-    source: str,
-    target: str | None,
-    text: str | None,
-    pair: str | None,
-    device: str,
-    reading: Mapping[str, object] = MappingProxyType({}),
-    processes: int = 1,
-    precision: str = "auto",
-    *,
-    overwrite: bool = False,
-) -> tuple[int, Path]:
-    """Predict every row of a file and print where the predictions are. Return the number of rows and the file.
-
-    Several processes predict the parts of the file; this one joins them.
-    """
+def output_path(data: Path, out: str | None) -> Path:
+    """Return the file for the predictions: `out`, or one beside the data. Raise if it cannot be one."""
     from glassloop.data.files import bare_name
-    from glassloop.data.writers import PARQUET, TARGETS, refuse_existing, refuse_target
-    from glassloop.predict.files import SHARE, has_parts, share_environments
+    from glassloop.data.writers import PARQUET, TARGETS, refuse_target
 
-    if processes < 1:
-        raise SettingsError(f"processes is {processes}, not 1 or more", "set processes to 1 or more")
-    data = user_path(source)
-    path = user_path(target) if target is not None else data.parent / f"{bare_name(data)}-predictions.csv"
+    path = user_path(out) if out is not None else data.parent / f"{bare_name(data)}-predictions.csv"
     if os.path.realpath(path) == os.path.realpath(data):  # resolve() raises for a link that leads to itself
         raise SettingsError("the predictions would overwrite the data file", "choose another file with --out")
-    refuse_target(path, (*TARGETS, PARQUET))  # before the model is loaded
-    if not overwrite and not has_parts(path):
-        refuse_existing(path)
-    data_settings(reading)
-    if processes > 1 and SHARE not in os.environ:
-        run_together(sys.argv[1:], share_environments(processes, num_gpus(device)))
-        overwrite = True  # the processes have checked it, and this one only joins their parts
-    predictor = predictor_of(run, device, precision)
-    try:
-        number = predictor.predict_file(data, path, text, pair, overwrite=overwrite, **reading)
-    except KeyboardInterrupt:
-        if has_parts(path) and SHARE not in os.environ:
-            say("stopped; the same command continues after the rows that are done")
-        raise
-    if SHARE in os.environ:
-        return number, path  # the process that started this one reports
-    say_notes(predictor)
-    if skipped := predictor.skipped.num_rows:
-        listing = path.with_name(f"{path.stem}-skipped-rows.csv")
-        predictor.skipped.write(listing)
-        say(f"skipped {counted(skipped, 'row', 'rows')} that cannot be read; {listing} lists them")
-    show(f"{counted(number, 'row', 'rows')} → {path}")
-    return number, path
-
-
-def num_gpus(device: str) -> int:
-    """Return how many GPUs several processes can share; 0 for a CPU."""
-    import torch
-
-    return torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    refuse_target(path, (*TARGETS, PARQUET))
+    return path
 
 
 def say_notes(predictor: Predictor) -> None:
@@ -158,33 +141,3 @@ def say_notes(predictor: Predictor) -> None:
     used = [calibration_note(predictor.calibration, predictor.answering)] if predictor.calibration else []
     for note in (*predictor.notes, *used):
         say(note)
-
-
-@with_settings(DataSettings, only=FILE_SETTINGS)
-def predict_command(
-    run: Run,
-    text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
-    text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
-    file: Annotated[str | None, typer.Option("--file", help="Data file whose rows to predict.")] = None,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="Output file: .csv, .tsv, .jsonl or .parquet.")] = None,
-    text_column: Annotated[
-        str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
-    ] = None,
-    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
-    processes: Annotated[
-        int, typer.Option("--processes", help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
-    ] = 1,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    as_json: Json = False,
-    **options: object,
-) -> CommandResult:
-    """Predict one text, one pair of texts, or every row of a file."""
-    with starting(lines=file is not None):  # one answer needs no log
-        import_module("glassloop.predictor")
-
-    reading = given_for(DataSettings, options)
-    return predict(
-        run, text, text_pair, file, out, text_column, pair_column, device, reading, processes, precision, overwrite=overwrite
-    )

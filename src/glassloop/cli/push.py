@@ -17,30 +17,25 @@ from glassloop.share.upload import published_files, refuse_repository, upload
 
 
 def push(
-    run: str,
-    repository: str,
-    message: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    with_report: bool = False,
-    dry_run: bool = False,
+    run: Annotated[str, typer.Argument(help="Folder of a finished run, or of a model.", autocompletion=completed_runs)],
+    repository: Annotated[str, typer.Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch to upload to. Default: the main branch.")] = None,
+    message: Annotated[str, typer.Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
+    with_report: Annotated[
+        bool, typer.Option("--with_report", help="Also upload report.html, which contains texts of the validation rows.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry_run", help="List the files, but upload nothing.")] = False,
+    as_json: Json = False,
 ) -> CommandResult:
-    """Upload the model of a run folder, or a model folder, and print its address.
-
-    Args:
-        run: The folder.
-        repository: The repository on the hub.
-        message: The message of the commit.
-        private: Whether a new repository is private.
-        revision: The branch.
-        with_report: Whether to upload the report of the run, too.
-        dry_run: List the files, but upload nothing.
-    """
+    """Upload the model of a run to the Hugging Face hub, with a card."""
     refuse_repository(repository)
     folder = user_path(run)
     model = model_to_push(folder)
-    more = {REPORT_NAME: report_of_run(folder)} if with_report else {}
+    report = folder / REPORT_NAME
+    if with_report and not report.is_file():
+        raise ModelError(f"{report}: there is no report to upload", f"write it first: glassloop report {folder}")
+    more = {REPORT_NAME: report} if with_report else {}
     files = published_files(model, more)
     for file in files:
         show(f"{file.name}  {counted(file.num_bytes, 'byte', 'bytes')}")
@@ -67,27 +62,3 @@ def model_to_push(folder: Path) -> Path:
     if not (model / CARD_NAME).exists():
         update_card(folder)
     return model
-
-
-def report_of_run(folder: Path) -> Path:
-    """Return the report of a run. Raise `ModelError` if there is none."""
-    path = folder / REPORT_NAME
-    if not path.is_file():
-        raise ModelError(f"{path}: there is no report to upload", f"write it first: glassloop report {folder}")
-    return path
-
-
-def push_command(
-    run: Annotated[str, typer.Argument(help="Folder of a finished run, or of a model.", autocompletion=completed_runs)],
-    repository: Annotated[str, typer.Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-    revision: Annotated[str | None, typer.Option("--revision", help="Branch to upload to. Default: the main branch.")] = None,
-    message: Annotated[str, typer.Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
-    with_report: Annotated[
-        bool, typer.Option("--with_report", help="Also upload report.html, which contains texts of the validation rows.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry_run", help="List the files, but upload nothing.")] = False,
-    as_json: Json = False,
-) -> CommandResult:
-    """Upload the model of a run to the Hugging Face hub, with a card."""
-    return push(run, repository, message, private=private, revision=revision, with_report=with_report, dry_run=dry_run)

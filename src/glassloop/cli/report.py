@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,56 +12,11 @@ from glassloop.base.result import CommandResult
 from glassloop.cli.options import Json, completed_runs
 from glassloop.runs.layout import REPORT_NAME
 
-if TYPE_CHECKING:
-    from glassloop.report.build import Report
-
 TABLES = ("markdown", "latex")
-CHARTS = ("svg", "png", "csv")
-FORMATS = ("html", *CHARTS, *TABLES)
+FORMATS = ("html", "svg", "png", "csv", *TABLES)
 
 
-def report(run: str, out: str | None = None, form: str = "html") -> CommandResult:
-    """Write the report of a run folder, or of a folder of several seeds, in one of `FORMATS`, and return the files.
-
-    Args:
-        run: The folder.
-        out: The file to write, or the folder for charts. Tables are printed if it is None.
-        form: The format.
-    """
-    from glassloop.report.build import report_of, write_charts
-
-    if form not in FORMATS:
-        raise SettingsError(f"--format is {visible(form)}{did_you_mean(form, FORMATS)}", f"use {alternatives(FORMATS)}")
-    folder = user_path(run)
-    target = user_path(out) if out is not None else None
-    made = report_of(folder)
-    if form in TABLES:
-        files = written_table(made, form, target)
-    elif form == "html":
-        files = [made.save(target or folder / REPORT_NAME)]
-    else:
-        files = write_charts(made.charts, target or folder / "charts", form)
-    for path in files:
-        show(str(path))
-    return CommandResult({"run": folder, "format": form, "files": files, "results": made.results})
-
-
-def written_table(made: Report, form: str, target: Path | None) -> list[Path]:
-    """Print the table of results, or write it to a file. Raise `SettingsError` if the run has no results."""
-    from glassloop.report.results import latex, markdown
-
-    if not made.results:
-        raise SettingsError(f"{made.title} has no results yet", "train it to its end, or use --format html")
-    text = markdown(made.results) if form == "markdown" else latex(made.results)
-    if target is None:
-        for line in text.splitlines():
-            show(line)
-        return []
-    write_text(target, text)
-    return [target]
-
-
-def report_command(
+def report(
     run: Annotated[str, typer.Argument(help="Run folder, or folder of several seeds.", autocompletion=completed_runs)],
     out: Annotated[
         str | None,
@@ -83,4 +37,28 @@ def report_command(
     as_json: Json = False,
 ) -> CommandResult:
     """Write the report of a run as one HTML file, or its charts."""
-    return report(run, out, form)
+    from glassloop.report.build import report_of, write_charts
+    from glassloop.report.results import latex, markdown
+
+    if form not in FORMATS:
+        raise SettingsError(f"--format is {visible(form)}{did_you_mean(form, FORMATS)}", f"use {alternatives(FORMATS)}")
+    folder = user_path(run)
+    target = user_path(out) if out is not None else None
+    made = report_of(folder)
+    if form in TABLES:
+        if not made.results:
+            raise SettingsError(f"{made.title} has no results yet", "train it to its end, or use --format html")
+        text = markdown(made.results) if form == "markdown" else latex(made.results)
+        if target is None:
+            for line in text.splitlines():
+                show(line)
+        else:
+            write_text(target, text)
+        files = [target] if target else []
+    elif form == "html":
+        files = [made.save(target or folder / REPORT_NAME)]
+    else:
+        files = write_charts(made.charts, target or folder / "charts", form)
+    for path in files:
+        show(str(path))
+    return CommandResult({"run": folder, "format": form, "files": files, "results": made.results})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,89 +25,9 @@ KEY_VARIABLE = "GLASSLOOP_API_KEY"
 
 
 def serve(
-    runs: Sequence[str],
-    host: str,
-    port: int,
-    device: str,
-    limits: Limits,
-    batch_tokens: int | None = None,
-    drain_seconds: float = 30.0,
-    api_key_file: str | None = None,
-    precision: str = "auto",
-    allowed_hosts: Sequence[str] = (),
-) -> CommandResult:
-    """Load the models, check them, measure the size of batches, and answer requests until a signal."""
-    from glassloop.serve.batching import bind_threads
-
-    refuse_number("drain_seconds", drain_seconds, zero=True)
-    if batch_tokens is not None:
-        refuse_number("batch_tokens", batch_tokens)
-    cores = bind_threads()
-    try:
-        from glassloop.serve.app import Service
-        from glassloop.serve.server import bound_socket, serve_on
-    except ModuleNotFoundError as error:
-        raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
-    from glassloop.serve.batching import Batcher
-    from glassloop.serve.limits import Meters
-
-    key = api_key(api_key_file)
-    with bound_socket(host, port) as opened:
-        address = opened.getsockname()
-        hosts = hosts_of(host, address[0], allowed_hosts)
-        if key is None and not is_loopback(address[0]):
-            raise SettingsError(
-                f"without an API key, every machine that reaches {address[0]} could use the models",
-                f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1",
-            )
-        hosted, budget = prepared(runs, device, precision, batch_tokens)
-        first, predictors, meters = hosted[0].predictor, [model.predictor for model in hosted], Meters()
-        service = Service(hosted, Batcher(predictors, budget, meters, cores=cores), limits, meters, key, hosts)
-        shown = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
-        names = listed(model.name for model in hosted)
-        line = f"serving {names} on {shown} ({first.backend.name} on {first.backend.device}, {budget:,} tokens per batch)"
-        serve_on(opened, service, drain_seconds, lambda: say(line))
-    answered = sum(meters.requests.values.values())
-    say(f"stopped after {counted(answered, 'request', 'requests')}")
-    return CommandResult({"runs": [*runs], "requests": answered})
-
-
-def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int | None) -> tuple[list[Hosted], int]:
-    """Load and check the models, and run some batches. Return the models, and the number of tokens of a batch."""
-    from glassloop.serve.batching import measured_budget, warm_up
-    from glassloop.serve.hosted import load_hosted
-
-    hosted = load_hosted(runs, device, precision)
-    for model in hosted:
-        rows = counted(model.checked, "stored prediction", "stored predictions")
-        done = "repeated" if model.predictor.agreement is None else "compared"
-        say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
-    predictors = [model.predictor for model in hosted]
-    budget = batch_tokens or min(measured_budget(predictor, predictor.max_length) for predictor in predictors)
-    for predictor in predictors:
-        warm_up(predictor, budget, predictor.max_length)
-    freeze_objects()  # what is loaded stays: walking over it would delay requests
-    return hosted, budget
-
-
-def api_key(name: str | None) -> str | None:
-    """Return the API key in a file, or in the variable GLASSLOOP_API_KEY; None if there is none."""
-    if name is None:
-        return os.environ.get(KEY_VARIABLE) or None
-    path: Path = user_path(name)
-    try:
-        found = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"{path}: the API key cannot be read", "name a text file with the key") from error
-    if not found:
-        raise SettingsError(f"{path}: the file is empty", "write the API key into it")
-    return found
-
-
-def serve_command(
     runs: Annotated[list[str], typer.Argument(help=f"{RUN_HELP} Several are served by name.", autocompletion=completed_runs)],
-    host: Annotated[str, typer.Option("--host", help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on. 0 chooses a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on. 0 chooses a free one.")] = 8000,
     max_inputs: Annotated[int, typer.Option("--max_inputs", help="Maximum number of texts or pairs per request.")] = 32,
     max_characters: Annotated[
         int, typer.Option("--max_characters", help="Maximum number of characters per request.")
@@ -140,9 +59,72 @@ def serve_command(
     as_json: Json = False,
 ) -> CommandResult:
     """Answer requests for predictions over HTTP."""
-    with starting():
-        from glassloop.serve.limits import Limits
-
+    refuse_number("drain_seconds", drain_seconds, zero=True)
+    if batch_tokens is not None:
+        refuse_number("batch_tokens", batch_tokens)
     limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
+    with starting():
+        from glassloop.serve.batching import Batcher, bind_threads
+        from glassloop.serve.limits import Meters
+
+        cores = bind_threads()  # before the first operation of torch starts its threads
+        try:
+            from glassloop.serve.app import Service
+            from glassloop.serve.server import bound_socket, serve_on
+        except ModuleNotFoundError as error:
+            raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
+
+    key = api_key(api_key_file)
     names = [name.strip() for name in allowed_hosts.split(",")] if allowed_hosts is not None else []
-    return serve(runs, host, port, device, limits, batch_tokens, drain_seconds, api_key_file, precision, names)
+    with bound_socket(host, port) as opened:
+        address = opened.getsockname()
+        hosts = hosts_of(host, address[0], names)
+        if key is None and not is_loopback(address[0]):
+            raise SettingsError(
+                f"without an API key, every machine that reaches {address[0]} could use the models",
+                f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1",
+            )
+        hosted, budget = prepared(runs, device, precision, batch_tokens)
+        meters = Meters()
+        batcher = Batcher([model.predictor for model in hosted], budget, meters, cores=cores)
+        service = Service(hosted, batcher, limits, meters, key, hosts)
+        url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
+        backend = hosted[0].predictor.backend
+        served = listed(model.name for model in hosted)
+        line = f"serving {served} on {url} ({backend.name} on {backend.device}, {budget:,} tokens per batch)"
+        serve_on(opened, service, drain_seconds, lambda: say(line))
+    answered = sum(meters.requests.values.values())
+    say(f"stopped after {counted(answered, 'request', 'requests')}")
+    return CommandResult({"runs": [*runs], "requests": answered})
+
+
+def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int | None) -> tuple[list[Hosted], int]:
+    """Load and check the models, and run some batches. Return the models, and the number of tokens of a batch."""
+    from glassloop.serve.batching import measured_budget, warm_up
+    from glassloop.serve.hosted import load_hosted
+
+    hosted = load_hosted(runs, device, precision)
+    for model in hosted:
+        rows = counted(model.checked, "stored prediction", "stored predictions")
+        done = "repeated" if model.predictor.agreement is None else "compared"
+        say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
+    predictors = [model.predictor for model in hosted]
+    budget = batch_tokens or min(measured_budget(predictor, predictor.max_length) for predictor in predictors)
+    for predictor in predictors:
+        warm_up(predictor, budget, predictor.max_length)
+    freeze_objects()  # what is loaded stays: walking over it would delay requests
+    return hosted, budget
+
+
+def api_key(name: str | None) -> str | None:
+    """Return the API key in a file, or in the variable GLASSLOOP_API_KEY; None if there is none."""
+    if name is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    path = user_path(name)
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"{path}: the API key cannot be read", "name a text file with the key") from error
+    if not key:
+        raise SettingsError(f"{path}: the file is empty", "write the API key into it")
+    return key

@@ -1,4 +1,4 @@
-"""`glassloop train`: the options of the command."""
+"""`glassloop train`: fine-tune a model."""
 
 from __future__ import annotations
 
@@ -9,39 +9,32 @@ import typer
 from glassloop.base.result import CommandResult
 from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, given_for, with_settings
 from glassloop.settings.fields import DataSettings
+from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.stage_display import starting
 
 
 @with_settings(TrainingArguments, DataSettings)
-def train_command(
+def train(
     context: typer.Context,
     data: Annotated[str | None, typer.Argument(help=DATA_HELP.format("train on"))] = None,
-    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", help="TOML file with settings. Command-line options override it.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
+    config: Annotated[str | None, typer.Option(help="TOML file with settings. Command-line options override it.")] = None,
     new_head: Annotated[
         bool, typer.Option("--new_head", help="Replace the classification head of a model that has one.")
     ] = False,
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume",
             help="Resume this run folder. Without a value, resume --output_dir.",
             autocompletion=completed_runs,
         ),
     ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="With --resume, start again from step 0. Old checkpoints are kept.")
-    ] = False,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, metavar="<int>", help="Number of processes on this machine.")
-    ] = 1,
+    restart: Annotated[bool, typer.Option(help="With --resume, start again from step 0. Old checkpoints are kept.")] = False,
+    processes: Annotated[int, typer.Option(min=1, metavar="<int>", help="Number of processes on this machine.")] = 1,
     seeds: Annotated[
         int | None,
         typer.Option(
-            "--seeds",
             min=1,
             metavar="<int>",
             help="Number of random seeds to train with, starting at --seed. Reports mean and standard deviation.",
@@ -62,12 +55,11 @@ def train_command(
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
     with starting(plain=bool(options.get("disable_tqdm"))):
-        from glassloop.study.run import train
-    from glassloop.settings.file import GivenSettings, read_settings
-
-    training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
+        from glassloop.study.run import train as run_training
+    training = given_for(TrainingArguments, options)
+    settings = given_for(DataSettings, options)
     given = read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head))
-    return train(
+    return run_training(
         given,
         resume,
         restart=restart,

@@ -1,4 +1,4 @@
-"""`glassloop ui`: the options of the command."""
+"""`glassloop ui`: watch runs in the browser."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Annotated
 import typer
 
 
-def ui_command(
+def ui(
     folder: Annotated[str | None, typer.Argument(help="Folder with runs, or one run folder. Default: runs.")] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", min=0, max=65535, metavar="<int>", help="Port of the page; 0 for a free one. Default: 8000 or the next."
-        ),
+        typer.Option(min=0, max=65535, metavar="<int>", help="Port of the page; 0 for a free one. Default: 8000 or the next."),
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:

@@ -1,26 +1,55 @@
-"""`glassloop verify`: the options of the command."""
+"""`glassloop verify`: check that all ways of training give equal results on the user's model and data."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from glassloop.base.errors import show
+from glassloop.base.files import user_path
 from glassloop.base.result import CommandResult
 from glassloop.cli.options import MODEL_HELP, Json, given_for, with_settings
-from glassloop.settings.fields import DataSettings
+from glassloop.runs.layout import is_run
+from glassloop.runs.record import read_run
+from glassloop.settings.fields import DataSettings, data_settings
 from glassloop.training.stage_display import starting
 
 
 @with_settings(DataSettings)
-def verify_command(
+def verify(
     what: Annotated[str, typer.Argument(help="Run folder, or data to train on.")] = "quickstart",
-    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
     """Check that backends, processes and resume give equal results."""
     with starting(lines=False):
-        from glassloop.study.verification import verify
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
 
-    return verify(what, model, given_for(DataSettings, options))
+        from glassloop.study.verification import BATCH, STEPS, check_claims
+
+    data = what
+    given = given_for(DataSettings, options)
+    if is_run(user_path(what)):
+        run = read_run(user_path(what))
+        data = run.data.source
+        model = run.model.name if model is None else model
+        given = {**run.data.given(), **given}
+    model = "quickstart" if model is None else model
+    show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
+    claims = check_claims(data, model, data_settings(given))
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("", "claim", "largest difference", "allowed"):
+        table.add_column(name, justify="right" if name in ("largest difference", "allowed") else "left")
+    for claim in claims:
+        allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"
+        difference = "none" if claim.difference == 0 else f"{claim.difference:.1e}"
+        table.add_row(Text("✓", "green") if claim.holds else Text("✗", "red"), claim.name, difference, allowed)
+    Console().print(table)
+    all_hold = all(claim.holds for claim in claims)
+    described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
+    return CommandResult({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from pprint import pformat
 
-from glassloop.base.errors import DataError, ResourceError, SettingsError, show
-from glassloop.base.files import user_path, write_text
+from glassloop.base.errors import DataError, ResourceError, SettingsError
+from glassloop.base.files import write_text
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.models.files import find_model
@@ -153,13 +153,6 @@ LOSSES = {
     'reduction="sum"\n    )\n    return costs / logits.shape[-1]',
     "regression": '    return functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")',
 }
-
-
-def eject(run: str, out: str | None) -> None:
-    """Eject a run into `out`, by default RUN/ejected, and print where the script is."""
-    folder = user_path(run)
-    script = eject_run(folder, user_path(out) if out is not None else folder / "ejected")
-    show(f"wrote {script}; run it in its folder: python {script.name}")
 
 
 def eject_run(run_dir: Path, target: Path) -> Path:

@@ -10,19 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import torch
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from glassloop.base.errors import SettingsError, show
-from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.errors import SettingsError
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import encode
@@ -31,9 +25,8 @@ from glassloop.data.sources import load_examples
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from glassloop.runs.history import read_history
-from glassloop.runs.layout import checkpoints_in, is_run
-from glassloop.runs.record import read_run
-from glassloop.settings.fields import DataSettings, data_settings
+from glassloop.runs.layout import checkpoints_in
+from glassloop.settings.fields import DataSettings
 from glassloop.settings.training import TrainingArguments
 from glassloop.trainer import Trainer
 
@@ -50,19 +43,6 @@ class Claim:
     def holds(self) -> bool:
         """Return whether the difference is small enough."""
         return self.difference <= self.allowed
-
-
-def show_claims(claims: Sequence[Claim]) -> None:
-    """Print one row per claim: whether it holds, the largest difference found, and the difference allowed."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", "claim", "largest difference", "allowed"):
-        table.add_column(name, justify="right" if name in ("largest difference", "allowed") else "left")
-    for claim in claims:
-        allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"
-        found = "none" if claim.difference == 0 else f"{claim.difference:.1e}"
-        symbol = Text("✓", style="green") if claim.holds else Text("✗", style="red")
-        table.add_row(symbol, claim.name, found, allowed)
-    Console().print(table)
 
 
 STEPS, BATCH = 6, 8
@@ -245,18 +225,3 @@ def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
     """Return the largest difference of any weight."""
     others = second.state_dict()
     return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())
-
-
-def verify(what: str, model: str | None, given: Mapping[str, object]) -> CommandResult:
-    """Print all claims for a run or a data set. The exit status is 1 if one of them does not hold."""
-    data = what
-    if is_run(user_path(what)):
-        run = read_run(user_path(what))
-        data, model, given = run.data.source, run.model.name if model is None else model, {**run.data.given(), **given}
-    model = "quickstart" if model is None else model
-    show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
-    claims = check_claims(data, model, data_settings(given))
-    show_claims(claims)
-    all_hold = all(claim.holds for claim in claims)
-    described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
-    return CommandResult({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)

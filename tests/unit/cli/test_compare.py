@@ -20,7 +20,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 def test_it_prints_writes_and_returns(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new" / "compare.html"
-    found = compare(folders, None, None, str(target))
+    found = compare(folders, out=str(target))
     assert "exact McNemar test" in capsys.readouterr().out
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert found.content["out"] == target
@@ -29,13 +29,13 @@ def test_it_prints_writes_and_returns(folders: list[str], tmp_path: Path, capsys
 
 def test_only_html_is_written(folders: list[str], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is not an HTML file"):
-        compare(folders, None, None, str(tmp_path / "compare.pdf"))
+        compare(folders, out=str(tmp_path / "compare.pdf"))
 
 
 def test_no_heavy_package_is_loaded(folders: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\nfrom glassloop.cli.compare import compare\n"
-        f"compare({folders!r}, None, None, {str(tmp_path / 'out.html')!r})\n"
+        f"compare({folders!r}, out={str(tmp_path / 'out.html')!r})\n"
         "sys.exit(str([name for name in ('torch', 'transformers', 'datasets', 'sklearn', 'pandas') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

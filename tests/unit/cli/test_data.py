@@ -25,17 +25,17 @@ ROWS = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for n
 
 def test_the_overview(write, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("rows.csv", ROWS)
-    describe_data(str(path), str(tiny_model_dir), None, 4, {"text": "body", "validation_share": 0})
+    describe_data(str(path), str(tiny_model_dir), batch_size=4, text="body", validation_share=0)
     out = capsys.readouterr().out
     assert "Padding of train in batches of 4" in out
     assert "validation" not in out
-    describe_data(str(path), str(tiny_model_dir), 8, 4, {"text": "body"})
+    describe_data(str(path), str(tiny_model_dir), 8, 4, text="body")
     assert "at most 8 tokens" in capsys.readouterr().out
 
 
 def test_a_length_of_0_is_not_the_default(says, write, tiny_model_dir: Path) -> None:
     with says("max_length is 0", "use a whole number of 8 or more"):
-        describe_data(str(write("rows.csv", ROWS)), str(tiny_model_dir), 0, 4, {"text": "body"})
+        describe_data(str(write("rows.csv", ROWS)), str(tiny_model_dir), 0, 4, text="body")
 
 
 # --- The overview: every part is there, its figures are right, and no text of the data is taken for orders.

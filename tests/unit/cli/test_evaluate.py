@@ -16,7 +16,7 @@ def test_each_seed_the_mean_and_all_seeds_as_one(
     seeds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = Wanted(device="cpu")
-    content = json.loads(str(evaluate(str(seeds_folder), wanted, str(tmp_path / "rows.jsonl"))))
+    content = json.loads(str(evaluate(str(seeds_folder), device="cpu", out=str(tmp_path / "rows.jsonl"))))
     captured = capsys.readouterr()
     scores = []
     for seed in ("1", "2"):

@@ -38,8 +38,9 @@ def evaluated(
     positive: str | None = None,
     **given: Any,
 ) -> dict[str, float]:
-    wanted = Wanted(None if data is None else str(data), split, given, (), positive, "cpu", batch_size)
-    evaluate(str(run), wanted)
+    source = None if data is None else str(data)
+    wanted = Wanted(source, split, given, (), positive, "cpu", batch_size)
+    evaluate(str(run), source, split, positive_label=positive, device="cpu", batch_size=batch_size, **given)
     return evaluate_run(str(run), wanted).metrics
 
 

@@ -31,18 +31,18 @@ class TestRefused:
     def test_an_unknown_format(self, says, run: Path) -> None:
         problem = '--to is "onnx_int8", not onnx, onnx-int8 or torch; did you mean "onnx-int8"?'
         with says(problem, "use --to onnx|onnx-int8|torch"):
-            export(str(run), "onnx_int8", None)
+            export(str(run), "onnx_int8")
 
     def test_no_folder(self, says, run: Path) -> None:
         gone = run.parent / "gone"
         with says(f"{gone}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):
-            export(str(gone), "torch", None)
+            export(str(gone), "torch")
 
     def test_not_a_run(self, says, run: Path) -> None:
         folder = run / "model"
         problem = f"{folder} is a model without a run: an export is compared with the run on its validation rows"
         with says(problem, "name the folder of a run, which glassloop train writes"):
-            export(str(folder), "torch", None)
+            export(str(folder), "torch")
 
     def test_an_empty_folder(self, run: Path, tmp_path: Path) -> None:
         with pytest.raises(ModelError) as caught:
@@ -58,7 +58,7 @@ class TestRefused:
     def test_a_missing_package(self, says, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(conversion, "find_spec", lambda name: None if name == "onnxscript" else name)
         with says("an export to onnx needs the package onnxscript", 'pip install "glassloop[onnx]"'):
-            export(str(run), "onnx", None)
+            export(str(run), "onnx")
 
     def test_a_changed_model(self, run: Path, tmp_path: Path) -> None:
         import shutil
@@ -66,7 +66,7 @@ class TestRefused:
         shutil.copytree(run, tmp_path / "run")
         (tmp_path / "run" / "model" / "config.json").write_text("{}")
         with pytest.raises(ModelError) as caught:
-            export(str(tmp_path / "run"), "torch", None)
+            export(str(tmp_path / "run"), "torch")
         assert "changed since the run wrote it" in caught.value.problem
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -75,7 +75,7 @@ def test_the_result_and_its_folder(run: Path, tmp_path: Path, capsys: pytest.Cap
     import shutil
 
     copied = shutil.copytree(run, tmp_path / "mrpc")
-    found = json.loads(str(export(str(copied), "torch", None)))
+    found = json.loads(str(export(str(copied), "torch")))
     out = tmp_path / "mrpc-torch"
     assert (found["out"], found["format"], found["rows"], found["flipped"]) == (str(out), "torch", 24, [])
     assert {"metrics", "num_bytes", "rows_per_second", "threads", "largest_difference"} <= {*found}
@@ -91,4 +91,4 @@ def test_the_result_and_its_folder(run: Path, tmp_path: Path, capsys: pytest.Cap
     }
     assert {path.name for path in out.iterdir()} == names
     with pytest.raises(Exception, match="is an export already"):
-        export(str(out), "torch", None)
+        export(str(out), "torch")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glassloop.cli.init import write_template
+from glassloop.cli.init import init
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import TrainingArguments
@@ -18,7 +18,7 @@ PAIRS = "premise,hypothesis,label\n" + "".join(f"good {number},bad {number},{'ab
 
 
 def written(write, tmp_path: Path, content: str = PAIRS, name: str = "pairs.csv", **given: Any) -> dict[str, Any]:
-    write_template(str(write(name, content)), "tiny", str(tmp_path / "run.toml"), given)
+    init(str(write(name, content)), "tiny", str(tmp_path / "run.toml"), **given)
     return tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
 
 
@@ -64,7 +64,7 @@ def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
     from glassloop.settings.file import read_settings
     from glassloop.study.run import train_run
 
-    write_template(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), {"validation_share": 0.2})
+    init(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), validation_share=0.2)
     found = read_settings(str(tmp_path / "run.toml"))
     settings = {"output_dir": str(tmp_path / "out"), "max_steps": 1, "device": "cpu", "precision": "fp32"}
     folder = train_run(found.overridden_by(GivenSettings(training=settings)))
@@ -80,7 +80,7 @@ def test_what_was_given_and_what_was_found_are_in_force(write, tmp_path: Path) -
 
 
 def test_quickstart_needs_no_other_argument(tmp_path: Path) -> None:
-    write_template("quickstart", "quickstart", str(tmp_path / "run.toml"), {"rows": 20})
+    init("quickstart", "quickstart", str(tmp_path / "run.toml"), rows=20)
     found = tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
     assert (found["source"], found["data"], found["training"]) == ("quickstart", {"rows": 20}, {})
 
@@ -88,5 +88,5 @@ def test_quickstart_needs_no_other_argument(tmp_path: Path) -> None:
 def test_a_file_that_is_there_stays(says, write, tmp_path: Path) -> None:
     path = write("run.toml", "mine")
     with says(f"{path} already exists", "choose another name with --out"):
-        write_template("quickstart", "quickstart", str(path), {})
+        init(out=str(path))
     assert path.read_text() == "mine"

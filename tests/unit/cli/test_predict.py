@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import environment
@@ -15,8 +16,8 @@ from commands import environment
 from glassloop import Predictor
 from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.cli.evaluate import evaluate
-from glassloop.cli.predict import predict, predict_file, predict_text
-from glassloop.predict.evaluation import SeedsPredictor, Wanted
+from glassloop.cli.predict import predict
+from glassloop.predict.evaluation import SeedsPredictor
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -31,21 +32,27 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
+def answered(run: str, *texts: str | None) -> dict[str, Any]:
+    """Return what the command answers for a text or a pair."""
+    (answer,) = predict(run, *texts, device="cpu").content["predictions"]
+    return answer
+
+
 def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = predict_text(str(text_run), "a good film", None, "cpu")
+    found = answered(str(text_run), "a good film")
     expected = Predictor(text_run, device="cpu").predict("a good film")[0]
-    assert found.label == expected.label
-    assert found.logits == pytest.approx(expected.logits, abs=1e-5)
+    assert found["label"] == expected.label
+    assert found["scores"] == pytest.approx(expected.scores, abs=1e-5)
     first, second = capsys.readouterr().out.splitlines()
-    assert first.rsplit(None, 1) == [found.label, f"{max(found.scores.values()):.4f}"]
-    assert second.split()[-1] == f"{min(found.scores.values()):.4f}"
+    assert first.rsplit(None, 1) == [found["label"], f"{max(found['scores'].values()):.4f}"]
+    assert second.split()[-1] == f"{min(found['scores'].values()):.4f}"
 
 
 def test_a_pair(pair_run: Path) -> None:
-    found = predict_text(str(pair_run), "good", "bad", "cpu")
+    found = answered(str(pair_run), "good", "bad")
     expected = Predictor(pair_run, device="cpu").predict("good", "bad")[0]
-    assert found.label == expected.label
-    assert found.logits == pytest.approx(expected.logits, abs=1e-5)
+    assert found["label"] == expected.label
+    assert found["scores"] == pytest.approx(expected.scores, abs=1e-5)
 
 
 HEAVY = ("transformers", "datasets", "pandas", "sklearn", "scipy", "accelerate", "torch._dynamo", "sympy", "triton")
@@ -63,16 +70,16 @@ def test_the_answer_for_a_text_imports_little(text_run: Path) -> None:
 
 def test_the_wrong_number_of_texts(says, text_run: Path, pair_run: Path) -> None:
     with says("the model was trained on pairs of texts", 'glassloop predict RUN "text" "second text"'):
-        predict_text(str(pair_run), "good", None, "cpu")
+        answered(str(pair_run), "good")
     with says("the model was trained on single texts", 'glassloop predict RUN "text"'):
-        predict_text(str(text_run), "good", "bad", "cpu")
+        answered(str(text_run), "good", "bad")
     with says("there is no text to predict", 'glassloop predict RUN "text" ["second text"], or --file FILE'):
-        predict_text(str(text_run), None, None, "cpu")
+        answered(str(text_run), None)
 
 
 def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
     for pair in (None, "bad"):
-        assert predict_text(str(text_run / "model"), "good", pair, "cpu").label in LABELS
+        assert answered(str(text_run / "model"), "good", pair)["label"] in LABELS
 
 
 def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,9 +90,9 @@ def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path
     model.save_pretrained(tmp_path)
     tiny_tokenizer.save_pretrained(tmp_path)
     capsys.readouterr()
-    found = predict_text(str(tmp_path), "good", None, "cpu")
+    found = answered(str(tmp_path), "good")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0].split()[0] == found.label
+    assert lines[0].split()[0] == found["label"]
     assert (len(lines), lines[-1]) == (16, "and 25 more")
 
 
@@ -96,7 +103,7 @@ def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, ca
     model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
     model.save_pretrained(tmp_path)
     tiny_tokenizer.save_pretrained(tmp_path)
-    predict_text(str(tmp_path), "good", None, "cpu")
+    answered(str(tmp_path), "good")
     out = capsys.readouterr().out
     assert "[bold]a[/bold]" in out
     assert "\x1b" not in out
@@ -105,18 +112,18 @@ def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, ca
 
 def test_a_file(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), None, None, None, "cpu")
+    predict(str(text_run), file=str(source), device="cpu")
     target = tmp_path / "in-predictions.csv"
     assert capsys.readouterr().out == f"12 rows → {target}\n"
     with target.open(newline="") as opened:
         assert [row["text"] for row in csv.DictReader(opened)] == [text for text, _ in OTHERS]
-    predict_file(str(text_run), str(source), str(tmp_path / "out.jsonl"), "text", None, "cpu", {"delimiter": ","})
+    predict(str(text_run), file=str(source), out=str(tmp_path / "out.jsonl"), text_column="text", device="cpu", delimiter=",")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
 
 
 def test_a_tab_by_its_name(text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\tother\ngood\t1\n")
-    predict_file(str(text_run), str(tmp_path / "in.csv"), str(tmp_path / "out.tsv"), None, None, "cpu", {"delimiter": "tab"})
+    predict(str(text_run), file=str(tmp_path / "in.csv"), out=str(tmp_path / "out.tsv"), device="cpu", delimiter="tab")
     assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
 
 
@@ -124,7 +131,7 @@ def test_a_link_that_leads_to_itself_is_no_data_file(says, text_run: Path, tmp_p
     loop = tmp_path / "loop.csv"
     loop.symlink_to("loop.csv")
     with says(f"{loop}: there is no such data file", kind=DataError):
-        predict_file(str(text_run), str(loop), str(tmp_path / "out.csv"), None, None, "cpu")
+        predict(str(text_run), file=str(loop), out=str(tmp_path / "out.csv"), device="cpu")
 
 
 @pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
@@ -134,7 +141,7 @@ def test_the_file_itself_is_not_overwritten(says, text_run: Path, tmp_path: Path
     source = write_rows(tmp_path / "in.csv", OTHERS)
     before = source.read_bytes()
     with says("the predictions would overwrite the data file", "choose another file with --out"):
-        predict_file(str(text_run), "in.csv", out, None, None, "cpu")
+        predict(str(text_run), file="in.csv", out=out, device="cpu")
     assert source.read_bytes() == before
 
 
@@ -143,7 +150,7 @@ def test_an_out_that_is_a_folder_is_found_before_the_model_is_loaded(says, text_
     source = write_rows(tmp_path / "in.csv", OTHERS)
     (tmp_path / "out.csv").mkdir()
     with says(f"{tmp_path / 'out.csv'} is a folder", f"choose a file, for example {tmp_path / 'out.csv' / 'predictions.csv'}"):
-        predict_file(str(text_run), str(source), str(tmp_path / "out.csv"), None, None, "cpu")
+        predict(str(text_run), file=str(source), out=str(tmp_path / "out.csv"), device="cpu")
 
 
 def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicted(
@@ -152,28 +159,28 @@ def test_an_out_that_cannot_be_written_is_found_before_the_first_row_is_predicte
     monkeypatch.setattr(Predictor, "logits", lambda *_: pytest.fail("a row was predicted"))
     source = write_rows(tmp_path / "in.csv", OTHERS)
     with pytest.raises(ResourceError, match="choose a folder that can be written to"):
-        predict_file(str(text_run), str(source), str(source / "out.csv"), None, None, "cpu")
+        predict(str(text_run), file=str(source), out=str(source / "out.csv"), device="cpu")
 
 
 @pytest.mark.parametrize("source", [".", "..", "/"])
 def test_a_folder_is_no_data_file(source: str, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, str(tmp_path / "out.csv"), None, None, "cpu")
+        predict(str(text_run), file=source, out=str(tmp_path / "out.csv"), device="cpu")
     with pytest.raises(DataError, match="there is no such data file"):
-        predict_file(str(text_run), source, None, None, None, "cpu")
+        predict(str(text_run), file=source, device="cpu")
 
 
 def test_an_empty_name_is_not_a_name_left_out(says, text_run: Path, tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
     for given in ((str(source), ""), ("", str(tmp_path / "out.csv"))):
         with says('"": the path is empty', "use another path"):
-            predict_file(str(text_run), *given, None, None, "cpu")
+            predict(str(text_run), file=given[0], out=given[1], device="cpu")
 
 
 def test_a_path_cannot_talk_to_the_terminal(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_rows(tmp_path / "in.csv", OTHERS)
-    predict_file(str(text_run), str(source), str(tmp_path / "\x1b[31m.csv"), None, None, "cpu")
+    predict(str(text_run), file=str(source), out=str(tmp_path / "\x1b[31m.csv"), device="cpu")
     assert capsys.readouterr().out == f"12 rows → {tmp_path}/\\x1b[31m.csv\n"
 
 
@@ -183,12 +190,12 @@ def test_truncated_texts_are_reported_with_what_to_do(
     long = "good film " * 20
     note = "glassloop: 1 of {} lost the end of the text: cut to 24 tokens, the longest had 42; "
     note += "train with --max_length 42 to keep everything\n"
-    predict_text(str(text_run), long, None, "cpu")
+    answered(str(text_run), long)
     assert capsys.readouterr().err == note.format("1 row (100%)")
     source = write_rows(tmp_path / "in.csv", [(long, "neg"), ("bad", "neg"), ("good", "pos, really")])
-    predict_file(str(text_run), str(source), None, None, None, "cpu")
+    predict(str(text_run), file=str(source), device="cpu")
     assert capsys.readouterr().err == note.format("3 rows (33%)")
-    evaluate(str(text_run), Wanted(str(source), device="cpu"))
+    evaluate(str(text_run), str(source), device="cpu")
     assert note.format("3 rows (33%)") in capsys.readouterr().err
 
 
@@ -198,13 +205,13 @@ NOTE = "glassloop: {} the text of a special token ([SEP]), which the tokenizer r
 def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a good [SEP] film", "neg"), ("bad", "neg"), ("[SEP]", "pos, really")]
     source = write_rows(tmp_path / "in.csv", rows)
-    predict_file(str(text_run), str(source), None, None, None, "cpu")
+    predict(str(text_run), file=str(source), device="cpu")
     assert capsys.readouterr().err == NOTE.format("2 rows contain")
-    predict_text(str(text_run), "good [SEP]", None, "cpu")
+    answered(str(text_run), "good [SEP]")
     assert capsys.readouterr().err == NOTE.format("1 row contains")
-    predict_text(str(text_run), "good", None, "cpu")
+    answered(str(text_run), "good")
     assert capsys.readouterr().err == ""
-    evaluate(str(text_run), Wanted(str(source), device="cpu"))
+    evaluate(str(text_run), str(source), device="cpu")
     assert NOTE.format("2 rows contain") in capsys.readouterr().err
 
 
@@ -212,21 +219,20 @@ def test_special_tokens_in_texts_are_reported(text_run: Path, tmp_path: Path, ca
 
 
 def test_the_result_for_scripts(text_run: Path, tmp_path: Path) -> None:
-    rest = (None, None, "cpu", {})
-    content = json.loads(str(predict(str(text_run), "a good film", None, None, None, *rest)))
+    content = json.loads(str(predict(str(text_run), "a good film", device="cpu")))
     (answer,) = content["predictions"]
     assert [*answer] == ["text", "text_pair", "label", "scores"]
     assert answer["label"] == max(answer["scores"], key=lambda label: answer["scores"][label])
     source = str(text_run.parent / "test.csv")
-    content = json.loads(str(predict(str(text_run), None, None, source, str(tmp_path / "out.csv"), *rest)))
+    content = json.loads(str(predict(str(text_run), file=source, out=str(tmp_path / "out.csv"), device="cpu")))
     assert content == {"run": str(text_run), "file": source, "rows": 9, "out": str(tmp_path / "out.csv")}
 
 
 def test_a_folder_of_seeds_predicts_with_all_of_them(seeds_folder: Path, text_run: Path, tmp_path: Path) -> None:
-    found = predict_text(str(seeds_folder), "a good film", None, "cpu")
-    assert found == SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0]
+    found = answered(str(seeds_folder), "a good film")
+    assert found["scores"] == SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0].scores
     source, target = text_run.parent / "test.csv", tmp_path / "out.csv"
-    assert predict_file(str(seeds_folder), str(source), str(target), None, None, "cpu") == (9, target)
+    assert predict(str(seeds_folder), file=str(source), out=str(target), device="cpu").content["rows"] == 9
     with target.open(newline="") as opened:
         rows = [*csv.DictReader(opened)]
     answers = SeedsPredictor(seeds_folder, device="cpu").predict([row["text"] for row in rows])
@@ -236,7 +242,7 @@ def test_a_folder_of_seeds_predicts_with_all_of_them(seeds_folder: Path, text_ru
 def test_skipped_rows_are_counted_and_listed_beside_the_predictions(text_run, tmp_path, capsys):
     source = tmp_path / "in.csv.gz"
     source.write_bytes(gzip.compress(b"text,n\ngood,1\nbad\n"))
-    predict_file(str(text_run), str(source), None, None, None, "cpu", {"bad_rows": "skip"})
+    predict(str(text_run), file=str(source), device="cpu", bad_rows="skip")
     listing = tmp_path / "in-predictions-skipped-rows.csv"
     said = capsys.readouterr()
     assert f"skipped 1 row that cannot be read; {listing} lists them" in said.err
@@ -249,12 +255,12 @@ def test_a_file_that_exists_is_refused_before_the_model_is_loaded(tmp_path: Path
     target.write_text("years of work")
     for out in (None, str(target)):
         with pytest.raises(SettingsError, match=r"in-predictions\.csv exists") as raised:
-            predict_file("no-run", str(source), out, None, None, "cpu")
+            predict("no-run", file=str(source), out=out)
         assert "--overwrite" in raised.value.remedy
     with pytest.raises(SettingsError, match=r"in-predictions\.csv exists"):
-        evaluate("no-run", Wanted(), str(target))
+        evaluate("no-run", out=str(target))
     with pytest.raises(ModelError, match="no-run"):
-        predict_file("no-run", str(source), None, None, None, "cpu", overwrite=True)
+        predict("no-run", file=str(source), overwrite=True)
 
 
 def test_an_interrupted_file_says_that_it_continues(
@@ -264,9 +270,9 @@ def test_an_interrupted_file_says_that_it_continues(
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "logits", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            predict_file(str(text_run), str(source), str(out), None, None, "cpu")
+            predict(str(text_run), file=str(source), out=str(out), device="cpu")
     assert "stopped; the same command continues" in capsys.readouterr().err
-    predict_file(str(text_run), str(source), str(out), None, None, "cpu")
+    predict(str(text_run), file=str(source), out=str(out), device="cpu")
     assert len(out.read_text().splitlines()) == 13
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from glassloop.base.errors import ModelError
 from glassloop.cli.serve import KEY_VARIABLE, api_key, prepared, serve
-from glassloop.serve.limits import Limits
 
 
 def test_the_key_comes_from_a_file_or_a_variable(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +33,7 @@ def test_a_package_that_is_missing_is_named(says, monkeypatch: pytest.MonkeyPatc
     for name in [name for name in sys.modules if name in ("glassloop.serve.server", "glassloop.serve.app")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(Exception, match="serve needs the package uvicorn") as caught:
-        serve(["x"], "127.0.0.1", 0, "cpu", Limits())
+        serve(["x"], port=0, device="cpu")
     assert caught.value.remedy == 'pip install "glassloop[web]"'
 
 
@@ -56,25 +55,25 @@ def test_what_is_loaded_is_not_collected_again(text_run: Path) -> None:
         ({"drain_seconds": -1.0}, "drain_seconds is -1.0, not a number of 0 or more"),
         ({"batch_tokens": 0}, "batch_tokens is 0, not a positive number"),
         ({"batch_tokens": -5}, "batch_tokens is -5, not a positive number"),
-        ({"allowed_hosts": ["http://x"]}, 'allowed_hosts contains "http://x", which is not the name of a host'),
+        ({"allowed_hosts": "http://x"}, 'allowed_hosts contains "http://x", which is not the name of a host'),
     ],
 )
 def test_numbers_and_names_that_cannot_be(says, given: dict[str, Any], problem: str) -> None:
     with says(problem):
-        serve(["x"], "127.0.0.1", 0, "cpu", Limits(), **given)
+        serve(["x"], port=0, device="cpu", **given)
 
 
 def test_another_address_needs_a_key(says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     problem = "without an API key, every machine that reaches 0.0.0.0 could use the models"
     with says(problem, "set GLASSLOOP_API_KEY or --api_key_file, or listen on 127.0.0.1"):
-        serve(["x"], "0.0.0.0", 0, "cpu", Limits())
+        serve(["x"], "0.0.0.0", 0, device="cpu")
     monkeypatch.setenv(KEY_VARIABLE, "key")
     with pytest.raises(ModelError):
-        serve([str(tmp_path / "gone")], "0.0.0.0", 0, "cpu", Limits())
+        serve([str(tmp_path / "gone")], "0.0.0.0", 0, device="cpu")
 
 
 def test_a_run_that_does_not_exist(says, tmp_path: Path) -> None:
     problem = f"{tmp_path / 'gone'}: there is no such folder"
     with says(problem, "name the folder of a finished run, or of a model", ModelError):
-        serve([str(tmp_path / "gone")], "127.0.0.1", 0, "cpu", Limits())
+        serve([str(tmp_path / "gone")], port=0, device="cpu")

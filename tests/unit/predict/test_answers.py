@@ -158,7 +158,7 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     assert Predictor(run, device="cpu", temperature=1.0).predict(texts)[0] == plain
     assert Predictor(run / "model", device="cpu").predict(texts)[0].label == second, "a bare model folder, too"
     capsys.readouterr()
-    (answer,) = predict(str(run), texts[0], None, None, None, None, None, "cpu", {}).content["predictions"]
+    (answer,) = predict(str(run), texts[0], device="cpu").content["predictions"]
     assert answer["label"] == second
     assert "calibrated on 60 rows of validation: temperature 4, threshold 1.0000 for" in capsys.readouterr().err
     (hosted,) = load_hosted([str(run)], "cpu")

@@ -14,8 +14,9 @@ import pytest
 
 from glassloop.base.errors import DataError, ModelError, ResourceError
 from glassloop.base.records import NotARecordError, decoded, sealed
+from glassloop.cli.eject import eject
 from glassloop.runs.record import RunRecord
-from glassloop.share.eject import LOSSES, eject, eject_run, script_of
+from glassloop.share.eject import LOSSES, eject_run, script_of
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ import torch
 from trials import Servers, Trial
 
 from glassloop.base.errors import SettingsError
+from glassloop.cli.verify import verify
 from glassloop.settings.fields import DataSettings
 from glassloop.study import verification as verify_module
-from glassloop.study.verification import Claim, check_claims, show_claims, verify, weight_difference
+from glassloop.study.verification import Claim, check_claims, weight_difference
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
 
 @pytest.mark.slow
 def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, capsys: pytest.CaptureFixture) -> None:
-    found = verify("quickstart", str(tiny_model_dir), {"rows": 60})
+    found = verify("quickstart", str(tiny_model_dir), rows=60)
     content = json.loads(str(found))
     assert (found.exit_status, content["ok"]) == (0, True)
     assert all({*claim} == {"name", "difference", "allowed", "holds"} for claim in content["claims"])
@@ -173,9 +174,11 @@ def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> Non
 # --- The table of `glassloop verify`: one row per claim, and whether it holds.
 
 
-def test_one_row_per_claim(capsys: pytest.CaptureFixture[str]) -> None:
-    show_claims([Claim("equal", 0.0, 0.0), Claim("close", 2e-6, 1e-4), Claim("far", math.inf, 0.0)])
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+def test_one_row_per_claim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    claims = [Claim("equal", 0.0, 0.0), Claim("close", 2e-6, 1e-4), Claim("far", math.inf, 0.0)]
+    monkeypatch.setattr(verify_module, "check_claims", lambda *_: claims)
+    assert verify().exit_status == 1
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["claim", "largest", "difference", "allowed"],
         ["✓", "equal", "none", "none"],
         ["✓", "close", "2.0e-06", "1e-04"],
