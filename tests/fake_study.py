@@ -64,11 +64,7 @@ def record_for(study: StudySettings, **changes: object) -> StudyRecord:
 
 
 def run_fake(
-    folder: Path,
-    record: StudyRecord,
-    executor: FakeExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    signals: list[int] | None = None,
+    folder: Path, record: StudyRecord, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch, signals: list[int] | None = None
 ) -> tuple[StudyRecord, list[str]]:
     """Run a study; its record and the lines it said."""
     monkeypatch.setattr(running, "RunSettler", FakeSettler)

@@ -93,66 +93,30 @@ def trained(
 
 # --- settings ------------------------------------------------------------------------------------------------------
 
-
-@script
-def plain_training(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder))
-
-
-@script
-def weight_decay_and_warmup(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, weight_decay=0.1, warmup_steps=3))
-
-
-@script
-def cosine_schedule(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, lr_scheduler_type="cosine"), "learning_rate")
-
-
-@script
-def epochs_and_epoch_logging(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, max_steps=-1, num_train_epochs=2, logging_strategy="epoch"))
+# Scripts that only set something: the settings, and the figure of the log that is compared.
+ONLY_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "plain_training": ({}, "loss"),
+    "weight_decay_and_warmup": ({"weight_decay": 0.1, "warmup_steps": 3}, "loss"),
+    "cosine_schedule": ({"lr_scheduler_type": "cosine"}, "learning_rate"),
+    "epochs_and_epoch_logging": ({"max_steps": -1, "num_train_epochs": 2, "logging_strategy": "epoch"}, "loss"),
+    "sgd_by_name": ({"optim": "sgd", "learning_rate": 0.1, "optim_args": "momentum=0.9"}, "loss"),
+    "adafactor_by_name": ({"optim": "adafactor"}, "loss"),
+    "adagrad_by_name": ({"optim": "adagrad"}, "loss"),
+    "rmsprop_by_name": ({"optim": "rmsprop"}, "loss"),
+    "gradient_checkpointing": ({"gradient_checkpointing": True}, "loss"),
+    "no_clipping": ({"max_grad_norm": 0.0}, "loss"),
+    "first_step_logged": ({"logging_steps": 3, "logging_first_step": True}, "loss"),
+    "fractions_of_all_steps": ({"eval_strategy": "steps", "eval_steps": 0.5, "logging_steps": 0.5}, "eval_loss"),
+    "label_smoothing": ({"label_smoothing_factor": 0.1}, "loss"),
+}
 
 
-@script
-def sgd_by_name(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, optim="sgd", learning_rate=0.1, optim_args="momentum=0.9"))
+def settings_script(name: str) -> Callable[[ModuleType, Path], Found]:
+    given, figure = ONLY_SETTINGS[name]
+    return lambda lib, folder: losses(trained(lib, folder, parts={"eval_dataset": padded_rows(8)}, **given), figure)
 
 
-@script
-def adafactor_by_name(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, optim="adafactor"))
-
-
-@script
-def adagrad_by_name(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, optim="adagrad"))
-
-
-@script
-def rmsprop_by_name(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, optim="rmsprop"))
-
-
-@script
-def gradient_checkpointing(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, gradient_checkpointing=True))
-
-
-@script
-def no_clipping(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, max_grad_norm=0.0))
-
-
-@script
-def first_step_logged(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, logging_steps=3, logging_first_step=True))
-
-
-@script
-def fractions_of_all_steps(lib: ModuleType, folder: Path) -> Found:
-    parts = {"eval_dataset": padded_rows(8)}
-    return losses(trained(lib, folder, parts=parts, eval_strategy="steps", eval_steps=0.5, logging_steps=0.5), "eval_loss")
+SCRIPTS |= {name: settings_script(name) for name in ONLY_SETTINGS}
 
 
 @script
@@ -272,11 +236,6 @@ def plain_module_with_a_config(lib: ModuleType, folder: Path) -> Found:
         assert Path(trainer.args.output_dir, "model.safetensors").is_file()
         found += [*losses(again), *losses(trainer, "eval_loss"), trainer.evaluate()["eval_loss"]]
     return found
-
-
-@script
-def label_smoothing(lib: ModuleType, folder: Path) -> Found:
-    return losses(trained(lib, folder, label_smoothing_factor=0.1))
 
 
 @script
@@ -557,13 +516,8 @@ def callback_events(lib: ModuleType, folder: Path) -> Found:
 
     class Watching(TrainerCallback):
         def __getattribute__(self, name: str) -> Any:
-            if name.startswith("on_") and name not in (
-                "on_log",
-                "on_evaluate",
-                "on_step_end",
-                "on_prediction_step",
-                "on_init_end",
-            ):
+            quiet = ("on_log", "on_evaluate", "on_step_end", "on_prediction_step", "on_init_end")
+            if name.startswith("on_") and name not in quiet:
                 seen.append(name)
             return super().__getattribute__(name)
 
@@ -884,17 +838,7 @@ def entries_that_a_log_method_adds(lib: ModuleType, folder: Path) -> Found:
 def options_of_run_glue(lib: ModuleType, folder: Path) -> Found:
     """The official example: settings from the command line, then files of results."""
     words = ["--output_dir", str(folder / lib.__name__), "--do_train", "--do_eval", "--max_steps", "4", "--seed", "1"]
-    words += [
-        "--per_device_train_batch_size",
-        "8",
-        "--save_strategy",
-        "no",
-        "--report_to",
-        "none",
-        "--use_cpu",
-        "--logging_steps",
-        "1",
-    ]
+    words += "--per_device_train_batch_size 8 --save_strategy no --report_to none --use_cpu --logging_steps 1".split()
     (args,) = transformers.HfArgumentParser(lib.TrainingArguments).parse_args_into_dataclasses(args=words)
     trainer = in_order(lib)(model=calm_model(), args=args, train_dataset=padded_rows(), eval_dataset=padded_rows(8))
     if args.do_train:
@@ -963,13 +907,8 @@ def metrics_batch_by_batch(lib: ModuleType, folder: Path) -> Found:
 def groups_and_rates(lib: ModuleType, folder: Path) -> Found:
     trainer = lib.Trainer(calm_model(), settings(lib, folder), train_dataset=padded_rows())
     trainer.create_optimizer_and_scheduler(num_training_steps=10)
-    names = trainer.get_decay_parameter_names(trainer.model)
-    return [
-        *trainer.get_learning_rates(),
-        len(trainer.get_optimizer_group()),
-        len(names),
-        trainer.get_num_trainable_parameters(),
-    ]
+    sizes = len(trainer.get_optimizer_group()), len(trainer.get_decay_parameter_names(trainer.model))
+    return [*trainer.get_learning_rates(), *sizes, trainer.get_num_trainable_parameters()]
 
 
 @script
@@ -977,17 +916,7 @@ def settings_that_scripts_read(lib: ModuleType, folder: Path) -> Found:
     args = settings(
         lib, folder, eval_strategy="steps", logging_steps=7, load_best_model_at_end=True, save_strategy="steps", save_steps=7
     )
-    names = (
-        "eval_steps",
-        "metric_for_best_model",
-        "greater_is_better",
-        "do_eval",
-        "report_to",
-        "world_size",
-        "n_gpu",
-        "fp16",
-        "bf16",
-    )
+    names = "eval_steps metric_for_best_model greater_is_better do_eval report_to world_size n_gpu fp16 bf16".split()
     sizes = [args.train_batch_size, args.get_warmup_steps(100), args.parallel_mode.value]
     return [*(f"{name}={getattr(args, name)}" for name in names), *map(str, sizes)]
 

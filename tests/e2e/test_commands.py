@@ -82,14 +82,7 @@ def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(
     arguments = ("data", str(table), "--model", str(tiny_model_dir))
     first = servers.run(*arguments, GLASSLOOP_CACHE=str(cache))
     assert (first.code, first.err) == (0, "")
-    for part in (
-        "Splits",
-        "Columns",
-        "Labels",
-        "Tokens per row of train",
-        "Padding of train in batches of 8",
-        "Notes",
-    ):
+    for part in ("Splits", "Columns", "Labels", "Tokens per row of train", "Padding of train in batches of 8", "Notes"):
         assert re.search(f"^{part}", first.out, re.MULTILINE), part
     assert re.search(r"^train +26 ", first.out, re.MULTILINE)
     assert re.search(r"^validation +4 ", first.out, re.MULTILINE)

@@ -137,10 +137,7 @@ def test_a_plain_checkpoint_is_resumed_split_and_the_other_way_round(split, plai
     trainer = make_trainer(tmp_path, backend="plain")
     trainer.train(resume_from_checkpoint=folder / "still/checkpoint-4")
     same(figures_of(trainer), plain[1]["still"])
-    same_tensors(
-        tmp_path / "checkpoint-12/optimizer.safetensors",
-        plain[0] / "still/checkpoint-12/optimizer.safetensors",
-    )
+    same_tensors(tmp_path / "checkpoint-12/optimizer.safetensors", plain[0] / "still/checkpoint-12/optimizer.safetensors")
 
 
 @NUMBERS

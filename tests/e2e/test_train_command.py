@@ -263,7 +263,7 @@ def test_settings_from_a_file(ended: dict[str, Ended], place: Path) -> None:
     assert ended["file"].lines[1] == "data           rows.csv: 40 train, 10 validation"
     settings = description(place, "from-file")["settings"]
     assert {name: settings[name] for name in ("max_steps", "learning_rate", "eval_strategy", "group_by_length")} == {
-        **{"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True},
+        **{"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True}
     }
 
 

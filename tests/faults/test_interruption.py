@@ -437,10 +437,7 @@ def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, 
         line = next(line for line in ended.err.splitlines() if "skipped" in line)
         assert short in line
         assert "resuming after step 5 " in ended.err
-        assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [
-            15,
-            10,
-        ]
+        assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [15, 10]
         assert (run / "checkpoint-10.kept-1").is_dir()  # what cannot be read is never overwritten
         same_end(reference, run)
 

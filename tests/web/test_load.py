@@ -95,10 +95,7 @@ def test_a_long_history_stays_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (["missing"], "settings: missing does not exist"),
-        (["--port", "70000"], "invalid value for '--port'"),
-    ],
+    [(["missing"], "settings: missing does not exist"), (["--port", "70000"], "invalid value for '--port'")],
 )
 def test_a_wrong_start_is_one_message(arguments: list[str], expected: str, tmp_path: Path, servers: Servers) -> None:
     ended = servers.run("ui", *arguments, folder=tmp_path)
