@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
-from simulated_rows import population, two_models
-from simulated_seeds import simulated, true_accuracy
+from simulated_rows import population, simulated, true_accuracy, two_models
 
 from glassloop.scores.comparisons import BETTER, SAME, WORSE, compare, compare_all, decided, seeds_estimate, seeds_to_detect
 from glassloop.scores.intervals import metric_estimate

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base import children
 from glassloop.study import seeds

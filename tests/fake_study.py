@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run
+from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.runs.study import BaseRecord, RoundRecord, StudyRecord, TrialRecord
 from glassloop.settings.file import GivenSettings

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from families import FAMILIES
-from made_runs import make_run, sentence
+from run_folders import make_run, sentence
 
 from glassloop import Predictor
 from glassloop.base.errors import ModelError, SettingsError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from families import FAST
-from packs import lively, padded_inputs, token_rows
-from quantized import needs_kernels, packed_logits, quantized
+from packs import lively, needs_kernels, packed_logits, padded_inputs, quantized, token_rows
 
 
 @needs_kernels

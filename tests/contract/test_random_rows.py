@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from families import tiny_model, weights_hash
-from random_rows import Augmented, any_word
-from small_training import StopAt
+from small_training import Augmented, StopAt, any_word
 
 from glassloop import PaddingCollator, Trainer, TrainingArguments
 from glassloop.base.errors import ModelError

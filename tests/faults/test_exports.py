@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trials
 from commands import run_forked
-from made_runs import make_run
+from run_folders import make_run
 
 from glassloop.runs.export import is_export
 

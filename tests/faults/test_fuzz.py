@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop import load_examples
 from glassloop.base.cache import open_or_build

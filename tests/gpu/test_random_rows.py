@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from families import tiny_model, weights_hash
-from random_rows import Augmented
-from small_training import StopAt
+from small_training import Augmented, StopAt
 
 from glassloop import Trainer, TrainingArguments
 

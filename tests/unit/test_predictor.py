@@ -19,9 +19,9 @@ import pyarrow.parquet
 import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
-from quantized import needs_kernels
+from packs import needs_kernels
+from run_folders import RECORD
 from safetensors.torch import load_file, save_file
-from sample_record import RECORD
 
 from glassloop import Predictor, Trainer, TrainingArguments, encode, load_examples, load_tokenizer
 from glassloop.backends import packed

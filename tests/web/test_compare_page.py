@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
+from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.cli.compare import compare
 

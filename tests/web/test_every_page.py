@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_seeds
+from commands import LiveServer
 from fake_study import drawn_study
-from live_server import LiveServer
-from reported_runs import write_fake_run
-from watched_runs import lock_as, write_watched
+from run_folders import drawn_rows, lock_as, write_drawn_seeds, write_fake_run, write_watched
 
 from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from live_server import LiveServer
+from commands import LiveServer
+from run_folders import STRANGE, log_steps, write_watched
 from trials import STEP, Hook, Servers, write_data
-from watched_runs import HOSTILE, log_steps, write_watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -161,9 +161,9 @@ def test_a_page_says_that_its_server_has_stopped(live: LiveServer, browser: Brow
 
 
 def test_hostile_names_execute_nothing(live: LiveServer, open_page: Any, folder: Path) -> None:
-    name = f"{HOSTILE} </script><script>alert(1)</script> %41?#,".replace("/", "")
-    write_watched(folder / name, positive_label=HOSTILE, metrics=("f1", HOSTILE), device=HOSTILE)
-    write_watched(folder / "finished", steps=8, finished=True, positive_label=HOSTILE, device=HOSTILE)
+    name = f"{STRANGE} </script><script>alert(1)</script> %41?#,".replace("/", "")
+    write_watched(folder / name, positive_label=STRANGE, metrics=("f1", STRANGE), device=STRANGE)
+    write_watched(folder / "finished", steps=8, finished=True, positive_label=STRANGE, device=STRANGE)
     page = open_page(live.address)
     for link in ("step", "finished"):
         page.goto(live.address)

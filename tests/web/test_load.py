@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live_server import LiveServer
+from commands import LiveServer
+from run_folders import lock_as, write_watched
 from trials import Servers, same_end, write_data
-from watched_runs import lock_as, write_watched
 
 MEGABYTE = 1_000_000
 CLIENTS = 50

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reported_runs import HOSTILE, write_fake_run
+from run_folders import HOSTILE, write_fake_run
 
 from glassloop.report.build import report_of
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL

@@ -8,8 +8,7 @@ import pytest
 import torch
 from datasets import Dataset
 from families import BY_MODULES, VOCABULARY, tiny_model, weights_hash
-from packs import lively, padded_inputs, token_rows
-from quantized import needs_kernels, packed_logits, quantized
+from packs import lively, needs_kernels, packed_logits, padded_inputs, quantized, token_rows
 
 from glassloop.backends import packed as int8
 from glassloop.backends.fast.optimizer import FlatAdamW

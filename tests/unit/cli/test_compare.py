@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run
+from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.base.errors import SettingsError
 from glassloop.cli.compare import compare

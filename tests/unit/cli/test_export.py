@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_runs import make_run
+from run_folders import make_run
 
 from glassloop.base.errors import ModelError
 from glassloop.cli.export import export

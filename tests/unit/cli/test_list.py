@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run
 from rich.console import Console
+from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.base.errors import SettingsError
 from glassloop.base.result import CommandResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from calibrated_runs import write_run_with_model
+from run_folders import write_run_with_model
 
 from glassloop.base.errors import ModelError, ResourceError
 from glassloop.cli.push import push

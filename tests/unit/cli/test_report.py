@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reported_runs import write_fake_run
+from run_folders import write_fake_run
 
 from glassloop.base.errors import SettingsError
 from glassloop.cli.report import report

@@ -9,8 +9,7 @@ import pytest
 import torch
 from commands import environment
 from families import FAST, tiny_model, weights_hash
-from packs import inputs_of, lively, packing_of, padded_inputs, token_rows
-from quantized import needs_kernels, packed_logits, quantized
+from packs import inputs_of, lively, needs_kernels, packed_logits, packing_of, padded_inputs, quantized, token_rows
 from torch.nn import functional
 from transformers import (
     AlbertConfig,

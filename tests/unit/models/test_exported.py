@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.models.exported import ExportedModel, device_of, onnx_runner

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from families import FAMILIES, tiny_model
 from raised import error_of
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base.errors import ModelError, ResourceError, visible
 from glassloop.data.labels import LabelSet

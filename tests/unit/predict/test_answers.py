@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calibrated_runs import FOUND
+from run_folders import FOUND
 
 from glassloop.base.errors import DataError, ModelError
 from glassloop.predict.answers import Answering, answering_of, calibration_note, columns_of

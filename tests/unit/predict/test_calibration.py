@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from calibrated_runs import write_run_with_model
-from drawn_runs import drawn_rows
+from run_folders import drawn_rows, write_run_with_model
 
 from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.base.files import sha256_of

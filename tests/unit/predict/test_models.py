@@ -11,7 +11,7 @@ from threading import Thread
 import numpy as np
 import pytest
 import torch
-from quantized import needs_kernels
+from packs import needs_kernels
 
 from glassloop import Predictor
 from glassloop.backends.fast.inference_model import Int8Layer

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from drawn import every_chart
-from reported_runs import write_fake_run
-from sample_record import RECORD
+from run_folders import RECORD, write_fake_run
 
 from glassloop.report.about import (
     Drawn,

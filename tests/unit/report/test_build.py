@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from drawn import every_chart
-from reported_runs import HOSTILE, write_fake_run
+from run_folders import HOSTILE, write_fake_run
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.report import build

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from drawn_runs import drawn_rows
 from huggingface_hub import ModelCard
-from reported_runs import HOSTILE, write_fake_run
 from rich.console import Console
-from sample_record import RECORD
+from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
 
 from glassloop.report.card import (
     Card,

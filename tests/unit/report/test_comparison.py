@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
+from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.base.result import CommandResult

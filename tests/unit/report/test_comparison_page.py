@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
 from rich.console import Console
+from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.report.comparison import compare_runs
 from glassloop.report.comparison_page import (

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calibrated_runs import FOUND, write_run_with_model
-from reported_runs import HOSTILE, write_fake_run
+from run_folders import FOUND, HOSTILE, write_fake_run, write_run_with_model
 
 from glassloop.report.about import Drawn
 from glassloop.report.build import report_of

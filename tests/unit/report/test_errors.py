@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reported_runs import write_fake_run
+from run_folders import write_fake_run
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from glassloop.report.about import Drawn

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reported_runs import write_fake_run
+from run_folders import write_fake_run
 
 from glassloop.report.about import Drawn
 from glassloop.report.results import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from reported_runs import write_fake_run
+from run_folders import write_fake_run
 
 from glassloop.report.build import report_of
 from glassloop.report.results import Result

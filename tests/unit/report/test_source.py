@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reported_runs import write_fake_run
+from run_folders import write_fake_run
 
 from glassloop.base.errors import ModelError
 from glassloop.report import source as answers

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from sample_record import RECORD
+from run_folders import RECORD
 from small_training import small_rows, trained
 
 from glassloop import Trainer, TrainingArguments

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from calibrated_runs import FOUND
+from run_folders import FOUND
 
 from glassloop.base.errors import ModelError
 from glassloop.base.files import sha256_of

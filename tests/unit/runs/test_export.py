@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base.errors import ModelError
 from glassloop.runs.export import (

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_run, write_drawn_seeds
-from sample_record import RECORD
+from run_folders import RECORD, drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.base.lock import LOCK_NAME, locked
 from glassloop.runs import listing as scan

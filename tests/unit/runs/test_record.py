@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calibrated_runs import write_run_with_model
-from sample_record import RECORD
+from run_folders import RECORD, write_run_with_model
 
 from glassloop.base.errors import ModelError
 from glassloop.base.records import sealed

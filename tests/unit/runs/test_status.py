@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sample_record import RECORD
-from watched_runs import log_steps, write_watched
+from run_folders import RECORD, log_steps, write_watched
 
 from glassloop.base.lock import Holder
 from glassloop.base.records import write_sealed

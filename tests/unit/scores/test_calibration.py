@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import sklearn.metrics
-from drawn_runs import drawn_rows
 from drawn_thresholds import drawn_binary, true_gain
+from run_folders import drawn_rows
 
 from glassloop.predict.answers import Answering
 from glassloop.runs.calibration import Gain, Target

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
-from drawn_runs import drawn_rows
-from simulated_seeds import simulated, true_accuracy
+from run_folders import drawn_rows
+from simulated_rows import simulated, true_accuracy
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower, TTestPower

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from drawn_runs import drawn_rows
-from simulated_seeds import simulated
+from run_folders import drawn_rows
+from simulated_rows import simulated
 
 from glassloop.base.errors import SettingsError
 from glassloop.scores.comparisons import holm, seeds_estimate

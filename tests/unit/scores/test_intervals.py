@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from drawn_runs import drawn_rows, write_drawn_run
+from run_folders import drawn_rows, write_drawn_run
 from simulated_rows import population
 from statsmodels.stats.proportion import proportion_confint
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import make_run
 from rich.console import Console
-from sample_record import RECORD
+from run_folders import RECORD, make_run
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.predict.answers import Answering

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_hub import TOKEN, Hub, fake_hub
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base.errors import ModelError, ResourceError, SettingsError
 from glassloop.runs.export import ExportCheck, ExportRecord, checksums, read_export, write_export

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from drawn_runs import drawn_rows
 from fake_study import drawn_study
+from run_folders import drawn_rows
 from safetensors.torch import load_file, save_file
 
 from glassloop.runs.record import SplitFacts, read_run, write_run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_study import record_for
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.base.errors import SettingsError
 from glassloop.runs.record import read_run, write_run

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop.runs.record import Difference, RunRecord
 from glassloop.study.run import banner

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from families import tiny_model, weights_hash
-from sample_record import RECORD
+from run_folders import RECORD
 from small_training import StopAt, small_rows
 from torch.nn.functional import cross_entropy
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from sample_record import RECORD
+from run_folders import RECORD
 
 from glassloop import encode, load_examples
 from glassloop.base.result import CommandResult

@@ -17,8 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from families import VOCABULARY, tiny_model, weights_hash
-from random_rows import Augmented
-from small_training import StopAt, small_rows, trained
+from small_training import Augmented, StopAt, small_rows, trained
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, TrainerState
 from transformers.trainer_utils import get_last_checkpoint

@@ -12,11 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_seeds
 from fake_study import drawn_study
-from reported_runs import write_fake_run
+from run_folders import STRANGE, drawn_rows, lock_as, log_steps, write_drawn_seeds, write_fake_run, write_watched
 from starlette.testclient import TestClient
-from watched_runs import HOSTILE, lock_as, log_steps, write_watched
 
 from glassloop.base.records import write_sealed
 from glassloop.runs.status import START, note_moment
@@ -144,10 +142,10 @@ def test_only_runs_that_were_found_can_be_asked_for(path: str, client: TestClien
 
 
 def test_hostile_names_and_texts_are_escaped(client: TestClient, tmp_path: Path) -> None:
-    name = f"{HOSTILE} %41?#,".replace("/", "")
-    run = write_watched(tmp_path / name, positive_label=HOSTILE, metrics=(HOSTILE,), started=HOSTILE, device=HOSTILE)
+    name = f"{STRANGE} %41?#,".replace("/", "")
+    run = write_watched(tmp_path / name, positive_label=STRANGE, metrics=(STRANGE,), started=STRANGE, device=STRANGE)
     with (run / "history.jsonl").open("a") as opened:
-        opened.write(json.dumps({"step": 5, HOSTILE: 1.0, f"eval_{HOSTILE}": 0.5}) + "\n")
+        opened.write(json.dumps({"step": 5, STRANGE: 1.0, f"eval_{STRANGE}": 0.5}) + "\n")
     write_watched(tmp_path / os.fsdecode(b"bytes \xff\xfe"))
     addresses = re.findall(r'href="/token/(run/[^"]+)"', client.get("").text)
     assert len(addresses) == 2

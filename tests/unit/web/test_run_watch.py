@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from watched_runs import lock_as, log_steps, write_watched
+from run_folders import lock_as, log_steps, write_watched
 
 from glassloop.base.lock import locked
 from glassloop.runs import status as summary

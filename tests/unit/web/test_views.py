@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from watched_runs import HOSTILE, lock_as, write_watched
+from run_folders import STRANGE, lock_as, write_watched
 
 from glassloop.report.page import Section
 from glassloop.runs.history import Curves
@@ -136,7 +136,7 @@ def test_finished_runs_are_compared_with_a_test(tmp_path: Path) -> None:
 # --- A page and its updates have the same parts.
 
 
-VIEW = View(HOSTILE, "<p>head</p>", [Section("a", "A", "<p>one</p>"), Section("b", "B", "<p>two</p>")], 2.0, "<form></form>")
+VIEW = View(STRANGE, "<p>head</p>", [Section("a", "A", "<p>one</p>"), Section("b", "B", "<p>two</p>")], 2.0, "<form></form>")
 
 
 def test_the_page_and_its_update() -> None:
@@ -145,8 +145,8 @@ def test_the_page_and_its_update() -> None:
         assert f'<div data-part="{name}">{body}</div>' in page
     assert [*update["parts"]] == ["head", "a", "b"]
     assert '<form></form><div data-part="a">' in page, "updates leave it alone"
-    assert (update["seconds"], update["tab"], update["reload"]) == (2.0, HOSTILE, False)
-    assert HOSTILE not in page
+    assert (update["seconds"], update["tab"], update["reload"]) == (2.0, STRANGE, False)
+    assert STRANGE not in page
 
 
 def test_the_script_may_ask_the_server() -> None:

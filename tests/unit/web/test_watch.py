@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drawn_runs import drawn_rows, write_drawn_seeds
 from fake_study import drawn_study
-from watched_runs import write_watched
+from run_folders import drawn_rows, write_drawn_seeds, write_watched
 
 from glassloop.base.lock import locked
 from glassloop.runs.status import summary_of

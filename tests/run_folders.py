@@ -1,0 +1,356 @@
+"""Run folders as a training leaves them, and what they hold, written without training: for tests of what reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from families import VOCABULARY, WITH_TOKEN_TYPES, tiny_model
+
+from glassloop import Predictor
+from glassloop.runs.calibration import Calibration, Gain, Target
+from glassloop.runs.history import write_history
+from glassloop.runs.layout import HISTORY_NAME, SESSIONS_NAME, predictions_name
+from glassloop.runs.record import (
+    FINISHED,
+    RUNNING,
+    ClassRecord,
+    Columns,
+    DataRecord,
+    LengthFacts,
+    ModelRecord,
+    Plan,
+    RunRecord,
+    SplitFacts,
+    write_run,
+)
+from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
+from glassloop.runs.status import END, RESUME, START, note_moment
+from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.measures import Measures, default_measures
+from glassloop.scores.metrics import decide
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.settings.file import RunSettings
+from glassloop.settings.training import TrainingArguments
+from glassloop.training.results import label_of
+
+RECORD = RunRecord(
+    status=RUNNING,
+    data=DataRecord(
+        source="rows.csv",
+        task="single_label_classification",
+        columns=Columns("text", None, ("label",)),
+        splits={"train": SplitFacts(27, {"a": 20, "b": 7}, fingerprint="abc")},
+        settings=DataSettings(labels=("a", "b, c")),
+        labels=("a", "b, c"),
+        notes=("a note",),
+    ),
+    model=ModelRecord("quickstart", "bert", 1000),
+    settings=TrainingArguments("out", learning_rate=1e-4, num_train_epochs=2),
+    plan=Plan(8, 4, 4, 1, 0, 10, 4, 4),
+    max_length=64,
+    class_weights=(0.5, 1.5),
+    savings=("packed batches",),
+    versions={"torch": "2"},
+)
+
+
+LABELS = ("different", "equivalent")
+
+
+def drawn_rows(
+    number: int = 200,
+    skill: float = 1.0,
+    seed: int = 0,
+    task: str = CLASSES,
+    labels: Sequence[str] = LABELS,
+    data_seed: int = 99,
+) -> ScoredRows:
+    """Return drawn predictions. Rows are drawn with `data_seed`; the higher the skill, the better the predictions."""
+    fixed, drawn, width = np.random.default_rng(data_seed), np.random.default_rng(seed + 1000), len(labels)
+    if task == SCORE:
+        references = fixed.normal(size=number)
+        logits = (references * skill + drawn.normal(size=number))[:, None]
+        return ScoredRows(task, (), logits[:, 0], references, logits)
+    difficulty = fixed.normal(size=(number, width))
+    if task == CLASSES:
+        references = fixed.integers(0, width, number)
+        wanted = np.eye(width)[references]
+    else:
+        references = fixed.integers(0, 2, (number, width))
+        wanted = references - 0.5
+    logits = skill * wanted + 0.5 * difficulty + 0.5 * drawn.normal(size=(number, width))
+    return ScoredRows(task, tuple(labels), decide(logits, task), references, logits)
+
+
+def write_drawn_run(
+    folder: Path, rows: ScoredRows, seed: int = 1, texts: Sequence[str] | None = None, **settings: object
+) -> Path:
+    """Write the run folder of a finished run with these predictions."""
+    texts = texts or [f"text {row}" for row in range(len(rows))]
+    names = rows.labels or None
+    folder.mkdir(parents=True)
+    entries = []
+    for row, text in enumerate(texts):
+        entry = {"row": row, "prediction": label_of(rows.predictions[row].tolist(), names)}
+        entry |= {"label": label_of(rows.references[row].tolist(), names), "logits": rows.logits[row].tolist(), "text": text}
+        entries.append(entry)
+    write_lines(folder, entries)
+    fingerprint = sha256(repr((texts, rows.references.tolist())).encode()).hexdigest()
+    data = replace(
+        RECORD.data,
+        task=rows.task,
+        labels=names,
+        columns=Columns("text", None, ("label",)),
+        splits={"train": SplitFacts(27, fingerprint="abc"), "validation": SplitFacts(len(rows), fingerprint=fingerprint)},
+    )
+    keys = {CLASSES: ("accuracy", "f1"), SCORE: ("pearson", "mse")}.get(rows.task, ("f1_micro", "exact_match"))
+    record = replace(
+        RECORD,
+        status=FINISHED,
+        data=data,
+        settings=replace(RECORD.settings, seed=seed, output_dir=str(folder), **settings),  # type: ignore[arg-type]
+        metrics=keys,
+        positive_label=rows.labels[1] if rows.task == CLASSES else None,
+        evaluation={"eval_loss": 0.5, **{f"eval_{key}": 0.75 for key in keys}},
+        baseline={"accuracy": 0.5},
+        seconds=12.5,
+    )
+    write_run(folder, record)
+    steps = range(1, 9)
+    history: list[dict[str, float | int]] = [{"step": step, "loss": 1 / (step + seed / 10)} for step in steps]
+    history += [{"step": step, "eval_loss": 0.9 / step, **{f"eval_{key}": 0.1 * step for key in keys}} for step in (4, 8)]
+    write_history(folder, history)
+    return folder
+
+
+def write_drawn_seeds(folder: Path, seeds: dict[int, ScoredRows], **settings: object) -> Path:
+    """Write a folder of several finished seeds with these predictions."""
+    entries = {}
+    for seed, rows in seeds.items():
+        write_drawn_run(folder / f"seed-{seed}", rows, seed, **settings)  # type: ignore[arg-type]
+        entries[seed] = SeedRecord(FINISHED, folder=f"seed-{seed}", seconds=3.0, metrics={"accuracy": 0.5 + seed / 100})
+    write_seeds(SeedsRecord(RunSettings(), entries, folder, FINISHED))
+    return folder
+
+
+HOSTILE = "</script><script>document.title='pwned'</script><img src=x onerror=\"document.title='pwned'\">'\"&{{x}}"
+
+
+def write_fake_run(
+    folder: Path,
+    task: str = CLASSES,
+    *,
+    num_rows: int = 60,
+    num_labels: int = 2,
+    status: str = FINISHED,
+    text: str = "a text",
+    label: str = "label",
+    signal: float = 1.5,
+    tokens: bool = True,
+) -> RunRecord:
+    """Write a run folder with predictions that are mostly right, and return its record."""
+    random = np.random.default_rng(0)
+    names = tuple(f"{label} {number}" for number in range(num_labels)) if task != SCORE else None
+    references, logits = drawn_answers(random, task, num_rows, num_labels, signal)
+    measures = default_measures(task, names or ())
+    scores = measures.scores(logits, references, task, names or ["score"])
+    counts = {} if names is None else {name: num_rows - place for place, name in enumerate(names)}
+    baseline = {"accuracy": 0.5} if task == CLASSES else {"mse": 1.0} if task == SCORE else {}
+    data = replace(
+        RECORD.data,
+        task=task,
+        labels=names,
+        columns=Columns("first", "second", (label,)),
+        splits={
+            "train": SplitFacts(num_rows, counts, fingerprint="abc"),
+            "validation": SplitFacts(num_rows, counts, num_duplicates=3, fingerprint="abd"),
+        },
+        notes=(f"a note on {text}",),
+    )
+    record = replace(
+        RECORD,
+        status=status,
+        data=data,
+        metrics=measures.keys,
+        positive_label=measures.positive,
+        lengths={"train": LengthFacts(20.5, 20, 48, 2, 70, (1, 5, 9, 3))},
+        evaluation={f"eval_{key}": value for key, value in scores.items()} | {"eval_loss": 0.4, "eval_runtime": 1.5},
+        baseline=baseline,
+        classes={name: ClassRecord(None, 0.5, 0.5, 3) for name in names or ()},
+        verdict="a verdict",
+        best_step=20,
+        seconds=9.0,
+        machine="a machine, 2 cores",
+        padding=0.1,
+    )
+    if status != FINISHED:
+        record = replace(record, evaluation=None, baseline=None, classes=None, verdict=None, best_step=None, seconds=None)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_run(folder, record)
+    write_history(folder, history_of(measures))
+    if status == FINISHED:
+        write_answers(folder, task, names, references, logits, text, tokens)
+    return record
+
+
+def drawn_answers(
+    random: np.random.Generator, task: str, num_rows: int, num_labels: int, signal: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return true labels, and logits that follow them."""
+    if task == SCORE:
+        references = random.normal(3, 1, num_rows)
+        return references, (references + random.normal(0, 0.4, num_rows))[:, None]
+    if task == SEVERAL:
+        several = random.integers(0, 2, (num_rows, num_labels))
+        return several, random.normal(0, 1, several.shape) + signal * (2 * several - 1)
+    classes = random.integers(0, num_labels, num_rows)
+    return classes, random.normal(0, 1, (num_rows, num_labels)) + signal * np.eye(num_labels)[classes]
+
+
+def history_of(measures: Measures) -> list[dict[str, object]]:
+    """Return sixty logged steps and three evaluations."""
+    entries: list[dict[str, object]] = []
+    for step in range(1, 61):
+        loss = 0.7 / step**0.5
+        entries.append(
+            {"step": step, "epoch": step / 20, "loss": loss, "grad_norm": 1 + loss, "learning_rate": 1e-4 * (1 - step / 61)}
+        )
+        if step % 20 == 0:
+            entries.append(
+                {"step": step, "epoch": step / 20, "eval_loss": loss, **{f"eval_{key}": 0.7 for key in measures.keys}}
+            )
+    return entries
+
+
+def write_answers(
+    folder: Path, task: str, names: tuple[str, ...] | None, references: np.ndarray, logits: np.ndarray, text: str, tokens: bool
+) -> None:
+    """Write the predictions of the validation split."""
+    entries = []
+    for row, choice in enumerate(decide(logits, task).tolist()):
+        first = f"{text}, row {row}"
+        entry = {"row": row, "prediction": label_of(choice, names), "label": label_of(references[row].tolist(), names)}
+        entry |= {"logits": logits[row].tolist(), "first": first, "second": " ".join([f"{row}"] * (row % 7))}
+        if tokens:
+            entry |= {"tokens": 10 + row % 30} | ({"kept": {"first": [0, len(first) - 2]}} if row % 5 == 0 else {})
+        entries.append(entry)
+    write_lines(folder, entries)
+
+
+def write_lines(folder: Path, entries: Sequence[dict[str, object]]) -> None:
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (folder / predictions_name("validation")).write_text(text, encoding="utf-8")
+
+
+WEIGHTS = b"weights"
+FOUND = Calibration(
+    temperature=2.0,
+    thresholds={"label 1": 0.25},
+    target=Target("f1"),
+    positive_label="label 1",
+    split="validation",
+    num_rows=60,
+    fingerprint="abc",
+    predictions="",
+    folds=10,
+    gains=(Gain("loss", 0.5, 0.4, -0.2, -0.05), Gain("calibration error", 0.1, 0.05), Gain("f1", 0.8, 0.85, -0.01, 0.1)),
+    written="2026-01-01T00:00:00+00:00",
+)
+
+
+def write_run_with_model(folder: Path, task: str = CLASSES, **given: Any) -> Path:
+    """Write a run folder with a model of a few bytes and return it."""
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
+    (folder / "model" / "model.safetensors").write_bytes(WEIGHTS)
+    write_fake_run(folder, task, **{"num_rows": 120, "signal": 0.7, **given})
+    return folder
+
+
+STRANGE = """<img src=x onerror="document.title='owned'">'&\u202e"""
+
+
+def write_watched(folder: Path, steps: int = 4, *, finished: bool = False, resumed: int = 0, **more: Any) -> Path:
+    """Write a run that has logged some steps. Its process has ended; `lock_as` makes it another one."""
+    folder.mkdir(parents=True)
+    result: dict[str, Any] = {"evaluation": {"eval_loss": 0.4, "eval_accuracy": 0.75}, "seconds": 75.0} if finished else {}
+    record = replace(
+        RECORD, status=FINISHED if finished else RUNNING, metrics=("accuracy",), started="2026-11-17T09:00:00+00:00", **result
+    )
+    write_run(folder, replace(record, **more))
+    note_moment(folder, START, 0, 8)
+    if resumed:
+        note_moment(folder, RESUME, resumed, 8)
+    os.utime(folder / SESSIONS_NAME, (1000.0, 1000.0))
+    log_steps(folder, steps)
+    os.utime(folder / HISTORY_NAME, (1000.0 + 2 * (steps - resumed), 1000.0 + 2 * (steps - resumed)))  # two seconds a step
+    if finished:
+        note_moment(folder, END, steps, 8)
+    return folder
+
+
+def log_steps(folder: Path, last: int) -> None:
+    """Write a history up to a step, with an evaluation after every second one."""
+    entries: list[dict[str, Any]] = []
+    for step in range(1, last + 1):
+        entries.append({"step": step, "epoch": step / 4, "loss": 1 / step, "grad_norm": 2.0, "learning_rate": 1e-4})
+        if step % 2 == 0:
+            entries.append({"step": step, "epoch": step / 4, "eval_loss": 0.9 / step, "eval_accuracy": step / 8})
+    write_history(folder, entries)
+
+
+def lock_as(folder: Path, process: int, machine: str) -> None:
+    """Write the lock file of a process."""
+    (folder / ".lock").write_text(json.dumps({"process": process, "machine": machine}))
+
+
+WORDS = "the a is was good bad film story very not and of to in on it this that first second".split()
+METRICS = {CLASSES: ("accuracy", "f1_macro"), SEVERAL: ("f1_micro", "exact_match"), SCORE: ("pearson", "mse")}
+
+
+def sentence(number: int) -> str:
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(1, 3 + number % 9))
+
+
+def make_run(
+    folder: Path, family: str = "bert", task: str = CLASSES, labels: int = 2, *, pairs: bool = False, rows: int = 24
+) -> Path:
+    """Write a finished run, and return its folder. Every third label is not what the model answers."""
+    from transformers import BertTokenizerFast
+
+    names = [f"label {number}" for number in range(labels)] if task != SCORE else ["LABEL_0"]
+    model = tiny_model(family, num_labels=len(names), problem_type=task, initializer_range=0.3)
+    model.config.id2label, model.config.label2id = dict(enumerate(names)), {name: place for place, name in enumerate(names)}
+    model.save_pretrained(folder / "model")
+    inputs = ["input_ids", *(["token_type_ids"] if family in WITH_TOKEN_TYPES else []), "attention_mask"]
+    vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
+    BertTokenizerFast(vocab=vocabulary, model_max_length=64, model_input_names=inputs).save_pretrained(folder / "model")
+    columns = Columns("text", "second" if pairs else None, ("label",))
+    data = DataRecord("rows.csv", task, columns, RECORD.data.splits, labels=None if task == SCORE else tuple(names))
+    settings = TrainingArguments("out", max_length=32)
+    record = replace(RECORD, status=FINISHED, data=data, settings=settings, max_length=32, metrics=METRICS[task])
+    write_run(folder, record)
+    write_rows(folder, columns, rows)
+    return folder
+
+
+def write_rows(folder: Path, columns: Columns, number: int) -> None:
+    """Write the predictions of the model in a run folder for some rows."""
+    predictor = Predictor(folder, device="cpu")
+    texts = [[sentence(row + 7 * place) for row in range(number)] for place in range(len(columns.texts))]
+    entries = []
+    for row, found in enumerate(predictor.predict(*texts)):
+        label = found.label
+        if row % 3 == 0:
+            wrong = predictor.names[row % len(predictor.names)]
+            label = label + 1.0 if isinstance(label, float) else [wrong] if isinstance(label, list) else wrong
+        entry = {"row": row, "prediction": found.label, "label": label, "logits": found.logits, "tokens": 9}
+        entries.append(entry | {name: column[row] for name, column in zip(columns.texts, texts, strict=True)})
+    write_lines(folder, entries)
