@@ -13,6 +13,7 @@ from glassloop.base.errors import SettingsError, say
 from glassloop.base.files import home_name, near_name, replacing, user_path, write_text
 from glassloop.report.about import Drawn, about, curves, data_section
 from glassloop.report.charts.figure import Chart, csv_of, standalone
+from glassloop.report.charts.templates import escaped
 from glassloop.report.confidence import confidence
 from glassloop.report.errors import errors
 from glassloop.report.page import Section, page, paragraph, tag
@@ -20,7 +21,6 @@ from glassloop.report.results import Result, headline, results_of
 from glassloop.report.seeds import seeds_sections
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
-from glassloop.runs.markup import escaped
 from glassloop.runs.record import FINISHED
 
 CHART_FORMATS = ("svg", "png", "csv")

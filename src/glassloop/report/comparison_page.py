@@ -12,10 +12,10 @@ from glassloop.base.errors import counted, printable, shortened
 from glassloop.report.charts.figure import Axis, figure
 from glassloop.report.charts.line import LineChart, Series
 from glassloop.report.charts.points import DotChart, Dots
+from glassloop.report.charts.templates import escaped
 from glassloop.report.comparison import ComparedRuns, RowDifference, RowDifferences, answer_text
 from glassloop.report.page import Cell, Number, Section, details, filters, grid, heading, page, paragraph, score, table, tag
 from glassloop.runs.history import Entry, read_history
-from glassloop.runs.markup import escaped
 from glassloop.scores.conclusions import Conclusion
 from glassloop.scores.intervals import NO_INTERVAL, Interval
 from glassloop.settings.fields import SCORE

@@ -11,9 +11,9 @@ from glassloop.report.about import Drawn
 from glassloop.report.charts.bars import BarChart, Bars
 from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
 from glassloop.report.charts.points import DotChart, Dots, HeatMap
+from glassloop.report.charts.templates import escaped
 from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
 from glassloop.report.source import RunSource, SplitResult
-from glassloop.runs.markup import escaped
 from glassloop.scores.intervals import ScoredRows, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL

@@ -1,4 +1,8 @@
-"""Self-contained HTML pages: the skeleton with its style, script and policy, and escaped pieces of HTML."""
+"""Self-contained HTML pages: the skeleton with its style, script and policy, and the parts of sections.
+
+Functions return HTML. Parameters of the type `str` are plain text and escaped, except for what is named body, parts, subtitle
+or footer: these are HTML.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,16 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.resources import files
 from typing import TypeAlias
 
+from markupsafe import Markup
+
 from glassloop.report.charts.figure import CHART_CSS, LINEAR, value_text
-from glassloop.runs.markup import escaped
+from glassloop.report.charts.templates import html, package_text, piece, rendered
 
-
-@dataclass(frozen=True)
-class Html:
-    """HTML that is not escaped again, for the few cells that contain more than text."""
-
-    text: str
+PARTS = "report/parts.html.j2"
+PAGE_CSS = package_text("report", "page.css")
+PAGE_JS = package_text("report", "page.js")
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,14 @@ class Number:
     shown: str
 
 
-Cell: TypeAlias = str | float | int | Html | Number | None
+Cell: TypeAlias = str | float | int | Markup | Number | None
 
 
 def content(value: Cell) -> str:
-    """Return a cell or fact as HTML."""
-    if isinstance(value, Html):
-        return value.text
+    """Return the text of a cell or fact."""
     if isinstance(value, Number):
-        return escaped(value.shown)
-    return escaped(value) if isinstance(value, str) else value_text(value)
+        return value.shown
+    return value if isinstance(value, str) else value_text(value)
 
 
 def number(value: float | None, kind: str = LINEAR) -> Number:
@@ -51,27 +51,24 @@ def score(value: float | None, digits: int = 4) -> Number:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Return a paragraph of plain text with a CSS class; empty for an empty text."""
-    return f"<p{class_of(kind)}>{escaped(text)}</p>" if text else ""
+    """Return a paragraph with a CSS class; empty for an empty text."""
+    if not text:
+        return ""
+    return html('<p class="{}">{}</p>', kind, text) if kind else html("<p>{}</p>", text)
 
 
 def heading(text: str) -> str:
     """Return a heading within a section."""
-    return f"<h3>{escaped(text)}</h3>"
+    return html("<h3>{}</h3>", text)
 
 
 def tag(text: str, kind: str = "") -> str:
     """Return a short text with a border; the kinds "good" and "bad" have a color."""
-    return f'<span class="{f"tag {kind}".strip()}" title="{escaped(text)}">{escaped(text)}</span>'
-
-
-def class_of(kind: str) -> str:
-    """Return a class attribute, or nothing."""
-    return f' class="{escaped(kind)}"' if kind else ""
+    return html('<span class="{}" title="{}">{}</span>', f"tag {kind}".strip(), text, text)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, sortable: bool = False, name: str = "") -> str:
-    """Return a table; numbers are aligned to the right. Empty without rows.
+    """Return a table; numbers are aligned to the right and carry the value by which the page sorts. Empty without rows.
 
     Args:
         columns: The names of the columns.
@@ -79,47 +76,22 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, sortable: b
         sortable: Whether a click on a column name sorts the rows.
         name: The anchor of its body, for `filters`.
     """
-    if not rows:
-        return ""
-    numeric = [any(is_number(row[place]) for row in rows) for place in range(len(columns))]
-    head = "".join(
-        f'<th scope="col"{class_of("n" if right else "")}>'
-        + (f'<button type="button">{escaped(column)}</button>' if sortable and column else escaped(column))
-        + "</th>"
-        for column, right in zip(columns, numeric, strict=True)
-    )
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
-    kind = ' class="sortable"' if sortable else ""
-    anchor = f' id="{escaped(name)}"' if name else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table"><table{kind}><thead><tr>{head}</tr></thead>'
-        f"<tbody{anchor}>{body}</tbody></table></div>"
-    )
-
-
-def is_number(value: Cell) -> bool:
-    """Return whether a cell is aligned to the right."""
-    return value is None or isinstance(value, int | float | Number)
-
-
-def cell(value: Cell) -> str:
-    """Return a cell of a table. Numbers carry their value, by which the page sorts."""
-    if not is_number(value):
-        return f'<td class="long">{content(value)}</td>'
-    plain = value.value if isinstance(value, Number) else value
-    return f'<td class="n" data-value="{"" if plain is None else plain}">{content(value)}</td>'
+    cells = [[value if isinstance(value, str | Number) else number(value) for value in row] for row in rows]
+    numeric = [any(isinstance(row[place], Number) for row in cells) for place in range(len(columns))]
+    return piece(PARTS, "table", [*zip(columns, numeric, strict=True)], cells, sortable, name) if rows else ""
 
 
 def fact_list(facts: Mapping[str, Cell]) -> str:
     """Return names and values below each other; facts without a value are omitted."""
-    shown = {name: content(value) for name, value in facts.items() if value is not None and value != ""}
-    return f'<dl class="facts">{"".join(f"<dt>{escaped(n)}</dt><dd>{v}</dd>" for n, v in shown.items())}</dl>' if shown else ""
+    named = {name: content(value) for name, value in facts.items() if value is not None and value != ""}
+    return piece(PARTS, "facts", named) if named else ""
 
 
 def card(name: str, value: str, small: str = "") -> str:
     """Return a large value with its name above and a line below."""
-    below = f'<div class="small">{escaped(small)}</div>' if small else ""
-    return f'<div class="card"><div class="name">{escaped(name)}</div><div class="value">{escaped(value)}</div>{below}</div>'
+    below = html('<div class="small">{}</div>', small) if small else ""
+    inside = html('<div class="name">{}</div><div class="value">{}</div>', name, value)
+    return f'<div class="card">{inside}{below}</div>'
 
 
 def cards(parts: Sequence[str]) -> str:
@@ -129,18 +101,18 @@ def cards(parts: Sequence[str]) -> str:
 
 def grid(*parts: str) -> str:
     """Return figures in two columns, in one on a narrow screen. Empty parts are omitted."""
-    shown = "".join(part if part.startswith("<figure") else f"<div>{part}</div>" for part in parts if part)
-    return f'<div class="grid2">{shown}</div>' if shown else ""
+    columns = "".join(part if part.startswith("<figure") else f"<div>{part}</div>" for part in parts if part)
+    return f'<div class="grid2">{columns}</div>' if columns else ""
 
 
 def details(summary: str, body: str) -> str:
     """Return content that is shown on request."""
-    return f"<details><summary>{escaped(summary)}</summary>{body}</details>" if body else ""
+    return html("<details><summary>{}</summary>{}</details>", summary, Markup(body)) if body else ""
 
 
 def code_block(text: str) -> str:
     """Return a command with a button that copies it."""
-    return f'<div><pre><code>{escaped(text)}</code></pre><button type="button" class="copy">Copy</button></div>'
+    return html('<div><pre><code>{}</code></pre><button type="button" class="copy">Copy</button></div>', text)
 
 
 def filters(name: str, choices: Mapping[str, tuple[str, Sequence[str]]], *, search: str = "Search") -> str:
@@ -151,22 +123,7 @@ def filters(name: str, choices: Mapping[str, tuple[str, Sequence[str]]], *, sear
         choices: For each data attribute of the children, its label and its values. "" shows all.
         search: The label of the text field.
     """
-    fields = [f'<label>{escaped(search)} <input type="search" autocomplete="off"></label>']
-    for key, (shown, values) in choices.items():
-        options = "".join(f'<option value="{escaped(value)}">{escaped(value)}</option>' for value in values)
-        fields.append(
-            f'<label>{escaped(shown)} <select name="{escaped(key)}"><option value="">all</option>{options}</select></label>'
-        )
-    return f'<form class="filter" data-for="{escaped(name)}">{"".join(fields)}<output aria-live="polite"></output></form>'
-
-
-PAGE_CSS = files("glassloop.report").joinpath("page.css").read_text(encoding="utf-8")
-
-
-PAGE_JS = files("glassloop.report").joinpath("page.js").read_text(encoding="utf-8")
-
-
-THEME_BUTTON = '<button type="button" class="plain theme">Light / dark</button>'
+    return piece(PARTS, "filters", name, choices, search)
 
 
 @dataclass(frozen=True)
@@ -207,53 +164,22 @@ def page(
         style: More CSS.
         script: More JavaScript, which runs after page.js.
     """
-    shown = [section for section in sections if section.body]
-    styles, scripts = CHART_CSS + PAGE_CSS + style, PAGE_JS + script
-    links = "".join(f'<a href="#{escaped(part.name)}">{escaped(part.short or part.title)}</a>' for part in shown)
-    body = "".join(section_html(part) for part in shown)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy(styles, scripts, connect)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
-<title>{escaped(title)}</title>
-<style>{styles}</style>
-</head>
-<body class="tex2jax_ignore mathjax_ignore">
-<a class="skip" href="#content">Skip to the content</a>
-<header class="top"><h1>{escaped(title)}</h1>{subtitle}</header>
-<nav class="contents" aria-label="Sections"><div>{links}{THEME_BUTTON}</div></nav>
-<main id="content">{body}</main>
-<footer>{footer}</footer>
-<script>{scripts}</script>
-</body>
-</html>
-"""
+    style = CHART_CSS + PAGE_CSS + style
+    script = PAGE_JS + script
+    return rendered(
+        "report/page.html.j2",
+        title=title,
+        sections=[section for section in sections if section.body],
+        subtitle=Markup(subtitle),
+        footer=Markup(footer),
+        policy=Markup(policy(style, script, connect)),
+        style=Markup(style),
+        script=Markup(script),
+    )
 
 
-def section_html(part: Section) -> str:
-    """Return a section with its heading."""
-    name = escaped(part.name)
-    head = f'<h2 id="{name}-title">{escaped(part.title)}</h2>'
-    return f'<section id="{name}" aria-labelledby="{name}-title">{head}{part.body}</section>'
-
-
-def policy(styles: str, scripts: str, connect: bool) -> str:
+def policy(style: str, script: str, connect: bool) -> str:
     """Return the Content-Security-Policy of a page: nothing but the style and the script with these checksums."""
-    parts = [
-        "default-src 'none'",
-        f"style-src '{checksum(styles)}'",
-        f"script-src '{checksum(scripts)}'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    return "; ".join([*parts, *(["connect-src 'self'"] if connect else [])])
-
-
-def checksum(text: str) -> str:
-    """Return the checksum of a text as a Content-Security-Policy writes it."""
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    sums = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
+    allowed = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'; img-src data:"
+    return f"{allowed}; base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if connect else "")

@@ -12,13 +12,13 @@ from glassloop.base.files import home_name
 from glassloop.report.about import Drawn, command, data_section, metric_names
 from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.line import LineChart, Series
+from glassloop.report.charts.templates import escaped
 from glassloop.report.errors import row_list
 from glassloop.report.page import Cell, Section, card, cards, fact_list, grid, heading, paragraph, score, table, tag
 from glassloop.report.results import SAME, Result, baseline_name, results_charts, results_table, small_print
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.layout import REPORT_NAME, seed_name
-from glassloop.runs.markup import escaped
 from glassloop.runs.record import FINISHED
 from glassloop.runs.seeds import SeedsRecord, read_seeds
 from glassloop.scores.comparisons import seeds_estimate

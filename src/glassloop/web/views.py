@@ -14,6 +14,8 @@ from os import fsencode
 from pathlib import Path
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
 from glassloop.base.quantities import duration
@@ -21,9 +23,9 @@ from glassloop.report.about import Drawn
 from glassloop.report.about import curves as learning_curves
 from glassloop.report.charts.figure import COUNT, Axis, figure
 from glassloop.report.charts.line import LineChart, Series, smoothed
+from glassloop.report.charts.templates import escaped
 from glassloop.report.page import (
     Cell,
-    Html,
     Number,
     Section,
     code_block,
@@ -40,7 +42,6 @@ from glassloop.report.page import (
 from glassloop.report.source import RunSource
 from glassloop.runs.history import Curves, Entry
 from glassloop.runs.listing import Found
-from glassloop.runs.markup import escaped
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
 from glassloop.runs.status import RunSummary
 from glassloop.scores.measures import LOSS, Measures, short_metrics
@@ -349,9 +350,9 @@ def group_row(group: GroupSummary, base: str) -> list[Cell]:
     box = f'<input type="checkbox" value="{escaped(quoted(group.name))}" aria-label="{escaped(group.name)}" disabled>'
     began, share = moment(group.started), 100 * group.done / max(group.number, 1)
     return [
-        Html(box),
-        Html(f"{link(group.name, base)} {tag(group.kind)}"),
-        Html(tag(group.status, TAGS.get(group.status, ""))),
+        Markup(box),
+        Markup(f"{link(group.name, base)} {tag(group.kind)}"),
+        Markup(tag(group.status, TAGS.get(group.status, ""))),
         Number(share, group.progress),
         Number(group.value, group.result),
         near_name(group.source),
@@ -368,9 +369,9 @@ def list_row(run: RunSummary, base: str) -> list[Cell]:
     value, result = result_of(run)
     seconds = record.seconds if record else None
     return [
-        Html(box),
-        Html(link(run.name, base)),
-        Html(status_tag(run)),
+        Markup(box),
+        Markup(link(run.name, base)),
+        Markup(status_tag(run)),
         Number(percent(run), list_progress(run)),
         Number(value, result),
         near_name(record.data.source) if record else "",
@@ -457,7 +458,7 @@ def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str)
 def progress_row(run: RunSummary, base: str) -> list[Cell]:
     """Return where a run stands."""
     seconds = run.record.seconds if run.record else None
-    return [Html(link(run.name, base)), Html(status_tag(run)), list_progress(run), duration(seconds) if seconds else ""]
+    return [Markup(link(run.name, base)), Markup(status_tag(run)), list_progress(run), duration(seconds) if seconds else ""]
 
 
 def results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> str:

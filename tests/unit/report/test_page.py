@@ -7,6 +7,7 @@ from base64 import b64encode
 from hashlib import sha256
 
 from drawn import HOSTILE
+from markupsafe import Markup
 
 from glassloop.report import page as parts
 from glassloop.report.charts.figure import PERCENT
@@ -87,5 +88,5 @@ def test_empty_parts_are_omitted() -> None:
 
 
 def test_html_passes_unchanged_where_it_is_wanted() -> None:
-    assert parts.fact_list({"a": parts.Html("<b>1</b>")}) == '<dl class="facts"><dt>a</dt><dd><b>1</b></dd></dl>'
+    assert parts.fact_list({"a": Markup("<b>1</b>")}) == '<dl class="facts"><dt>a</dt><dd><b>1</b></dd></dl>'
     assert parts.grid("<figure></figure>", "<p></p>") == '<div class="grid2"><figure></figure><div><p></p></div></div>'

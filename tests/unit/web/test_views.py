@@ -187,7 +187,7 @@ def test_a_run_that_can_be_resumed_says_how(tmp_path: Path) -> None:
     write_watched(tmp_path / "it's", resumed=2)
     page = page_of(tmp_path, "it's")
     assert "glassloop train --resume " in page
-    assert "&#x27;" in page
+    assert "&#39;" in page
     assert "after step 2" in page
     assert "train: 27 rows" in page
 

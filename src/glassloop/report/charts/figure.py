@@ -10,11 +10,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from importlib.resources import files
 from typing import Protocol, TypeAlias
 
 from glassloop.base.formulas import protected
-from glassloop.runs.markup import escaped
+from glassloop.report.charts.templates import escaped, package_text
 
 FONT_SIZE = 11.0
 
@@ -250,7 +249,7 @@ def palettes(rules: str) -> tuple[str, str]:
     return light, night
 
 
-SHEET = files("glassloop.report.charts").joinpath("charts.css").read_text(encoding="utf-8")
+SHEET = package_text("report/charts", "charts.css")
 
 
 LIGHT, NIGHT = palettes(SHEET)

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from glassloop.runs import markup
+from glassloop.report.charts import notebook, templates
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -33,70 +33,82 @@ def parsed(html: str) -> ElementTree.Element:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_stays_text(text: str) -> None:
     lines = {text: [(0, 1.0), (1, 2.0)]}
-    html = markup.view(text, markup.table([text, text], [[text, text]]), markup.facts({text: text}), markup.chart(lines, text))
+    html = notebook.view(
+        text, notebook.table([text, text], [[text, text]]), notebook.facts({text: text}), notebook.chart(lines, text)
+    )
     shown = [element.text for element in parsed(html).iter("td")]
     assert len(shown) == 4
-    assert {*shown} == {markup.printable(text)}
-    assert parsed(markup.scores(text, {text: 0.5}, {text: text}))
+    assert {*shown} == {templates.printable(text)}
+    assert parsed(notebook.scores(text, {text: 0.5}, {text: text}))
 
 
 def test_a_formula_in_the_data_is_not_typeset() -> None:
-    classes = parsed(markup.view("$\\href{javascript:alert(1)}{x}$")).attrib["class"].split()
+    classes = parsed(notebook.view("$\\href{javascript:alert(1)}{x}$")).attrib["class"].split()
     assert {"tex2jax_ignore", "mathjax_ignore"} <= {*classes}
 
 
 def test_long_text_is_cut() -> None:
-    assert len(markup.text("a" * 10_000)) == markup.MOST_CHARACTERS
-    assert markup.text("a" * 10_000).endswith("…")
+    assert len(templates.short("a" * 10_000)) == templates.MOST_CHARACTERS
+    assert templates.short("a" * 10_000).endswith("…")
 
 
 def test_sentences_are_escaped_and_not_cut() -> None:
-    assert markup.escaped("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
-    assert markup.escaped("one\ntwo\x1b\t'\"") == "one\ntwo\\x1b &#x27;&quot;"
+    assert templates.escaped("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
+    assert templates.escaped("one\ntwo\x1b\t'\"") == "one\ntwo\\x1b &#39;&#34;"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_value_of_a_template_is_escaped(text: str) -> None:
+    """Autoescape does that: without it, a text in a template or in a small element would be notebook."""
+    template = templates.ENVIRONMENT.from_string('<b title="{{ value }}">{{ value }}</b>')
+    for html in (template.render(value=text), templates.html('<b title="{}">{}</b>', text, text)):
+        (element,) = ElementTree.fromstring(f"<p>{html}</p>")
+        assert element.attrib == {"title": templates.readable(text)}
+        assert element.text == templates.readable(text)
 
 
 def test_figures() -> None:
-    assert (markup.figure(0.84314), markup.figure(None)) == ("0.8431", "-")
+    assert (notebook.figure(0.84314), notebook.figure(None)) == ("0.8431", "-")
 
 
 def test_a_table_without_rows_and_empty_parts_are_omitted() -> None:
-    assert markup.table(("a", "b"), []) == ""
-    assert markup.view("x", "", "") == markup.view("x")
+    assert notebook.table(("a", "b"), []) == ""
+    assert notebook.view("x", "", "") == notebook.view("x")
 
 
 def test_scores_have_no_timings() -> None:
-    html = markup.scores("Evaluation", {"eval_accuracy": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 9.0})
+    html = notebook.scores("Evaluation", {"eval_accuracy": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 9.0})
     assert "eval_accuracy" in html
     assert "runtime" not in html
     assert "per_second" not in html
 
 
 def test_a_chart_draws_each_line_within_its_frame() -> None:
-    html = markup.chart({"training loss": [(0, 3.0), (5, 1.0), (10, 2.0)], "evaluation loss": [(5, 2.5), (10, 1.5)]}, "step")
+    html = notebook.chart({"training loss": [(0, 3.0), (5, 1.0), (10, 2.0)], "evaluation loss": [(5, 2.5), (10, 1.5)]}, "step")
     root = parsed(f"<div>{html}</div>")
     first, second = [[*map(float, re.split("[ ,]", line.attrib["points"]))] for line in root.iter("polyline")]
     assert (len(first), len(second)) == (6, 4)
-    assert (min(first[::2]), max(first[::2])) == (markup.MARGIN, markup.WIDTH - markup.MARGIN)
-    assert (min(first[1::2]), max(first[1::2])) == (markup.MARGIN, markup.HEIGHT - markup.MARGIN)
+    assert (min(first[::2]), max(first[::2])) == (notebook.MARGIN, notebook.WIDTH - notebook.MARGIN)
+    assert (min(first[1::2]), max(first[1::2])) == (notebook.MARGIN, notebook.HEIGHT - notebook.MARGIN)
     assert first[1] < first[3], "the larger loss is higher"
     assert "1 to 3; step 0 to 10" in html
 
 
 @pytest.mark.parametrize("lines", [{}, {"loss": []}, {"loss": [(1, 0.5)]}])
-def test_without_two_points_there_is_no_chart(lines: dict[str, markup.Points]) -> None:
-    assert markup.chart(lines, "step") == ""
+def test_without_two_points_there_is_no_chart(lines: dict[str, notebook.Points]) -> None:
+    assert notebook.chart(lines, "step") == ""
 
 
 def test_a_line_that_is_flat_is_drawn_in_the_middle() -> None:
-    assert f"{markup.HEIGHT / 2:.1f}" in markup.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step")
+    assert f"{notebook.HEIGHT / 2:.1f}" in notebook.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step")
 
 
 def test_a_long_line_is_thinned_and_keeps_its_ends() -> None:
     points = [(float(step), 0.0) for step in range(12_345)]
-    kept = markup.thinned(points)
-    assert len(kept) <= markup.MOST_POINTS + 1
+    kept = notebook.thinned(points)
+    assert len(kept) <= notebook.MOST_POINTS + 1
     assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert len(markup.chart({"a": points, "b": points}, "step")) < 10_000
+    assert len(notebook.chart({"a": points, "b": points}, "step")) < 10_000
 
 
 def test_colors_can_be_seen_on_white_and_on_black() -> None:
@@ -107,9 +119,9 @@ def test_colors_can_be_seen_on_white_and_on_black() -> None:
         red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    for color in markup.COLORS:
+    for color in notebook.COLORS:
         assert 1.05 / (luminance(color) + 0.05) >= 3
         assert (luminance(color) + 0.05) / (luminance("#1e1e1e") + 0.05) >= 3
-    html = markup.view("x", markup.table(("a", "b"), [("c", "d")]))
+    html = notebook.view("x", notebook.table(("a", "b"), [("c", "d")]))
     assert not re.search(r"#[0-9a-f]{3,6}|color:(?!inherit)", html)
     assert "color:inherit" in html, "tables of a page without a doctype would stay black"

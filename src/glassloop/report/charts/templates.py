@@ -1,0 +1,64 @@
+"""The templates of pages, cards and READMEs: Jinja2 with autoescape, so that no text of a user becomes markup."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from glassloop.base.errors import printable
+
+MOST_CHARACTERS = 80  # of a short text; longer text is cut
+
+
+def readable(value: object) -> str:
+    """Return a value as text whose control characters are visible; line breaks remain. HTML passes unchanged."""
+    if isinstance(value, Markup):
+        return value
+    lines = str(value).replace("\t", " ").replace("\r\n", "\n").split("\n")
+    return "\n".join(map(printable, lines))
+
+
+def short(value: object) -> str:
+    """Return a value as text on one line that is not too long."""
+    text = printable(str(value))
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+
+
+# Every value of a template passes through `readable` and is then escaped. Templates name their files from src/glassloop on.
+ENVIRONMENT = Environment(
+    loader=PackageLoader("glassloop", ""),
+    autoescape=True,
+    finalize=readable,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+ENVIRONMENT.filters["short"] = short
+
+
+def rendered(template: str, **values: object) -> str:
+    """Return a whole page or text from its template, such as "report/page.html.j2"."""
+    return ENVIRONMENT.get_template(template).render(**values)
+
+
+def piece(template: str, macro: str, *values: object) -> str:
+    """Return what one macro of a template writes."""
+    return str(getattr(ENVIRONMENT.get_template(template).module, macro)(*values))
+
+
+def html(template: str, *values: object) -> str:
+    """Return a small element such as `<b>{}</b>` with its values. They are escaped, unless they are `Markup`."""
+    return str(Markup(template).format(*map(readable, values)))
+
+
+def escaped(value: object) -> str:
+    """Return a value as text of a page, complete. It is also safe inside a quoted attribute."""
+    return str(escape(readable(value)))
+
+
+def package_text(folder: str, name: str) -> str:
+    """Return the text of a file of the package, such as a style sheet."""
+    return files("glassloop").joinpath(folder, name).read_text(encoding="utf-8")
