@@ -17,6 +17,7 @@ CORE = (
     # Below data and scores: what they find out about rows and metrics is written into the record of a run,
     # whose types are defined once, where they can be read without torch and numpy.
     "runs",
+    "markup",  # below training, whose results show themselves in notebooks
     "scores",
     "data",
     "models",

@@ -33,11 +33,11 @@ from glassloop.data.rows import (
     repeats_of,
     without_missing_labels,
 )
+from glassloop.markup.notebook import scores
 from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
 from glassloop.models.interface import accepted_inputs, config_of, label_names, refuse_config, refuse_unknown_tokens, task_of
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.report.build import Report
-from glassloop.report.charts.notebook import scores
 from glassloop.report.training import Recorder, report_so_far
 from glassloop.runs.record import Plan
 from glassloop.scores.measures import Measures, chosen_measures, read_scores

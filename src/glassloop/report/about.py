@@ -9,10 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from glassloop.base.files import home_name
+from glassloop.markup.templates import escaped
 from glassloop.report.charts.bars import BarChart, Bars, Histogram, even_edges
 from glassloop.report.charts.figure import COUNT, LINEAR, LOG, PERCENT, Axis, Chart, figure
 from glassloop.report.charts.line import Event, LineChart, Series, smoothed
-from glassloop.report.charts.templates import escaped
 from glassloop.report.page import Cell, code_block, details, fact_list, grid, heading, paragraph, table
 from glassloop.report.source import RunSource
 from glassloop.runs.history import numbers_by_step

@@ -11,9 +11,9 @@ from pathlib import Path
 from glassloop.base.collection import collection_paused
 from glassloop.base.errors import SettingsError, say
 from glassloop.base.files import home_name, near_name, replacing, user_path, write_text
+from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn, about, curves, data_section
 from glassloop.report.charts.figure import Chart, csv_of, standalone
-from glassloop.report.charts.templates import escaped
 from glassloop.report.confidence import confidence
 from glassloop.report.errors import errors
 from glassloop.report.page import Section, page, paragraph, tag

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from glassloop.base.errors import counted, printable, shortened
+from glassloop.markup.templates import escaped
 from glassloop.report.charts.figure import Axis, figure
 from glassloop.report.charts.line import LineChart, Series
 from glassloop.report.charts.points import DotChart, Dots
-from glassloop.report.charts.templates import escaped
 from glassloop.report.comparison import ComparedRuns, RowDifference, RowDifferences, answer_text
 from glassloop.report.page import Cell, Number, Section, details, filters, grid, heading, page, paragraph, score, table, tag
 from glassloop.runs.history import Entry, read_history

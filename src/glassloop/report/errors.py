@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from glassloop.base.records import Json
+from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn
 from glassloop.report.charts.bars import BarChart, Bars
 from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
 from glassloop.report.charts.points import DotChart, Dots, HeatMap
-from glassloop.report.charts.templates import escaped
 from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
 from glassloop.report.source import RunSource, SplitResult
 from glassloop.scores.intervals import ScoredRows, mean_interval, wilson

@@ -9,10 +9,10 @@ import numpy as np
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import home_name
+from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn, command, data_section, metric_names
 from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.line import LineChart, Series
-from glassloop.report.charts.templates import escaped
 from glassloop.report.errors import row_list
 from glassloop.report.page import Cell, Section, card, cards, fact_list, grid, heading, paragraph, score, table, tag
 from glassloop.report.results import SAME, Result, baseline_name, results_charts, results_table, small_print

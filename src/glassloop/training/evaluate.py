@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from glassloop.base.errors import SettingsError
 from glassloop.base.stages import advance
 from glassloop.data.batches import Batch
-from glassloop.report.charts.notebook import scores
+from glassloop.markup.notebook import scores
 from glassloop.runs.record import TIMINGS
 from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 

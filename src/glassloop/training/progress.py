@@ -14,7 +14,7 @@ from glassloop.base.errors import note, printable
 from glassloop.base.output import has_terminal, messages
 from glassloop.data.batches import Batch
 from glassloop.data.examples import SHOWN_LABELS
-from glassloop.report.charts.notebook import chart, facts, figure, table, view
+from glassloop.markup.notebook import chart, facts, figure, table, view
 from glassloop.runs.history import Entry, last_step, numbers_by_step
 from glassloop.runs.record import Plan
 from glassloop.scores.measures import short_metrics

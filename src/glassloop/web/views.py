@@ -19,11 +19,11 @@ from markupsafe import Markup
 from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
 from glassloop.base.quantities import duration
+from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn
 from glassloop.report.about import curves as learning_curves
 from glassloop.report.charts.figure import COUNT, Axis, figure
 from glassloop.report.charts.line import LineChart, Series, smoothed
-from glassloop.report.charts.templates import escaped
 from glassloop.report.page import (
     Cell,
     Number,

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
 from glassloop.base.formulas import protected
-from glassloop.report.charts.templates import escaped, package_text
+from glassloop.markup.templates import escaped, package_text
 
 FONT_SIZE = 11.0
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from glassloop.report.charts import notebook, templates
+from glassloop.markup import notebook, templates
 
 HOSTILE = [
     "<script>alert(1)</script>",

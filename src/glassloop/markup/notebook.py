@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from glassloop.report.charts.templates import piece
+from glassloop.markup.templates import piece
 from glassloop.runs.record import is_timing
 
 Points: TypeAlias = Sequence[tuple[float, float]]
-TEMPLATE = "report/charts/notebook.html.j2"
+TEMPLATE = "markup/notebook.html.j2"
 MOST_POINTS = 200  # of a line; more would not be visible
 WIDTH, HEIGHT, MARGIN = 360, 120, 4
 COLORS = ("#7d8790", "#1c8fc4", "#c2711a", "#3d9a50")  # readable on white and on black
