@@ -14,7 +14,8 @@ from glassloop.data.encoding import EncodedText, EncodedTexts
 from glassloop.serve.app import Service
 from glassloop.serve.batching import Batcher
 from glassloop.serve.hosted import load_hosted
-from glassloop.serve.limits import Limits, Meters
+from glassloop.serve.limits import Limits
+from glassloop.serve.meters import Meters
 
 
 class CountingModel:

@@ -65,11 +65,11 @@ def serve(
     limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
     with starting():
         from glassloop.serve.batching import Batcher, bind_threads
-        from glassloop.serve.limits import Meters
 
         cores = bind_threads()  # before the first operation of torch starts its threads
         try:
             from glassloop.serve.app import Service
+            from glassloop.serve.meters import Meters
             from glassloop.serve.server import bound_socket, serve_on
         except ModuleNotFoundError as error:
             raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
@@ -93,7 +93,7 @@ def serve(
         served = listed(model.name for model in hosted)
         line = f"serving {served} on {url} ({backend.name} on {backend.device}, {budget:,} tokens per batch)"
         serve_on(opened, service, drain_seconds, lambda: say(line))
-    answered = sum(meters.requests.values.values())
+    answered = meters.answered
     say(f"stopped after {counted(answered, 'request', 'requests')}")
     return CommandResult({"runs": [*runs], "requests": answered})
 

@@ -3,243 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
+import json
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from glassloop.base.errors import say
 from glassloop.base.hosts import LOCAL, AllowedHosts
 from glassloop.base.records import Json
+from glassloop.markup.templates import package_text, rendered
+from glassloop.report.page import policy
 from glassloop.serve.batching import Answered, Batcher
-from glassloop.serve.hosted import FUNCTIONS, Hosted, Question, own_question, parsed, predict_question, rerank_question
-from glassloop.serve.limits import Limits, Meters, Refused, draining, overloaded, too_large
+from glassloop.serve.hosted import Hosted, Question, own_question, parsed, predict_question, rerank_question
+from glassloop.serve.limits import Limits, Refused, draining, overloaded, too_large
+from glassloop.serve.meters import Meters
 
-TEXT: dict[str, Json] = {"type": "string"}
-
-
-FLAG: dict[str, Json] = {"type": "boolean"}
-
-
-NUMBER: dict[str, Json] = {"type": "number"}
+STYLE = package_text("serve", "page.css")
+SCRIPT = package_text("serve", "page.js")
+PAGE = rendered("serve/page.html.j2", style=Markup(STYLE), script=Markup(SCRIPT))
+POLICY = f"{policy(STYLE, SCRIPT, connect=True)}; frame-ancestors 'none'"  # requests only to the server it came from
 
 
-FUNCTION: dict[str, Json] = {"type": "string", "enum": [*FUNCTIONS]}
-
-
-COUNT: dict[str, Json] = {"type": "integer", "minimum": 1}
-
-
-ERRORS = {
-    "400": "The body is empty or not JSON, or the Host is not allowed.",
-    "401": "The API key is missing or wrong.",
-    "403": "The request comes from a page of another site.",
-    "408": "The body was not sent in time.",
-    "413": "A limit of the server is exceeded.",
-    "422": "The content of the body is not valid.",
-    "424": "The model failed.",
-    "429": "The server is busy. Retry-After says when to try again.",
-    "503": "The server is shutting down.",
-}
-
-
-def listed_as(items: Json, most: int | None = None) -> dict[str, Json]:
-    """Return the schema of a list."""
-    return {"type": "array", "items": items, **({"maxItems": most} if most else {})}
-
-
-def record(required: Sequence[str], **properties: Json) -> dict[str, Json]:
-    """Return the schema of an object."""
-    return {"type": "object", "required": [*required], "properties": {**properties}}
-
-
-def operation(summary: str, body: Json, answer: Json) -> Json:
-    """Return the description of a POST route."""
-    error = record(["error", "error_type"], error=TEXT, error_type=TEXT)
-    refused: dict[str, Json] = {
-        status: {"description": text, "content": {"application/json": {"schema": error}}} for status, text in ERRORS.items()
+def openapi_document(limits: Limits, models: Sequence[str]) -> dict[str, object]:
+    """Return openapi.json with the limits and the models of a server: what a model answers is also below its name."""
+    document = json.loads(package_text("serve", "openapi.json").replace('"MAX_INPUTS"', str(limits.max_inputs)))
+    paths: dict[str, dict[str, Json]] = document["paths"]
+    parameter: Json = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": [*models]}}
+    named = {
+        f"/models/{{model}}{path}": {**route, "parameters": [parameter]} for path, route in paths.items() if "post" in route
     }
-    return {
-        "post": {
-            "summary": summary,
-            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-            "responses": {
-                "200": {"description": "The predictions.", "content": {"application/json": {"schema": answer}}},
-                **refused,
-            },
-        }
-    }
-
-
-def shown(summary: str, kind: str = "application/json") -> Json:
-    """Return the description of a GET route."""
-    return {"get": {"summary": summary, "responses": {"200": {"description": summary, "content": {kind: {}}}}}}
-
-
-def openapi_document(limits: Limits, models: Sequence[str]) -> Json:
-    """Return the document. Routes of a model are listed once, and below /models/{model} if there are several."""
-    pair: dict[str, Json] = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2}
-    inputs: Json = {"oneOf": [TEXT, pair, listed_as(pair, limits.max_inputs)]}
-    given: Json = {"oneOf": [TEXT, pair, record(["text"], text=TEXT, text_pair=TEXT)]}
-    scores = listed_as(record(["score", "label"], score=NUMBER, label=TEXT))
-    answer = record(
-        ["label", "probabilities", "logits", "num_tokens", "truncated"],
-        label={"oneOf": [TEXT, listed_as(TEXT), NUMBER]},
-        probabilities={"type": ["object", "null"], "additionalProperties": NUMBER},
-        logits=listed_as(NUMBER),
-        num_tokens={"type": "integer"},
-        truncated={"type": ["object", "null"]},
-        tokens=listed_as(TEXT),
-    )
-    asked: dict[str, Json] = {
-        "/predict": operation(
-            "Predict texts or pairs of texts (text-embeddings-inference)",
-            record(["inputs"], inputs=inputs, raw_scores=FLAG, truncate=FLAG, function_to_apply=FUNCTION, top_k=COUNT),
-            {"oneOf": [scores, listed_as(scores)]},
-        ),
-        "/rerank": operation(
-            "Sort texts by how well they fit a query (text-embeddings-inference)",
-            record(
-                ["query", "texts"],
-                query=TEXT,
-                texts=listed_as(TEXT, limits.max_inputs),
-                raw_scores=FLAG,
-                return_text=FLAG,
-                truncate=FLAG,
-            ),
-            listed_as(record(["index", "score"], index={"type": "integer"}, score=NUMBER, text=TEXT)),
-        ),
-        "/v1/predict": operation(
-            "Predict with probabilities, logits, tokens and what was truncated",
-            record(["inputs"], inputs={"oneOf": [given, listed_as(given, limits.max_inputs)]}, truncate=FLAG, tokens=FLAG),
-            record(
-                ["model", "predictions", "temperature", "thresholds"],
-                model=TEXT,
-                predictions=listed_as(answer),
-                temperature=NUMBER,
-                thresholds={"type": "object", "additionalProperties": NUMBER},
-            ),
-        ),
-    }
-    name: Json = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": [*models]}}]
-    of_models: dict[str, Json] = {}
-    for path, described in asked.items():
-        if isinstance(described, dict):
-            of_models[f"/models/{{model}}{path}"] = {**described, "parameters": name}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Glassloop", "version": "1"},
-        "paths": {
-            **asked,
-            **of_models,
-            "/info": shown("The model and the limits of the server"),
-            "/health": shown("200 while the server works"),
-            "/ready": shown("200 while the server accepts requests"),
-            "/metrics": shown("Counters and histograms in the text format of Prometheus", "text/plain"),
-        },
-    }
-
-
-STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
-textarea, input, select { width: 100%; box-sizing: border-box; font: inherit; padding: .4rem }
-label { display: block; margin-top: .8rem }
-button { margin-top: 1rem; font: inherit; padding: .4rem 1.2rem }
-table { border-collapse: collapse; width: 100% } td { padding: .15rem .5rem .15rem 0 }
-td:last-child { width: 55% } meter { width: 100% }
-#answer { font-size: 1.4rem; font-weight: 600 } .note { color: #a33 }
-#tokens span { display: inline-block; border: 1px solid #8888; border-radius: .3rem; padding: 0 .3rem; margin: .1rem }
-"""
-
-
-SCRIPT = """
-const at = (id) => document.getElementById(id)
-const made = (tag, text) => { const one = document.createElement(tag); one.textContent = text; return one }
-const headers = () => {
-  const found = {"content-type": "application/json"}
-  if (at("key").value) found.authorization = "Bearer " + at("key").value
-  return found
-}
-const prefix = () => at("model").value ? "/models/" + encodeURIComponent(at("model").value) : ""
-async function load() {
-  const answer = await fetch(prefix() + "/info", {headers: headers()})
-  at("key-row").hidden = answer.status !== 401 && !at("key").value
-  if (!answer.ok) return
-  const info = await answer.json()
-  if (!at("model").options.length) for (const name of info.models) at("model").append(made("option", name))
-  at("model-row").hidden = info.models.length < 2
-  at("pair-row").hidden = info.pairs === false
-}
-async function ask(event) {
-  event.preventDefault()
-  const input = {text: at("text").value}
-  if (!at("pair-row").hidden && at("pair").value) input.text_pair = at("pair").value
-  for (const id of ["answer", "note", "scores", "tokens"]) at(id).replaceChildren()
-  let answer, found
-  try {
-    answer = await fetch(prefix() + "/v1/predict", {
-      method: "POST", headers: headers(), body: JSON.stringify({inputs: [input], tokens: true})})
-    found = await answer.json()
-  } catch (error) { at("note").textContent = "The server does not answer."; return }
-  if (!answer.ok) { at("note").textContent = found.error; if (answer.status === 401) load(); return }
-  const one = found.predictions[0]
-  const label = Array.isArray(one.label) ? one.label.join(", ") || "no label" : String(one.label)
-  at("answer").textContent = label
-  const scores = Object.entries(one.probabilities || {}).sort((a, b) => b[1] - a[1])
-  for (const [name, value] of scores) {
-    const row = made("tr", ""), bar = document.createElement("meter"), cell = made("td", "")
-    bar.value = value; cell.append(bar)
-    row.append(made("td", name), made("td", value.toFixed(4)), cell); at("scores").append(row)
-  }
-  if (one.truncated) {
-    const parts = [one.truncated.first && "first text", one.truncated.second && "second text"].filter(Boolean).join(" and ")
-    at("note").textContent = `${one.truncated.tokens} tokens of the ${parts} were truncated.`
-  }
-  for (const token of one.tokens) at("tokens").append(made("span", token))
-}
-at("form").addEventListener("submit", ask)
-at("model").addEventListener("change", load)
-at("key").addEventListener("change", load)
-load()
-"""
-
-
-PAGE = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Glassloop</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>
-<h1>Glassloop</h1>
-<form id="form">
-<div id="model-row" hidden><label for="model">Model</label><select id="model"></select></div>
-<div id="key-row" hidden><label for="key">API key</label><input id="key" type="password" autocomplete="off"></div>
-<label for="text">Text</label><textarea id="text" rows="3" required></textarea>
-<div id="pair-row"><label for="pair">Second text</label><textarea id="pair" rows="3"></textarea></div>
-<button>Predict</button>
-</form>
-<p id="answer" aria-live="polite"></p><p id="note" class="note" role="status"></p>
-<table id="scores"></table><p id="tokens"></p>
-<script>{SCRIPT}</script></body></html>
-"""
-
-
-def source_of(code: str) -> str:
-    """Return the checksum of inline code as a content security policy names it."""
-    return f"'sha256-{b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
-
-
-# Only the style and the script of the page itself, and requests to the server it came from.
-POLICY = (
-    f"default-src 'none'; style-src {source_of(STYLE)}; script-src {source_of(SCRIPT)}; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+    return {**document, "paths": paths | named}
 
 
 Read: TypeAlias = Callable[[Mapping[str, Json], Limits], Question]
@@ -326,12 +127,12 @@ class Service:
             except Refused as error:
                 response = refusal(error)
             except ClientDisconnect:
-                self.meters.gone.add()
+                self.meters.gone.inc()
                 response = Response(status_code=CLOSED)
             except Exception as error:
                 say(f"serve: {path} failed: {type(error).__name__}")  # the message may contain a text
                 response = refusal(Refused(424, "Backend", "the request could not be answered"))
-            self.meters.requests.add(path, str(response.status_code))
+            self.meters.requests.labels(path, response.status_code).inc()
             self.meters.request.observe(time.perf_counter() - began)
             return response
 
@@ -350,9 +151,9 @@ class Service:
             hosted.refuse(question)
             answered = await self.ask(request, place, question)
             rows = answered.texts.rows
-            self.meters.inputs.add(hosted.name, number=len(rows))
-            self.meters.tokens.add(hosted.name, number=sum(row.num_tokens for row in rows))
-            self.meters.truncated.add(hosted.name, number=sum(row.cut.num_rows for row in rows))
+            self.meters.inputs.labels(hosted.name).inc(len(rows))
+            self.meters.tokens.labels(hosted.name).inc(sum(row.num_tokens for row in rows))
+            self.meters.truncated.labels(hosted.name).inc(sum(row.cut.num_rows for row in rows))
             return JSONResponse(write(hosted, question, answered))
         finally:
             self.active -= 1
@@ -462,7 +263,7 @@ class Service:
                 response = show(request)
             except Refused as error:
                 response = refusal(error)
-            self.meters.requests.add(path, str(response.status_code))
+            self.meters.requests.labels(path, response.status_code).inc()
             return response
 
         return answer
@@ -496,9 +297,12 @@ class Service:
 
     def show_metrics(self, request: Request) -> Response:
         """Return counters and histograms in the text format of Prometheus."""
-        gauges = {"glassloop_active_requests": self.active, "glassloop_reading_requests": len(self.reading)}
-        gauges |= {"glassloop_queue_tokens": self.batcher.waiting_tokens}
-        return PlainTextResponse(self.meters.text({**gauges}), media_type="text/plain; version=0.0.4")
+        self.meters.gauges = {
+            "glassloop_active_requests": self.active,
+            "glassloop_reading_requests": len(self.reading),
+            "glassloop_queue_tokens": self.batcher.waiting_tokens,
+        }
+        return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
 
     def show_openapi(self, request: Request) -> Response:
         """Return the OpenAPI document."""

@@ -12,14 +12,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from glassloop.base.errors import GlassloopError, no_memory
 from glassloop.data.encoding import EncodedText, EncodedTexts
 from glassloop.data.interfaces import Texts
-from glassloop.serve.limits import BACKEND, TOKENIZER, Meters, Refused, overloaded
+from glassloop.serve.limits import BACKEND, TOKENIZER, Refused, overloaded
+
+if TYPE_CHECKING:  # an export uses this room without a server, and without the packages of one
+    from glassloop.serve.meters import Meters
 
 BINDING = "OMP_PROC_BIND"
 
@@ -201,7 +204,7 @@ class Batcher:
             size = entry.row.num_tokens
             if not entry.job.left and now > entry.job.deadline:
                 entry.job.refuse(overloaded("the request waited too long in the queue", self.waiting_seconds))
-                self.meters.expired.add()
+                self.meters.expired.inc()
             if entry.job.left:
                 self.waiting_tokens -= size
             elif batch and (entry.job.model != batch[0].job.model or tokens + size > self.budget):
