@@ -33,69 +33,37 @@ class AccelerateBackend(PlainBackend):
     def prepare(
         self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
     ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
-        """Wrap model and optimizer. The schedule stays as it is: Accelerate's would advance once per process.
-
-        Args:
-            model: The user's model.
-            optimizer: Its optimizer.
-            scheduler: The learning rate schedule.
-        """
+        """Wrap model and optimizer. The schedule stays as it is: Accelerate's would advance once per process."""
         model, optimizer = self.accelerator.prepare(model, optimizer)
         return model, optimizer, scheduler
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the user's model behind a wrapped one.
-
-        Args:
-            model: A model that `prepare` returned, or the user's own.
-        """
+        """Return the user's model behind a wrapped one."""
         unwrapped: torch.nn.Module = self.accelerator.unwrap_model(model)
         return unwrapped
 
     @contextmanager
     def forward(self, model: torch.nn.Module, is_last: bool = True) -> Iterator[None]:
-        """Run a forward pass with autocast. Processes exchange gradients after the last backward pass of a step only.
-
-        Args:
-            model: The model of the forward pass.
-            is_last: Whether the backward pass of this forward pass completes the gradients of the step.
-        """
+        """Run a forward pass with autocast. Processes exchange gradients after the last backward pass of a step only."""
         with nullcontext() if is_last else self.accelerator.no_sync(model), self.accelerator.autocast():
             yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss.
-
-        Args:
-            loss: The loss of one batch, divided by the examples of the whole step on all processes.
-        """
+        """Add the gradients of a loss."""
         # Processes average their gradients, but the loss is already divided by the examples of all of them.
         self.accelerator.backward(loss * self.processes.num_processes)
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """Divide gradients by the factor that fp16 multiplied losses with.
-
-        Args:
-            optimizer: The optimizer that holds the weights.
-        """
+        """Divide gradients by the factor that fp16 multiplied losses with."""
         self.accelerator.unscale_gradients(optimizer)
 
     def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
-        """Scale gradients down to `max_norm`, and return the norm they had.
-
-        Args:
-            model: The model whose gradients are scaled.
-            max_norm: The largest norm; 0 disables clipping.
-        """
+        """Scale gradients down to `max_norm`, and return the norm they had."""
         if self.accelerator.distributed_type.name in ("NO", "MULTI_CPU", "MULTI_GPU"):
             return super().clip(model, max_norm)
         norm = self.accelerator.clip_grad_norm_(model.parameters(), max_norm or float("inf"))
         return torch.as_tensor(norm, device=self.device)
 
     def step(self, optimizer: Optimizer) -> None:
-        """Update the weights.
-
-        Args:
-            optimizer: The optimizer that `prepare` returned, which knows the scaler.
-        """
+        """Update the weights."""
         optimizer.step()

@@ -162,9 +162,6 @@ class PackedBackend(PlainBackend):
         """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None if that is not possible.
 
         It computes the same as a pass over a split, without the preparations of a pass, which matter for a single row.
-
-        Args:
-            rows: The rows, as the tokenizer returned them.
         """
         savings, lengths = self.savings, [len(row["input_ids"]) for row in rows]
         if not isinstance(savings, InferenceLayers) or sum(lengths) > EVALUATION_TOKENS["cpu"]:

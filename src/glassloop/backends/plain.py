@@ -132,12 +132,7 @@ class PlainBackend:
 
     @contextmanager
     def forward(self, model: torch.nn.Module, is_last: bool = True) -> Iterator[None]:
-        """Run a forward pass in the precision of this backend.
-
-        Args:
-            model: The model of the forward pass.
-            is_last: Whether the backward pass of this forward pass completes the gradients of the step.
-        """
+        """Run a forward pass in the precision of this backend."""
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             yield
 
@@ -146,40 +141,23 @@ class PlainBackend:
     @overload
     def move(self, data: DataT) -> DataT: ...
     def move(self, data: object) -> object:
-        """Return a tensor, or all tensors in a dict, on the device of this process.
-
-        Args:
-            data: A tensor or a dict; values that cannot be moved stay as they are.
-        """
+        """Return a tensor, or all tensors in a dict, on the device of this process."""
         if isinstance(data, dict):
             return {name: self.move(value) for name, value in data.items()}
         return data.to(self.device, non_blocking=True) if hasattr(data, "to") else data
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss.
-
-        Args:
-            loss: The loss of one batch, divided by the examples of the whole step.
-        """
+        """Add the gradients of a loss."""
         scaled: Any = self.scaler.scale(loss)
         scaled.backward()
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """Divide gradients by the factor that fp16 multiplied losses with.
-
-        Args:
-            optimizer: The optimizer that holds the weights.
-        """
+        """Divide gradients by the factor that fp16 multiplied losses with."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
 
     def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
-        """Scale gradients down to `max_norm`, and return the norm they had.
-
-        Args:
-            model: The model whose gradients are scaled.
-            max_norm: The largest norm; 0 disables clipping.
-        """
+        """Scale gradients down to `max_norm`, and return the norm they had."""
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm([weight.grad for weight in parameters if weight.grad is not None])
         if max_norm > 0:
@@ -188,11 +166,7 @@ class PlainBackend:
         return torch.where(norm.isfinite(), norm, 0.0) if self.precision == "fp16" else norm
 
     def step(self, optimizer: Optimizer) -> None:
-        """Update the weights.
-
-        Args:
-            optimizer: The optimizer that holds the weights.
-        """
+        """Update the weights."""
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
             self.scaler.update()
@@ -202,12 +176,7 @@ class PlainBackend:
     # The lifecycle of a training
 
     def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
-        """Return a short description of each saving that a training uses.
-
-        Args:
-            model: The model to train.
-            use: How it will be trained.
-        """
+        """Return a short description of each saving that a training uses."""
         return []
 
     def training_context(self) -> AbstractContextManager[None]:
@@ -215,62 +184,31 @@ class PlainBackend:
         return nullcontext()
 
     def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
-        """Put the savings of a training in place, and return what makes its optimizer.
-
-        Args:
-            model: The model to train.
-            use: How it will be trained.
-        """
+        """Put the savings of a training in place, and return what makes its optimizer."""
         return make_optimizer
 
     def prepare(
         self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
     ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
-        """Return model, optimizer and schedule as the steps use them.
-
-        Args:
-            model: The user's model.
-            optimizer: Its optimizer.
-            scheduler: The learning rate schedule.
-        """
+        """Return model, optimizer and schedule as the steps use them."""
         return model, optimizer, scheduler
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the user's model behind a prepared one.
-
-        Args:
-            model: A model that `prepare` returned, or the user's own.
-        """
+        """Return the user's model behind a prepared one."""
         return model
 
     def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
-        """Return batches in the form this backend trains on.
-
-        Args:
-            batches: The padded batches.
-            rows: The data set they are made of.
-        """
+        """Return batches in the form this backend trains on."""
         return batches
 
     def wrap_step(
         self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
     ) -> StepFunction:
-        """Return the function that runs one step.
-
-        Args:
-            step: `train_step` with all its arguments except the batches and the schedule.
-            optimizer: The optimizer of the training.
-            scheduler: Its learning rate schedule.
-            say: Shows a line to the user.
-        """
+        """Return the function that runs one step."""
         return partial(step, scheduler=scheduler)
 
     def evaluation_context(self, model: torch.nn.Module) -> AbstractContextManager[None]:
-        """Return the context that a pass over a split runs in.
-
-        Args:
-            model: The model to evaluate.
-        """
+        """Return the context that a pass over a split runs in."""
         return nullcontext()
 
     def sync_to_model(self) -> None:
@@ -280,11 +218,7 @@ class PlainBackend:
         """Take over weights that were just loaded into the model."""
 
     def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None:
-        """Return the optimizer's state gathered from all processes; None if the optimizer holds all of it.
-
-        Args:
-            optimizer: The optimizer of the training.
-        """
+        """Return the optimizer's state gathered from all processes; None if the optimizer holds all of it."""
         return None
 
     def end_training(self) -> None:

@@ -25,9 +25,6 @@ def stacked(rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
     """Return a batch of rows that all have the same length; texts and other cells without numbers are dropped.
 
     Gives the same batches as transformers' `default_data_collator`.
-
-    Args:
-        rows: A list of rows, or a dict with a list of cells for each column.
     """
     import torch
 

@@ -116,21 +116,13 @@ NOTHING_CUT = Truncation()
 
 @dataclass(frozen=True)
 class LengthLimit:
-    """How long a row may be, and what a user can do about rows that are longer.
+    """How long a row may be, and what a user can do about rows that are longer."""
 
-    Attributes:
-        max_length: Number of tokens after which a row is cut.
-        most: Number of tokens that the model takes at most.
-        side: Where the texts are cut: "right" or "left".
-        pairs: Whether rows are pairs of texts.
-        trained: Whether the model is trained already, so that only another training can use longer rows.
-    """
-
-    max_length: int
-    most: int
-    side: str = "right"
-    pairs: bool = False
-    trained: bool = False
+    max_length: int  # number of tokens after which a row is cut
+    most: int  # number of tokens that the model takes at most
+    side: str = "right"  # where the texts are cut: "right" or "left"
+    pairs: bool = False  # whether rows are pairs of texts
+    trained: bool = False  # whether the model is trained already, so that only another training can use longer rows
 
     def note(self, cut: Truncation, num_rows: int) -> str | None:
         """Return how many of the rows were cut, where, and what to do; None if none was."""
@@ -160,11 +152,6 @@ def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list
     """Return, for each row, the first and the last character of each text that the model reads.
 
     Empty for a tokenizer that does not know the places of its tokens.
-
-    Args:
-        tokenizer: The tokenizer.
-        texts: One column of texts, or two for pairs.
-        max_length: Number of tokens after which a row is cut.
     """
     if not texts[0] or not getattr(tokenizer, "is_fast", False):
         return []
@@ -298,13 +285,7 @@ class EncodedTexts:
 
 
 def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> EncodedTexts:
-    """Return texts, or pairs in two columns, as token ids.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        columns: The texts, or the first and the second texts of pairs.
-        max_length: Number of tokens after which a row is cut.
-    """
+    """Return texts, or pairs in two columns, as token ids."""
     found: list[EncodedText] = []
     typed = NONE_TYPED
     for encoded, read in tokenized_groups(tokenizer, columns, max_length):
@@ -316,12 +297,7 @@ def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Encod
 
 
 def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> Iterator[EncodedTexts]:
-    """Yield encoded texts some rows at a time. The next rows are tokenized in a thread while the caller uses the last ones.
-
-    Args:
-        encode: Returns some rows of the columns as token ids.
-        columns: The texts, or the first and the second texts of pairs.
-    """
+    """Yield encoded texts some rows at a time. The next rows are tokenized in a thread while the caller uses the last ones."""
     starts = range(0, len(columns[0]), AHEAD_ROWS)
     if len(starts) < 2:
         yield encode(columns)
@@ -360,11 +336,7 @@ class Encoding:
     typed: TypedTokens = NONE_TYPED
 
     def notes(self, limit: LengthLimit) -> list[str]:
-        """Return what a person should know about the rows.
-
-        Args:
-            limit: The number of tokens that the rows were cut to.
-        """
+        """Return what a person should know about the rows."""
         return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
 
 

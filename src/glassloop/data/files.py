@@ -160,17 +160,11 @@ def checksums(paths: list[Path]) -> list[str]:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Some rows of a file: their columns as they are written, and the texts to predict.
+    """Some rows of a file: their columns as they are written, and the texts to predict."""
 
-    Attributes:
-        first: The number of the first row in the file.
-        table: The columns of the file.
-        texts: The texts, or the first and the second texts of pairs.
-    """
-
-    first: int
-    table: pa.Table
-    texts: Texts
+    first: int  # the number of the first row in the file
+    table: pa.Table  # the columns of the file
+    texts: Texts  # the texts, or the first and the second texts of pairs
 
 
 def checked_rows(
@@ -178,16 +172,8 @@ def checked_rows(
 ) -> Iterator[FileRows]:
     """Yield the rows of a file.
 
-    Args:
-        source: The file.
-        settings: How to read it.
-        texts: The column with the texts, and that with the second texts of pairs. Each may name several columns.
-        added: The columns that predictions will add.
-        bad: Where rows that cannot be read are reported.
-
-    Raises:
-        DataError: For the first row that cannot be predicted.
-        SettingsError: If no text column is named.
+    `texts` are the columns of the texts, each of which may name several; `added` those that predictions will add. Raise
+    `DataError` for the first row that cannot be predicted.
     """
     if source.exists():
         refuse_special(source)

@@ -99,9 +99,7 @@ def seed_all(seed: int) -> None:
 def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
     """Restore the global random number generators, and that of `device`, at the end of the block.
 
-    Args:
-        device: A device whose generator is restored too.
-        seed: Random seed for the generators on the CPU inside the block. Default: leave them as they are.
+    Inside the block, the generators on the CPU have the `seed`, by default the state that they had.
     """
     import torch  # here, because `glassloop data` does not load it
 

@@ -43,9 +43,7 @@ SKIP = "to skip such rows: --bad_rows skip"
 class BadRows:
     """The rows of some files that cannot be read.
 
-    Args:
-        skip: Whether to skip and list them. Otherwise the first one is an error.
-        offer: Whether the error suggests to skip such rows. It does so for files that a user can choose the setting for.
+    The first one is an error, unless `skip` says to skip and list them. `offer`: the error suggests that.
     """
 
     def __init__(self, *, skip: bool = False, offer: bool = False) -> None:
@@ -204,14 +202,8 @@ def opened_text(
 ) -> Iterator[TextIO]:
     """Open a file as text: UTF-8, what its byte order mark says, or another encoding.
 
-    Args:
-        path: The file.
-        encoding: The encoding that the user has chosen.
-        lenient: Whether a byte that cannot be decoded becomes half of a surrogate pair, for `is_broken` to find.
-        rows_of: How to divide the text into rows, so that an error can name the row of a byte.
-
-    Raises:
-        DataError: If a byte cannot be decoded, or the file cannot be read.
+    `lenient`: a byte that cannot be decoded becomes half of a surrogate pair, for `is_broken` to find. `rows_of` divides the
+    text into rows, so that an error can name the row of a byte. Raise `DataError` if a byte cannot be decoded.
     """
     with opened_bytes(path) as opened:
         found = encoding_of(path, opened.read(SAMPLE_BYTES), encoding)
@@ -359,14 +351,7 @@ def settle_header(
 ) -> tuple[list[str], bool]:
     """Return the column names of a table, and whether its first row holds them.
 
-    Args:
-        name: The name of the file, for errors.
-        head: The first rows.
-        settings: Whether there is a header, and names for the columns.
-        delimiter: The delimiter of a text file, to notice a wrong one.
-
-    Raises:
-        DataError: If the first row looks like data, or a name is there twice or is not a name.
+    Raise `DataError` if the first row looks like data, or a name is there twice. `delimiter`: to notice a wrong one.
     """
     first, given = head[0], settings.column_names
     if given:
@@ -461,12 +446,7 @@ def read_delimited(
 ) -> Iterator[pa.Table]:
     """Yield the rows of a text file with all cells as text.
 
-    Args:
-        path: The file.
-        delimiter: The character between two fields.
-        quoted: Whether a field may be quoted.
-        settings: Whether there is a header, names for the columns, and the encoding.
-        bad: Where rows that cannot be read are reported. Default: the first one is an error.
+    Rows that cannot be read are reported to `bad`, by default as an error.
     """
     bad = bad or BadRows()
 
@@ -772,13 +752,7 @@ SUFFIXES = (*DELIMITED, *JSON, ".parquet", *EXCEL)
 
 
 def read_file(path: Path, settings: DataSettings = DEFAULTS, bad: BadRows | None = None) -> Iterator[pa.Table]:
-    """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character.
-
-    Args:
-        path: The file. It may be compressed.
-        settings: The delimiter, header, column names, encoding and sheet of the file.
-        bad: Where rows that cannot be read are reported. Default: as the settings say.
-    """
+    """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character."""
     suffix, delimiter = data_suffix(path), settings.delimiter_sign
     bad = bad or BadRows(skip=settings.bad_rows == "skip", offer=True)
     refuse_unused(path, suffix, settings)

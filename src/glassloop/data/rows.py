@@ -398,9 +398,7 @@ class RowReader:
     def lengths(self, seed: int | None) -> np.ndarray:
         """Return the number of tokens of each row.
 
-        Args:
-            seed: The seed of a training, with which random rows are read: they have the same lengths, and so the same order,
-                after a resume. None for an evaluation.
+        A training reads random rows with its `seed`: they have the same lengths, and so the same order, after a resume.
         """
         if self._lengths is not None:
             return self._lengths
@@ -441,8 +439,7 @@ def size_of(row: Row) -> int:
 def hides_inside(mask: tuple[np.ndarray, np.ndarray]) -> bool:
     """Return whether a mask hides a token that is followed by a visible one, or a whole row, or is not of 0 and 1.
 
-    Args:
-        mask: The masks of some rows one after the other, and the length of each.
+    `mask` holds the masks of some rows one after the other, and the length of each.
     """
     values, lengths = mask
     starts = (np.cumsum(lengths) - lengths)[lengths > 0]

@@ -196,15 +196,7 @@ RunInputs: TypeAlias = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
 
 class ExportedModel(torch.nn.Module):
-    """An exported model that is called like a model of transformers. It cannot be trained.
-
-    Args:
-        config: The config of the model it was made from.
-        run: Returns the logits of padded rows.
-        inputs: The names of its inputs.
-        runtime: What runs it.
-        path: Its file, for messages.
-    """
+    """An exported model that is called like a model of transformers. It cannot be trained."""
 
     def __init__(self, config: Config, run: RunInputs, inputs: tuple[str, ...], runtime: str, path: Path) -> None:
         super().__init__()
@@ -232,9 +224,7 @@ class ExportedModel(torch.nn.Module):
 def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> ExportedModel:
     """Return the model in an exported folder, whose files have been checked.
 
-    Raises:
-        ModelError: If it cannot be loaded.
-        SettingsError: If its runtime is not installed, or does not run on the device.
+    Raise `ModelError` if it cannot be loaded, and `SettingsError` if its runtime is missing or does not run on the device.
     """
     path = folder / MODEL_FILES[record.kind]
     run = torch_runner(path, device) if record.kind == TORCH else onnx_runner(path, device)

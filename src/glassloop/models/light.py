@@ -48,13 +48,7 @@ class LightEncoding(dict[str, Ids]):
 
 
 class LightTokenizer:
-    """A tokenizer with the part of transformers' interface that predictions use.
-
-    Args:
-        backend: The tokenizer of the `tokenizers` library.
-        settings: The content of tokenizer_config.json.
-        input_names: The names of the inputs it returns.
-    """
+    """A tokenizer with the part of transformers' interface that predictions use."""
 
     def __init__(self, backend: Backend, settings: Mapping[str, Json], input_names: list[str]) -> None:
         self.backend, self.model_input_names = backend, input_names
@@ -217,12 +211,7 @@ class LightOutput:
 
 
 class LightClassifier(nn.Module):
-    """An encoder with post-norm layers and its classification head, in evaluation only.
-
-    Args:
-        config: The settings of the model.
-        weights: Its weights by their names in transformers, without the name of the encoder.
-    """
+    """An encoder with post-norm layers and its classification head, in evaluation only."""
 
     def __init__(self, config: LightConfig, weights: dict[str, torch.Tensor]) -> None:
         super().__init__()

@@ -27,8 +27,7 @@ TERM_SECONDS, KILL_SECONDS = 5.0, 30.0  # after the first process failed: until 
 class WorkerError(GlassloopError):
     """The error of one of several processes, with its area and exit status.
 
-    Attributes:
-        followed: Whether it only followed from the end of another process.
+    `followed`: it only followed from the end of another process.
     """
 
     def __init__(self, area: str, problem: str, remedy: str, exit_code: int, followed: bool) -> None:
@@ -56,12 +55,7 @@ class WorkerFiles:
 
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
-    """Run `glassloop` with `arguments` in several processes that find each other, and exit as the one that failed first.
-
-    Args:
-        arguments: The arguments of the command that every process runs.
-        num_processes: How many processes to start.
-    """
+    """Run `glassloop` with `arguments` in several processes that find each other, and exit as the one that failed first."""
     run_together(arguments, ranked_environments(num_processes))
     sys.exit(0)
 
@@ -69,13 +63,8 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
 def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
     """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first, if any did.
 
-    Args:
-        arguments: The arguments of the command that every process runs.
-        environments: The environment of each process.
-
-    Raises:
-        WorkerError: The error of the process that failed first.
-        ResourceError: A signal that this process did not receive ended one of them.
+    Raise the `WorkerError` of the process that failed first, or `ResourceError` if a signal that this process did not receive
+    ended one of them.
     """
     with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
         files = [

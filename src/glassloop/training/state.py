@@ -67,11 +67,7 @@ class State:
     def read(self, figures: list[list[float]]) -> None:
         """Take the losses and gradient norms of the latest steps, which are kept until they are logged.
 
-        Args:
-            figures: Loss and gradient norm of each step.
-
-        Raises:
-            NotFiniteError: One of them is not finite, or gradients have been zero for too many steps.
+        Raise `NotFiniteError` if one is not finite, or if gradients have been zero for too many steps.
         """
         for offset, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -94,12 +90,7 @@ class State:
     def judge(self, metrics: dict[str, float], plan: Plan) -> None:
         """Compare an evaluation with the best one so far; set `stop_reason` if patience has run out.
 
-        Args:
-            metrics: The metrics by name.
-            plan: Which metric counts, and how long to wait for an improvement.
-
-        Raises:
-            SettingsError: The evaluation did not compute the plan's metric.
+        Raise `SettingsError` if the evaluation did not compute the plan's metric.
         """
         if plan.best_metric not in metrics and not plan.needs_best:
             return

@@ -49,12 +49,7 @@ def joined(parts: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
 
 
 class PreparedLinear:
-    """x @ weight^T + bias, with weights that are copied once.
-
-    Args:
-        weight: The weight, or several that are multiplied as one matrix.
-        bias: The bias, or as many as there are weights.
-    """
+    """x @ weight^T + bias, with weights that are copied once."""
 
     def __init__(self, weight: torch.Tensor | list[torch.Tensor], bias: torch.Tensor | list[torch.Tensor]) -> None:
         weights, self.bias = joined(weight), joined(bias)
@@ -146,11 +141,7 @@ def attended(joined: torch.Tensor, heads: int, groups: Sequence[Group]) -> torch
 
 
 class InferenceLayer:
-    """One post-norm layer with prepared weights.
-
-    Args:
-        parts: The modules of the layer.
-    """
+    """One post-norm layer with prepared weights."""
 
     def __init__(self, parts: LayerParts) -> None:
         self.heads, self.approximate = parts.heads, parts.gelu_approximate
@@ -207,12 +198,7 @@ class PackedLayer(Protocol):
 
 
 class InferenceLayers:
-    """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights that were copied once.
-
-    Args:
-        model: A classifier of a family whose layers have a fast form, on a CPU and in fp32.
-        make_layer: Returns the fast form of a layer.
-    """
+    """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights copied once."""
 
     packs, vocabulary = True, None
 
@@ -339,9 +325,7 @@ class Range:
 class Scales:
     """How the inputs of a linear layer become uint8.
 
-    Args:
-        scale: What one step of the integers means, for each channel or for all.
-        middle: The value that 127.5 stands for.
+    `scale` is what one step of the integers means, for each channel or for all, and `middle` the value that 127.5 stands for.
     """
 
     def __init__(self, scale: torch.Tensor, middle: torch.Tensor) -> None:
@@ -380,11 +364,7 @@ class Scales:
 class Int8Linear:
     """x @ weight^T + bias for quantized tokens x.
 
-    Args:
-        weight: The weight, or several that are multiplied as one matrix.
-        bias: The bias, or as many as there are weights.
-        inputs: How x was quantized.
-        limit: The largest quantized weight. Default: the largest that works on this CPU.
+    `inputs` says how x was quantized, `limit` is the largest quantized weight, by default the largest that works on this CPU.
     """
 
     def __init__(
@@ -514,12 +494,7 @@ Ranges = dict[nn.Module, LayerRanges]  # of the layers that run over all tokens
 
 
 class MeasuredLayer(InferenceLayer):
-    """A layer in fp32 that records the ranges of its values.
-
-    Args:
-        parts: The modules of the layer.
-        ranges: Where the ranges of all layers are kept.
-    """
+    """A layer in fp32 that records the ranges of its values."""
 
     def __init__(self, parts: LayerParts, ranges: Ranges) -> None:
         super().__init__(parts)
@@ -537,12 +512,7 @@ class MeasuredLayer(InferenceLayer):
 
 
 class Int8Layer:
-    """One post-norm layer whose linear layers are quantized.
-
-    Args:
-        parts: The modules of the layer.
-        seen: The ranges of its values.
-    """
+    """One post-norm layer whose linear layers are quantized."""
 
     def __init__(self, parts: LayerParts, seen: LayerRanges) -> None:
         self.parts, self.heads, self.approximate = parts, parts.heads, parts.gelu_approximate

@@ -143,14 +143,8 @@ def attend(
 ) -> tuple[torch.Tensor, Saved]:  # fmt: skip
     """Return the attended values [queries, heads, width] and what `attend_backward` needs.
 
-    Args:
-        query: The queries of all tokens, or only those of the first token of each row.
-        key: The keys of all tokens.
-        value: The values of all tokens.
-        packing: The packed batch.
-        rate: The dropout rate.
-        masks: Draws the dropout masks.
-        window: How many tokens to each side a token attends to; -1 for its whole sequence.
+    `query` holds those of all tokens, or only those of the first token of each row. `window` is how many tokens to each side a
+    token attends to; -1 for its whole sequence.
     """
     first_tokens_only = query.shape[0] == packing.rows and query.shape[0] != key.shape[0]
     if can_flash(query):

@@ -501,10 +501,7 @@ class PackedBatches:
 def packed_rows(rows: Sequence[Row], uncounted: int | None, limits: tuple[int, int]) -> PackedInputs:
     """Return tokenized rows as one packed batch for a CPU. Raise if the model does not accept them.
 
-    Args:
-        rows: The rows.
-        uncounted: The token id that positions start after and skip; None if they start at 0.
-        limits: The most tokens of a row, and the number of word vectors.
+    `uncounted` and `limits` are those of `PackedBatches`.
     """
     refuse_other_columns([*rows[0]])
     tokens = without_hidden({name: join_rows([np.asarray(row[name]) for row in rows]) for name in rows[0]})

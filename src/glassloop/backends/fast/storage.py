@@ -52,8 +52,7 @@ def choose_vocabulary(model: Model, used: np.ndarray, weight_decay: float) -> Re
 def used_ids(data_sets: Iterable[Rows], size: int, padding: int) -> np.ndarray:
     """Return the token ids that occur in encoded data sets, in order, and always the padding token.
 
-    Raises:
-        SettingsError: A row has a token id that the model has no vector for.
+    Raise `SettingsError` if a row has a token id that the model has no vector for.
     """
     seen = np.zeros(size, dtype=bool)
     seen[padding] = True
