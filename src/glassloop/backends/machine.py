@@ -119,11 +119,7 @@ def bf16_found() -> Finding:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         trial = subprocess.run(
-            [sys.executable, "-c", BF16_TRIAL, device],
-            capture_output=True,
-            text=True,
-            timeout=BF16_SECONDS,
-            check=False,
+            [sys.executable, "-c", BF16_TRIAL, device], capture_output=True, text=True, timeout=BF16_SECONDS, check=False
         )
     except (ImportError, OSError, subprocess.TimeoutExpired) as error:
         return Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
@@ -139,10 +135,7 @@ def bf16_found() -> Finding:
     said = trial.stdout.split()[-2:]
     if trial.returncode or said[:1] != ["gain"]:
         return Finding(
-            "bf16",
-            FAIR,
-            "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100],
-            "train in fp32",
+            "bf16", FAIR, "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100], "train in fp32"
         )
     gain = float(said[1])
     if gain < 1:

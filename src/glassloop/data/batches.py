@@ -85,12 +85,7 @@ class Batches:
     def order(self, epoch: int = 0) -> list[np.ndarray]:
         """Return which rows form which batch of the epoch with the number `epoch`, over all processes."""
         return epoch_order(
-            len(self.rows),
-            self.batch_size,
-            seed=self.seed,
-            epoch=epoch,
-            lengths=self.lengths,
-            drop_last=self.drop_last,
+            len(self.rows), self.batch_size, seed=self.seed, epoch=epoch, lengths=self.lengths, drop_last=self.drop_last
         )
 
     def __len__(self) -> int:

@@ -87,11 +87,7 @@ class PaddingCollator:
     def __init__(self, tokenizer: Tokenizer, pad_to_multiple_of: int | None = None, least: int = 0) -> None:
         if tokenizer.pad_token_id is None:
             raise ModelError("the tokenizer has no padding token", "set one: tokenizer.pad_token = tokenizer.eos_token")
-        self.fills = {
-            "input_ids": tokenizer.pad_token_id,
-            "token_type_ids": tokenizer.pad_token_type_id,
-            "attention_mask": 0,
-        }
+        self.fills = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id, "attention_mask": 0}
         self.on_left = tokenizer.padding_side == "left"
         self.multiple, self.least = pad_to_multiple_of or 1, least
 

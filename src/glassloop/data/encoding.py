@@ -336,7 +336,7 @@ class Encoding:
     typed: TypedTokens = NONE_TYPED
 
     def notes(self, limit: LengthLimit) -> list[str]:
-        """Return what a person should know about the rows."""
+        """Return what a person should know about rows that were cut to a `limit`."""
         return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
 
 

@@ -71,13 +71,7 @@ class SpooledSplit:
         return f"{self.source}, row {row + 1:,}"
 
 
-SPLIT_NAMES = {
-    "training": "train",
-    "dev": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "eval": "validation",
-}
+SPLIT_NAMES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "eval": "validation"}
 SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-_.]\d.*)?", re.IGNORECASE)
 SPLIT_ORDER = ("train", "validation", "test")
 
@@ -92,10 +86,7 @@ class FileSource:
 
     def key(self) -> list[Json]:
         """Return the checksums of the files."""
-        return [
-            "files",
-            [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()],
-        ]
+        return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
 
     def splits(self, scratch: Path) -> dict[str, FileSplit]:
         """Read all files."""
@@ -179,8 +170,7 @@ def checked_rows(
         refuse_special(source)
     if not source.is_file() or not supported(source):
         raise DataError(
-            f"{source}: there is no such data file",
-            f"use one of {listed(SUFFIXES)}, or one of these with {listed(COMPRESSED)}",
+            f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}, or one of these with {listed(COMPRESSED)}"
         )
     number = first_row_number(source, settings)
     for table in read_file(source, settings, bad):

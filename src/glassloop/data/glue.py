@@ -57,19 +57,11 @@ GLUE_TASKS = {
     "cola": GlueTask("CoLA", {"sentence": "sentence"}, "is_acceptable", ("unacceptable", "acceptable"), USUAL_FILES),
     "sst2": GlueTask("SST-2", {"sentence": "sentence"}, "label", ("negative", "positive"), USUAL_FILES),
     "mrpc": GlueTask(
-        "MRPC",
-        {"sentence1": "#1 String", "sentence2": "#2 String"},
-        "Quality",
-        ("not_equivalent", "equivalent"),
-        USUAL_FILES,
+        "MRPC", {"sentence1": "#1 String", "sentence2": "#2 String"}, "Quality", ("not_equivalent", "equivalent"), USUAL_FILES
     ),
     "stsb": sentence_pair("STS-B", "score", None),
     "qqp": GlueTask(
-        "QQP",
-        {"question1": "question1", "question2": "question2"},
-        "is_duplicate",
-        ("not_duplicate", "duplicate"),
-        USUAL_FILES,
+        "QQP", {"question1": "question1", "question2": "question2"}, "is_duplicate", ("not_duplicate", "duplicate"), USUAL_FILES
     ),
     "mnli": mnli(BOTH_MNLI),
     "mnli_matched": mnli({"validation": "dev_matched.tsv", "test": "test_matched.tsv"}),

@@ -43,7 +43,7 @@ ARITHMETIC = re.compile(
 )
 # Texts that an operator may take. Others are names of files: from_file opens one for writing.
 OPERATOR_TEXTS = {
-    *("approximate", "rounding_mode", "reduce", "mode", "norm", "side", "indexing", "equation", "padding", "assert_msg"),
+    *("approximate", "rounding_mode", "reduce", "mode", "norm", "side", "indexing", "equation", "padding", "assert_msg")
 }
 OBJECTS = {"as_operator", "as_custom_obj", "as_opaque_obj", "as_graph", "custom_obj"}  # arguments that are no numbers
 TREES = ("builtins.tuple", "builtins.list", "builtins.dict")  # for any other type, torch imports the module it names

@@ -143,13 +143,7 @@ FAMILIES: dict[str, Family] = {
         token_types=True,
     ),
     "ernie": Family(
-        "ERNIE",
-        "ErnieForSequenceClassification",
-        BERT_LAYOUT,
-        POOLER_HEAD,
-        unpacked=("pooler",),
-        token_types=True,
-        like="bert",
+        "ERNIE", "ErnieForSequenceClassification", BERT_LAYOUT, POOLER_HEAD, unpacked=("pooler",), token_types=True, like="bert"
     ),
     "albert": Family(
         "ALBERT",

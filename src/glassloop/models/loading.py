@@ -73,8 +73,7 @@ def load_tokenizer(name: str | Path = "quickstart") -> Tokenizer:
         )
     if tokenizer.pad_token_id is None:
         raise ModelError(
-            f"{name}: the tokenizer has no padding token",
-            "set one: tokenizer.pad_token = tokenizer.eos_token, and save it",
+            f"{name}: the tokenizer has no padding token", "set one: tokenizer.pad_token = tokenizer.eos_token, and save it"
         )
     longest = tokenizer.model_max_length
     if not isinstance(longest, int | float) or isinstance(longest, bool) or not longest >= 1:

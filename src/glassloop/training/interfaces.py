@@ -110,48 +110,25 @@ class EvaluationBackend(StepBackend, Protocol):
 
 
 class Backend(EvaluationBackend, Protocol):
-    """The lifecycle of a training, around the verbs of its steps."""
+    """The lifecycle of a training, around the verbs of its steps. `PlainBackend` documents each method."""
 
     name: str
     precision: str
     scaler: torch.amp.GradScaler
 
-    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
-        """Return a short description of each saving that a training uses."""
-
-    def training_context(self) -> AbstractContextManager[None]:
-        """Return the context that all work of a training runs in, such as a CUDA stream."""
-
-    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
-        """Put the savings of a training in place, and return what makes its optimizer."""
-
+    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]: ...
+    def training_context(self) -> AbstractContextManager[None]: ...
+    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory: ...
     def prepare(
         self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
-    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
-        """Return model, optimizer and schedule as the steps use them."""
-
-    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the user's model behind a prepared one."""
-
-    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
-        """Return the batches of `rows` in the form this backend trains on."""
-
+    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]: ...
+    def unwrap(self, model: torch.nn.Module) -> torch.nn.Module: ...
+    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches: ...
     def wrap_step(
         self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
-    ) -> StepFunction:
-        """Return the function that runs one step: `step` with its schedule, or a captured copy of it."""
-
-    def evaluation_context(self, model: torch.nn.Module) -> AbstractContextManager[None]:
-        """Return the context that a pass over a split runs in."""
-
-    def sync_to_model(self) -> None:
-        """Copy trained weights into the model, if they are stored elsewhere during training."""
-
-    def sync_from_model(self) -> None:
-        """Take over weights that were just loaded into the model."""
-
-    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None:
-        """Return the optimizer's state gathered from all processes; None if the optimizer holds all of it."""
-
-    def end_training(self) -> None:
-        """Remove the savings from the model, which keeps its trained weights."""
+    ) -> StepFunction: ...
+    def evaluation_context(self, model: torch.nn.Module) -> AbstractContextManager[None]: ...
+    def sync_to_model(self) -> None: ...
+    def sync_from_model(self) -> None: ...
+    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None: ...
+    def end_training(self) -> None: ...

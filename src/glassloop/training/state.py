@@ -65,7 +65,7 @@ class State:
     signal: int = 0
 
     def read(self, figures: list[list[float]]) -> None:
-        """Take the losses and gradient norms of the latest steps, which are kept until they are logged.
+        """Take the `figures` of the latest steps, loss and gradient norm of each, which are kept until they are logged.
 
         Raise `NotFiniteError` if one is not finite, or if gradients have been zero for too many steps.
         """
@@ -88,7 +88,7 @@ class State:
         return self.loss_sum / self.losses_read if self.losses_read else 0.0
 
     def judge(self, metrics: dict[str, float], plan: Plan) -> None:
-        """Compare an evaluation with the best one so far; set `stop_reason` if patience has run out.
+        """Compare the `metrics` of an evaluation with the best; set `stop_reason` if the patience of the `plan` has run out.
 
         Raise `SettingsError` if the evaluation did not compute the plan's metric.
         """

@@ -177,10 +177,7 @@ BF16 = {
     ),
     "an exit without words": ("raise SystemExit(3)", (FAIR, "fails: no reason given", "train in fp32")),
     "no answer": ("print('hello')", (FAIR, "fails: no reason given", "train in fp32")),
-    "a long reason": (
-        "raise RuntimeError('x' * 500)",
-        (FAIR, "fails: RuntimeError: " + "x" * 86, "train in fp32"),
-    ),
+    "a long reason": ("raise RuntimeError('x' * 500)", (FAIR, "fails: RuntimeError: " + "x" * 86, "train in fp32")),
 }
 
 

@@ -23,17 +23,9 @@ from glassloop.runs.record import Columns
 from glassloop.settings.fields import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
-
-
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"
-
-
 OR_JOIN = f"{NAME_TEXT}, or join columns: --text "
-
-
 NAME_LABEL = "name the label column with --label"
-
-
 KINDS = {
     "text": ["one sentence", "two more words"],
     "word": ["alpha", "beta"],

@@ -126,8 +126,6 @@ def test_the_messages() -> None:
 
 # --- Long texts: cut before they are tokenized, with the ids of the whole text, for every kind of tokenizer.
 LETTERS = "etaoinshrdlu"
-
-
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 

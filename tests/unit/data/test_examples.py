@@ -33,14 +33,8 @@ from glassloop.runs.record import Columns, SplitFacts
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
-
-
 FIX_ROW = "fix the row, or add the label to --labels"
-
-
 KEEP = "fill or remove the rows, or keep them with --empty keep"
-
-
 TRAIN = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(10)]
 
 
@@ -251,8 +245,6 @@ def test_more_values_than_are_distinguished_are_never_guessed(prepared, refused,
 
 
 NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "1")]
-
-
 ORDER = "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME"
 
 

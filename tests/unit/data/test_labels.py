@@ -118,14 +118,8 @@ def test_several_columns_of_zero_and_one():
 
 
 FIX_ROW = "fix the row, or add the label to --labels"
-
-
 MISSING = "add the label, or remove the row"
-
-
 REGRESSION = "fix the row; use --task single_label_classification for classes, or --task regression for scores"
-
-
 SCORES = [f"{place / 8}" for place in range(30)]
 
 

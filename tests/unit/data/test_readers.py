@@ -58,8 +58,6 @@ from glassloop.data.sources import load_examples
 from glassloop.settings.fields import DataSettings
 
 CONTENT = b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n'
-
-
 PROBLEMS = {
     3: "the row is blank (t, l)",
     4: "the row contains a byte that is not text",
@@ -269,23 +267,11 @@ def test_other_encodings(write):
 
 # --- Files as tables: the same rows from every format, no cell changed on the way, every fault named with its row.
 RAGGED = "quote a field that contains the delimiter, remove the row, or set the delimiter with --delimiter"
-
-
 TWICE = "rename one of them, or replace all names: --header --columns NAME,NAME"
-
-
 RAGGED_REMEDY = f"{RAGGED}; {SKIP}"
-
-
 QUOTE_REMEDY = 'quote a text that contains ", and double the quotes in it ("")'
-
-
 ONE_A_LINE, ARRAY = f"write one object per line; {SKIP}", "write one object per line, or one array of objects"
-
-
 OBJECT = f'write {{"text": …, "label": …}}; {SKIP}'
-
-
 TEXTS = [
     "plain",
     "NA",
@@ -302,11 +288,7 @@ TEXTS = [
     "ein „Satz“",
     "a" * 1_000_000,
 ]
-
-
 ROWS_READERS = [{"text": text, "label": str(place % 2)} for place, text in enumerate(TEXTS)]
-
-
 QUOTED = [*ROWS_READERS, {"text": 'says "no", twice', "label": "0"}, {"text": "two\nlines\r\nor three", "label": "1"}]
 
 
@@ -518,8 +500,7 @@ def test_a_foreign_delimiter_is_named(name, sign, word, option, write, refused):
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe4 ", b"\xc3"])
 @pytest.mark.parametrize(
-    "before",
-    ["text,label\n", "\ufefftext,label\nä,x\n", "text,label\r\n👍,x\r\n", 'text,label\n"a\nb",x\n' + "ß,x\n" * 20_000],
+    "before", ["text,label\n", "\ufefftext,label\nä,x\n", "text,label\r\n👍,x\r\n", 'text,label\n"a\nb",x\n' + "ß,x\n" * 20_000]
 )
 @pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
 def test_invalid_utf8_is_named_with_its_line_and_byte(name, before, bad, write, refused):
@@ -739,8 +720,6 @@ def test_a_column_holds_texts_or_lists(refused) -> None:
 
 
 TEXT = "text,label\nä,x\n"
-
-
 PACKED = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -748,8 +727,6 @@ PACKED = {
     ".zst": packed_zstd,
     ".zip": lambda content: zipped({"a.csv": content}),
 }
-
-
 DAMAGED = "compress or download it again"
 
 
@@ -882,8 +859,6 @@ def test_a_file_with_more_bad_rows_than_good_ones_is_refused():
 
 
 TWELVE_TEXTS = [f"text {number}" for number in range(12)]
-
-
 LABELS = ["ab"[number % 2] for number in range(12)]
 
 
@@ -916,9 +891,7 @@ def test_damage_is_refused(cells: pa.Array, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())],
-    ids=str,
+    "kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())], ids=str
 )
 def test_texts_of_every_kind_are_read(kind: pa.DataType, tmp_path: Path) -> None:
     table = pa.table({"text": pa.array(TWELVE_TEXTS).cast(kind), "label": pa.array(LABELS).cast(kind)})

@@ -187,11 +187,7 @@ def test_a_column_in_which_every_label_is_missing_is_no_column() -> None:
 
 # --- Rows that differ between reads are found out, and whose random numbers they draw; nothing is drawn by finding out.
 FIXED = [{"input_ids": [1, 2, number], "labels": 0} for number in range(50)]
-
-
 generators = random.Random(1), np.random.default_rng(1), torch.Generator().manual_seed(1)
-
-
 counter = iter(range(10**6))
 
 

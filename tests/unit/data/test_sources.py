@@ -66,10 +66,7 @@ def test_missing_cells_of_a_frame_are_missing():
 @pytest.mark.parametrize(
     ("frame", "problem"),
     [
-        (
-            pd.DataFrame({"text": ["a", "b"], "label": [1, "x"]}),
-            "train: Conversion failed for column label with type object: ",
-        ),
+        (pd.DataFrame({"text": ["a", "b"], "label": [1, "x"]}), "train: Conversion failed for column label with type object: "),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: Duplicate column names found: ['text', 'text']"),
     ],
 )

@@ -67,8 +67,6 @@ def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -
 
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 40, "initializer_range": 0.3}
-
-
 OTHER_SHAPES = {
     "groups of several layers": lambda: AlbertForSequenceClassification(
         AlbertConfig(embedding_size=16, num_hidden_layers=6, num_hidden_groups=2, inner_group_num=2, **SMALL)
@@ -299,8 +297,7 @@ def test_failing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [("", None), ("import os; os.kill(os.getpid(), 4)", "its int8 kernels end the process (signal 4)")],
+    ("code", "reason"), [("", None), ("import os; os.kill(os.getpid(), 4)", "its int8 kernels end the process (signal 4)")]
 )
 def test_amx_kernels_are_tried_out_in_another_process(code: str, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """On some virtual machines their instructions are illegal, which no exception reports."""

@@ -29,8 +29,6 @@ from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator, stacked
 
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
-
-
 TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]
 
 

@@ -200,8 +200,6 @@ def test_released_weights_have_their_own_memory() -> None:
 
 
 CPU = torch.device("cpu")
-
-
 USED = np.array([0, 2, 5])
 
 

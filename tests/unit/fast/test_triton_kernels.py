@@ -10,7 +10,6 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the kernels compiled")
-
 ROWS, WIDTH, PROGRAMS = 7, 12, 3
 COLUMNS, START = 40, 5  # of the partial sums
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

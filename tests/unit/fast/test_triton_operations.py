@@ -15,12 +15,7 @@ from glassloop.training.optimizer import decay_groups
 pytest.importorskip("triton", reason="Triton is not installed (pip install triton; Linux only)")
 
 
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled"),
-    pytest.mark.slow,
-]
-
-
+pytestmark = [pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs these checks compiled"), pytest.mark.slow]
 WIDTH, ROWS = 24, 11  # neither fills a block of a kernel
 
 

@@ -17,8 +17,6 @@ from glassloop.base.errors import ModelError
 from glassloop.models.adapters import ADAPTER_DIR, base_of, merged
 
 peft = pytest.importorskip("peft")
-
-
 TARGETS = {
     "bert": ["query", "value", "intermediate.dense"],
     "distilbert": ["q_lin", "v_lin", "lin1"],
@@ -97,7 +95,7 @@ def test_a_saved_model_loads_like_any_model_and_its_adapter_alone(trainer_of, ti
     trainer.save_model(tmp_path / "saved")
     assert weights_hash(trainer.model) == trained, "saving changed the model"
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
-        *(ADAPTER_DIR, "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+        *(ADAPTER_DIR, "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     ]
     loaded = load_model(tmp_path / "saved")
     assert type(loaded).__name__ == "BertForSequenceClassification"

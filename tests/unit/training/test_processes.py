@@ -17,7 +17,6 @@ from glassloop.training import processes
 from glassloop.training.processes import ERROR_FILE, launch, report
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
-
 CHILD = """
 import json, os, pathlib, signal, sys, time
 from glassloop.base.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError

@@ -161,10 +161,7 @@ class Packing:
     def grids(self) -> Grids:
         """Return one grid, or one for long and one for short sequences if that saves a tenth of the attention (CPU)."""
         one = Grids(
-            [Grid(0, self.sequences, self.longest, self.additive_mask)],
-            self.token_of_slot,
-            self.has_token,
-            self.slot_of_token,
+            [Grid(0, self.sequences, self.longest, self.additive_mask)], self.token_of_slot, self.has_token, self.slot_of_token
         )
         if self.sequences < 2:
             return one

@@ -90,7 +90,6 @@ class TritonOperations(TorchOperations):
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
         shift: torch.Tensor, eps: float, rate: float,
     ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
-        """Return norm(residual + dropout(x @ weight^T + bias)), its copy for matrix multiplications, and `saved`."""
         product = x @ weight.t()
         rows, width = product.shape
         y, normed = torch.empty_like(residual), torch.empty_like(residual)
@@ -109,7 +108,6 @@ class TritonOperations(TorchOperations):
         self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
         storage: FlatStorage,
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-        """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
         normed, inverse_std, seed, salt, rate = saved
         extra_grad = self.take_deferred(grad) if extra_grad is None else extra_grad
         rows, width = normed.shape
@@ -130,7 +128,6 @@ class TritonOperations(TorchOperations):
         self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: nn.LayerNorm,
         rate: float,
     ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
-        """Return dropout(norm(word + type + position)), its copy for matrix multiplications, and `saved`."""
         tokens, width = packing.tokens, words.shape[1]
         y, normed = (torch.empty(tokens, width, device=words.device) for _ in range(2))
         low_y = torch.empty_like(y, dtype=self.matmul_dtype) if self.has_low_copy else y
@@ -145,7 +142,6 @@ class TritonOperations(TorchOperations):
         return y, low_y, (normed, inverse_std, self.seed, rate)
 
     def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
-        """Return the gradient of word + type + position."""
         normed, inverse_std, seed, rate = saved
         extra_grad = self.take_deferred(grad)
         rows, width = normed.shape
@@ -194,7 +190,6 @@ class TritonOperations(TorchOperations):
     def linear_gelu_backward(
         self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> torch.Tensor:
-        """Return the gradient of x @ weight^T + bias."""
         rows, width = pre_activation.shape
         found = torch.empty_like(pre_activation)
         (bias_start,), accumulate = self.columns_of(storage, linear.bias)
@@ -206,7 +201,6 @@ class TritonOperations(TorchOperations):
         return found
 
     def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
-        """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
         if len(parts) < len(linears):
             parts = list(parts[0].chunk(len(linears), 1))
         rows, width = parts[0].shape
