@@ -53,7 +53,7 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
         text, pair = known.text, known.text_pair
     else:
         text, pair = find_texts(head, source, label)
-    texts = [name for one in (text, pair) if one for name in ((one,) if one in known_names else split_names(one))]
+    texts = [name for named in (text, pair) if named for name in columns_of_text(named, known_names)]
     for name in (*texts, *label):
         if name not in known_names:
             raise DataError(

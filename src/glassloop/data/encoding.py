@@ -101,14 +101,8 @@ class Truncation:
     longest: int = 0
 
     def __add__(self, other: Truncation) -> Truncation:
-        return Truncation(
-            self.num_rows + other.num_rows,
-            self.num_first + other.num_first,
-            self.num_second + other.num_second,
-            self.num_tokens + other.num_tokens,
-            self.num_shortened + other.num_shortened,
-            max(self.longest, other.longest),
-        )
+        sums = {name: value + getattr(other, name) for name, value in vars(self).items()}
+        return Truncation(**{**sums, "longest": max(self.longest, other.longest)})
 
 
 NOTHING_CUT = Truncation()
@@ -162,11 +156,6 @@ def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list
         spans = [[place for place, of in zip(places, sides, strict=True) if of == side] for side in range(len(texts))]
         found.append([(span[0][0], span[-1][1]) if span else (0, 0) for span in spans])
     return found
-
-
-def cut_by_truncation(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> Truncation:
-    """Return what some encoded rows lost together."""
-    return sum(cut_rows(encoded, texts, tokenizer, max_length).values(), NOTHING_CUT)
 
 
 def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> dict[int, Truncation]:
@@ -412,7 +401,7 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
         num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
         ids: dict[str, list[list[int]]] = {}
         for encoded, read in tokenized_groups(tokenizer, texts, max_length):
-            cut += cut_by_truncation(encoded, read, tokenizer, max_length)
+            cut += sum(cut_rows(encoded, read, tokenizer, max_length).values(), NOTHING_CUT)
             typed += typed_tokens(read, tokenizer)
             advance(len(read[0]))
             for kind in ID_KINDS.keys() & encoded.keys():

@@ -29,6 +29,7 @@ from glassloop.data.labels import (
     MODEL,
     LabelCells,
     LabelSet,
+    is_list,
     label_cells,
     label_lookup,
     look_alikes,
@@ -245,11 +246,6 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
         index += table.num_rows
         advance(table.num_rows)
     return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether cells of this type are lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:

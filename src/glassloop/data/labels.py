@@ -213,12 +213,17 @@ def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> li
     return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether cells of this type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def as_text(cells: pa.Array) -> pa.Array:
     """Return label cells of any type as text; lists stay lists."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         return as_text(cells.dictionary_decode())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return pc.cast(cells, pa.list_(pa.string()))
     if pa.types.is_floating(kind):
         return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())

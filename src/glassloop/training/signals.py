@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
@@ -21,51 +21,50 @@ class Paused(SystemExit):
     """A run was interrupted at the step that was asked for. Its checkpoint is written."""
 
 
-def handled(number: signal.Signals) -> bool:
-    """Return whether to handle a signal: not a SIGHUP that is ignored on purpose, as under nohup."""
-    return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-
-
 @contextmanager
-def listening(state: State) -> Iterator[None]:
-    """Store the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def handled_by(act: Callable[[int], None]) -> Iterator[None]:
+    """Call `act` with each signal that asks to stop while the block runs. Only the main thread gets signals."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if state.asked_to_stop:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        state.asked_to_stop = number
+    def handle(number: int, frame: FrameType | None) -> None:
+        act(number)
         if number == signal.SIGHUP:
             drop_lost_terminal()
 
-    before = {number: signal.signal(number, ask) for number in STOPPING if handled(number)}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    wanted = [number for number in STOPPING if in_main_thread and not is_ignored_hangup(number)]
+    before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_ignored_hangup(number: signal.Signals) -> bool:
+    """Return whether a signal is a SIGHUP that is ignored on purpose, as under nohup."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+
+
+@contextmanager
+def listening(state: State) -> Iterator[None]:
+    """Store the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
+
+    def ask(number: int) -> None:
+        if state.asked_to_stop:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        state.asked_to_stop = number
+
+    with handled_by(ask):
+        yield
 
 
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
     """Yield a list of the signals that arrive while the block runs, for a caller that passes them on to other processes."""
     got: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        got.append(number)
-        if number == signal.SIGHUP:
-            drop_lost_terminal()
-
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, note) for number in STOPPING if main and handled(number)}
-    try:
+    with handled_by(got.append):
         yield got
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def drop_lost_terminal() -> None:
@@ -91,5 +90,5 @@ def leave_on_signal() -> None:
     """Exit in an orderly way on SIGTERM and SIGHUP, so that no partly written files stay. A training saves first instead."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))

@@ -6,7 +6,7 @@ import inspect
 
 import torch
 
-from glassloop.backends.accelerate import AccelerateBackend
+from glassloop.backends.accelerate import AccelerateBackend, AccelerateProcesses
 from glassloop.backends.plain import PlainBackend
 
 VERBS = [name for name, value in vars(PlainBackend).items() if inspect.isfunction(value) and not name.startswith("_")]
@@ -33,6 +33,7 @@ class Several:
 def test_with_several_processes_gradients_are_sums() -> None:
     """Processes average gradients, so each loss, a share of the mean over all examples, is multiplied by their number."""
     backend = AccelerateBackend(Several())
+    assert isinstance(backend.processes, AccelerateProcesses)
     assert (backend.processes.rank, backend.processes.num_processes) == (1, 2)
     backend.backward(torch.tensor(0.25))
     assert backend.accelerator.losses == [0.5]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from glassloop.backends.accelerate import AccelerateBackend
-from glassloop.backends.plain import AccelerateProcesses, PlainBackend, SingleProcess, process_group
+from glassloop.backends.accelerate import AccelerateBackend, AccelerateProcesses
+from glassloop.backends.plain import PlainBackend, SingleProcess
 from glassloop.training.interfaces import ProcessGroup
 
 
@@ -131,7 +131,7 @@ def test_an_unknown_precision_is_our_own_fault() -> None:
 
 @pytest.fixture(params=["plain", "accelerate"])
 def single(request: pytest.FixtureRequest) -> ProcessGroup:
-    return SingleProcess() if request.param == "plain" else process_group(Accelerator(cpu=True))
+    return SingleProcess() if request.param == "plain" else AccelerateBackend(Accelerator(cpu=True)).processes
 
 
 def test_one_process_never_waits(single: ProcessGroup) -> None:
@@ -164,8 +164,7 @@ class Several:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_several_processes_add_up_losses_and_agree_on_a_signal(rank: int) -> None:
-    found = process_group(Several(rank))
-    assert isinstance(found, AccelerateProcesses)
+    found = AccelerateProcesses(Several(rank))
     assert (found.rank, found.num_processes, found.is_main) == (rank, 2, rank == 0)
     figures = torch.tensor([[0.25, 7.0], [0.5, 8.0]])
     assert found.gather_figures(figures).tolist() == [[2.5, 7.0], [5.0, 8.0]]  # each process has the norm of all gradients
@@ -176,6 +175,6 @@ def test_several_processes_add_up_losses_and_agree_on_a_signal(rank: int) -> Non
 def test_the_main_process_runs_a_block_first(rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
     monkeypatch.setattr(torch.distributed, "barrier", lambda: happened.append("wait"))
-    with process_group(Several(rank)).main_first():
+    with AccelerateProcesses(Several(rank)).main_first():
         happened.append("block")
     assert happened == order

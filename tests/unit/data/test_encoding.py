@@ -559,7 +559,7 @@ def test_the_key_of_a_tokenizer_written_in_python():
 def test_a_fault_leaves_no_folder_behind(fresh_cache, tokenizer, monkeypatch):
     examples = examples_of(random_rows(7, pairs=False))
     with monkeypatch.context() as patched:
-        patched.setattr(encoding, "cut_by_truncation", lambda *_: 1 / 0)
+        patched.setattr(encoding, "cut_rows", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             encode(examples, tokenizer, 24)
     assert list((fresh_cache / "encodings").iterdir()) == []

@@ -60,22 +60,19 @@ class PreparedLinear:
         """Return x @ weight^T + bias."""
         if not self.prepared:
             return functional.linear(x, self.weight, self.bias)
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return found
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")  # type: ignore[no-any-return]
 
     def gelu(self, x: torch.Tensor, approximate: str) -> torch.Tensor:
         """Return GELU(x @ weight^T + bias)."""
         if not self.prepared:
             return functional.gelu(self(x), approximate=approximate)
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "gelu", [], approximate)
-        return found
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "gelu", [], approximate)  # type: ignore[no-any-return]
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Return x @ weight^T + bias + residual."""
         if not self.prepared:
             return self(x).add_(residual)
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
-        return found
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")  # type: ignore[no-any-return]
 
 
 SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
