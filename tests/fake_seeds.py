@@ -1,4 +1,4 @@
-"""Seeds whose child processes only pretend to train: each is a few lines long and does what a test asks."""
+"""Seeds whose workers only pretend to train: each is a few lines long and does what a test asks."""
 
 from __future__ import annotations
 
@@ -16,61 +16,67 @@ from typing import Any
 import pytest
 from run_folders import RECORD
 
-from glassloop.base import children
-from glassloop.study import seeds
-from glassloop.study import seeds as train_seeds
+from glassloop.study import seeds, workers
 
 CHILD = """
-import json, os, pathlib, signal, sys, time, tomllib
+import json, os, pathlib, signal, sys, time
 from glassloop.base.records import sealed
-words = sys.argv[1:]
-resumed = "--resume" in words
-if resumed:
-    run = pathlib.Path(words[words.index("--resume") + 1])
-else:
-    settings = tomllib.loads(pathlib.Path(words[words.index("--config") + 1]).read_text())
-    run = pathlib.Path(settings["training"]["output_dir"])
-    assert run.name == f"seed-{settings['training']['seed']}"
-seed = int(run.name[5:])
-does = json.loads(os.environ["CHILD"]).get(str(seed), "finish")
-with (run.parent / "calls").open("a") as calls:
-    calls.write(json.dumps(words) + "\\n")
-print("output of the child")
-if does == "fail":
-    print("data: row 3 is empty\\ntry:  fill it\\nsome library says goodbye", file=sys.stderr)
-    sys.exit(3)
-if does == "die":
-    print("a library crashed", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-run.mkdir(exist_ok=True)
-def write(status):
-    evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
-    ending = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0}
-    (run / "run.json").write_text(json.dumps(sealed({**json.loads(os.environ["RECORD"]), **ending})))
-if does == "wait" and not resumed:
-    def leave(number, frame):
+for line in sys.stdin:
+    task = json.loads(line)
+    training, record = task["given"]["training"], json.loads(os.environ["RECORD"])
+    run, seed = pathlib.Path(training["output_dir"]), training["seed"]
+    assert run.name == task["name"] == f"seed-{seed}" and task["alone"]
+    does = json.loads(os.environ["CHILD"]).get(str(seed), "finish")
+    resumed = (run / "run.json").exists()
+    with (run.parent / "calls").open("a") as calls:
+        calls.write(json.dumps([task["name"], "resumed" if resumed else "new"]) + "\\n")
+    log = run.with_name(f"{run.name}.log").open("a")
+    log.write("output of the child\\n")
+    log.flush()
+    def answer(status, **what):
+        print(json.dumps({"name": task["name"], "status": status, **what}), flush=True)
+    def write(status):
+        run.mkdir(exist_ok=True)
+        evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
+        ending = {"status": status, "evaluation": evaluation, "baseline": {"f1": 0.4}, "seconds": 2.0}
+        (run / "run.json").write_text(json.dumps(sealed({**record, **ending})))
+    if does == "fail":
+        answer("failed", exit_code=3, error=["row 3 is empty", "fill it"])
+    elif does == "die":
+        log.write("a library crashed\\n")
+        log.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif does == "leave":
         write("running")
-        sys.exit(128 + number)
-    signal.signal(signal.SIGINT, leave)
-    signal.signal(signal.SIGTERM, leave)
-    (run.parent / f"ready-{seed}").touch()
-    time.sleep(30)
-write("running" if does == "leave" else "finished")
+        answer("failed", exit_code=1, error=["RuntimeError: it ended"])
+    elif does == "wait" and not resumed:
+        def leave(number, frame):
+            write("running")
+            answer("stopped", exit_code=128 + number)
+            sys.exit(128 + number)
+        signal.signal(signal.SIGTERM, leave)
+        (run.parent / f"ready-{seed}").touch()
+        time.sleep(30)
+    else:
+        write("finished")
+        scores = {"loss": seed / 100, "f1": 0.5}
+        measures = {"keys": record["metrics"], "positive": record["positive_label"]}
+        answer("finished", evaluation=scores, baseline={"f1": 0.4}, seconds=2.0, measures=measures, rows={"train": "same"})
 """
 
 
 class FakeSeeds:
-    """Makes the children of seeds pretend, and reads what they and the seeds wrote to `out`."""
+    """Makes the workers of seeds pretend, and reads what they and the seeds wrote to `out`."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.out, self.patch, self.capsys = folder / "out", patch, capsys
         (folder / "child.py").write_text(CHILD)
-        patch.setattr(children, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
+        patch.setattr(workers, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
         patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[2]))  # -S skips what an editable install sets up
-        patch.setattr(train_seeds, "settled", lambda given: given.checked())  # there is no data to choose settings from
+        patch.setattr(seeds, "settled", lambda given: given.checked())  # there is no data to choose settings from
         patch.setattr(seeds, "check_run", lambda settings, seed: (1.0, 10))
         patch.setattr(seeds, "choose_device", lambda wanted: "cpu")
-        patch.setattr(seeds, "POLL_SECONDS", 0.01)
+        patch.setattr(workers, "WAIT_SECONDS", 0.01)
         patch.setenv("COLUMNS", "40")  # narrower than the table: no number may be cut
         patch.setenv("RECORD", json.dumps(asdict(RECORD)))
         self.does({})
@@ -92,7 +98,7 @@ class FakeSeeds:
 
     @property
     def calls(self) -> list[list[str]]:
-        """The arguments of each child that was started."""
+        """The seeds that workers were asked to train, and whether they were new or resumed."""
         return [json.loads(line) for line in (self.out / "calls").read_text().splitlines()]
 
     def signalled(self, number: int, count: int, start: Callable[[], Any], at_once: int = 1) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import drawn_rows, write_drawn_run
 
-from glassloop.runs.study import BaseRecord, RoundRecord, StudyRecord, TrialRecord
+from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, Values
 from glassloop.study import running
@@ -31,13 +31,13 @@ class FakeExecutor:
 
     def wait(self) -> list[Done]:
         task = self.waiting.pop(0)
-        found = self.score(task.training, task.fraction)
+        found = self.score(task.given.training, task.fraction)
         if isinstance(found, int):
             return [Done(task.name, "failed", seconds=1.0, exit_code=found, error=("it broke", "mend it"))]
         scores = {"accuracy": found, "loss": 1 - found}
         if task.fraction < 1:
             return [Done(task.name, "paused", {f"{task.fraction:g}": scores}, seconds=1.0)]
-        if "selection_fold" not in task.data:
+        if "selection_fold" not in task.given.data:
             return [Done(task.name, "finished", {}, scores, {"accuracy": 0.5}, 2.0)]
         both = {**scores, **{f"validation_{name}": value - 0.01 for name, value in scores.items()}}
         return [Done(task.name, "finished", {}, both, {"accuracy": 0.4, "validation_accuracy": 0.5}, 2.0)]
@@ -60,7 +60,7 @@ class FakeSettler(RunSettler):
 
 def record_for(study: StudySettings, **changes: object) -> StudyRecord:
     seeds = tuple(range(1, study.seeds + 1))
-    return StudyRecord(BaseRecord("data.csv", "tiny", {"save_strategy": "no"}), study, "accuracy", True, seeds, **changes)
+    return StudyRecord(GivenSettings("data.csv", "tiny", {"save_strategy": "no"}), study, "accuracy", True, seeds, **changes)
 
 
 def run_fake(
@@ -78,18 +78,18 @@ def drawn_study(folder: Path) -> StudyRecord:
     """A finished study of three settings, one of them stopped early, with drawn predictions: nothing is trained."""
     study = StudySettings({"learning_rate": "1e-5,1e-4,1e-3"}, seeds=2)
     tried = tuple({"learning_rate": rate} for rate in (1e-5, 1e-4, 1e-3))
-    runs: dict[str, TrialRecord] = {}
+    runs: dict[str, SeedRecord] = {}
     for number, skill in ((0, 0.2), (1, 1.0)):
         for seed in (1, 2):
             name = f"seed-{seed}-{number}"
             write_drawn_run(folder / "runs" / name, drawn_rows(120, skill, seed), seed)
             scores = {"accuracy": skill / 3, "loss": 0.5}
-            runs[name] = TrialRecord(number, seed, "1/10", "finished", 1.0, {}, scores, scores, {"accuracy": 0.5}, 1.0)
-    runs["seed-1-2"] = TrialRecord(2, 1, "1/10", "paused", 0.25, {"0.25": {"accuracy": 0.1, "loss": 2.0}})
-    runs["seed-2-2"] = TrialRecord(2, 2, "1/10", "failed", exit_code=5, error=("the loss | is nan", "lower it"))
+            runs[name] = SeedRecord(number, seed, "1/10", "finished", 1.0, {}, scores, scores, {"accuracy": 0.5}, 1.0)
+    runs["seed-1-2"] = SeedRecord(2, 1, "1/10", "paused", 0.25, {"0.25": {"accuracy": 0.1, "loss": 2.0}})
+    runs["seed-2-2"] = SeedRecord(2, 2, "1/10", "failed", exit_code=5, error=("the loss | is nan", "lower it"))
     for seed in (1, 2):
         name = f"final-seed-{seed}"
         write_drawn_run(folder / "runs" / name, drawn_rows(120, 1.0, seed + 5), seed)
-        runs[name] = TrialRecord(1, seed, None, "finished", 1.0, validation={"accuracy": 0.9}, baseline={"accuracy": 0.5})
+        runs[name] = SeedRecord(1, seed, None, "finished", 1.0, validation={"accuracy": 0.9}, baseline={"accuracy": 0.5})
     rounds = (RoundRecord((0, 1, 2), 0.25), RoundRecord((0, 1), 1.0))
     return record_for(study, tried=tried, rounds=rounds, runs=runs, chosen=1, status="finished", seconds=12.0)

@@ -30,8 +30,8 @@ from glassloop.runs.record import (
     SplitFacts,
     write_run,
 )
-from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
 from glassloop.runs.status import END, RESUME, START, note_moment
+from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.measures import Measures, default_measures
 from glassloop.scores.metrics import decide
@@ -135,7 +135,7 @@ def write_drawn_seeds(folder: Path, seeds: dict[int, ScoredRows], **settings: ob
     entries = {}
     for seed, rows in seeds.items():
         write_drawn_run(folder / f"seed-{seed}", rows, seed, **settings)  # type: ignore[arg-type]
-        entries[seed] = SeedRecord(FINISHED, folder=f"seed-{seed}", seconds=3.0, metrics={"accuracy": 0.5 + seed / 100})
+        entries[seed] = SeedRecord(seed=seed, status=FINISHED, seconds=3.0, validation={"accuracy": 0.5 + seed / 100})
     write_seeds(SeedsRecord(RunSettings(), entries, folder, FINISHED))
     return folder
 

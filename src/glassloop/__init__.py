@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from glassloop.predictor import Predictor as Predictor
     from glassloop.report.run import Run as Run
     from glassloop.runs.record import Plan as Plan
-    from glassloop.runs.seeds import SeedRecord as SeedRecord
-    from glassloop.runs.seeds import SeedsRecord as SeedsRecord
+    from glassloop.runs.study import SeedRecord as SeedRecord
+    from glassloop.runs.study import SeedsRecord as SeedsRecord
     from glassloop.runs.study import StudyRecord as StudyRecord
     from glassloop.scores.metrics import decide as decide
     from glassloop.scores.metrics import load_metric as load_metric
@@ -74,8 +74,8 @@ PUBLIC = {
     "Predictor": "predictor",
     "Run": "report.run",
     "RunSettings": "settings.file",
-    "SeedRecord": "runs.seeds",
-    "SeedsRecord": "runs.seeds",
+    "SeedRecord": "runs.study",
+    "SeedsRecord": "runs.study",
     "State": "training.state",
     "Study": "study.study",
     "StudyRecord": "runs.study",

@@ -69,28 +69,28 @@ def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) ->
     assert lines[0] == f"2 seeds, 1 at a time → {folder}"
     assert lines[1] == f"seed 7: started, log in {folder}/seed-7.log"
     assert lines[2].startswith("seed 7: finished in ")
-    assert f" s, loss {found['seeds']['7']['metrics']['loss']:.4f}  accuracy " in lines[2]
+    assert f" s, loss {found['runs']['seed-7']['validation']['loss']:.4f}  accuracy " in lines[2]
     assert lines[2].endswith(f" → {folder}/seed-7")
     table = [line.split() for line in lines[5:11]]
     assert table[0] == ["loss", "accuracy", "f1", "(macro)"]
     assert [row[:-3] for row in table[1:5]] == [["seed", "7"], ["seed", "8"], ["mean", "of", "2"], ["standard", "deviation"]]
     assert table[5][:2] == ["majority", "baseline"]
-    assert table[3][-3:] == [f"{found['mean'][name]:.4f}" for name in ("loss", "accuracy", "f1_macro")]
+    assert table[3][-3:] == [f"{found['results']['mean'][name]:.4f}" for name in ("loss", "accuracy", "f1_macro")]
     assert not any("different rows" in line or "data changed" in line for line in lines), "all seeds share their rows"
 
 
 def test_the_same_is_written_down(both: Ended, place: Path) -> None:
     found = written(place)
-    assert (found["status"], [*found["seeds"]]) == ("finished", ["7", "8"])
+    assert (found["status"], found["seeds"]) == ("finished", [7, 8])
     for name in ("loss", "accuracy", "f1_macro"):
         values = []
         for seed in ("7", "8"):
             run = json.loads((place / "runs" / "run-001" / f"seed-{seed}" / "run.json").read_text(encoding="utf-8"))
-            assert found["seeds"][seed]["metrics"][name] == run["evaluation"][f"eval_{name}"]
+            assert found["runs"][f"seed-{seed}"]["validation"][name] == run["evaluation"][f"eval_{name}"]
             values.append(run["evaluation"][f"eval_{name}"])
-        assert found["mean"][name] == pytest.approx(sum(values) / 2)
-        assert found["standard_deviation"][name] == pytest.approx(statistics.stdev(values))
-    assert found["settings"]["training"]["max_steps"] == 6
+        assert found["results"]["mean"][name] == pytest.approx(sum(values) / 2)
+        assert found["results"]["standard_deviation"][name] == pytest.approx(statistics.stdev(values))
+    assert found["base"]["training"]["max_steps"] == 6
     assert "torch" in found["versions"]
 
 

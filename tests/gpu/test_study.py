@@ -9,6 +9,7 @@ import pytest
 import torch
 from trials import write_data
 
+from glassloop.settings.file import GivenSettings
 from glassloop.study.trials import Task
 from glassloop.study.worker import train_part
 
@@ -21,7 +22,7 @@ TRAINING = {
 
 def task_in(folder: Path, data: Path, model: Path, seed: int = 3) -> Task:
     settings = {**TRAINING, "seed": seed, "output_dir": str(folder)}
-    return Task(folder.name, str(folder), str(data), str(model), settings, {"selection_fold": "1/5"}, False, 1.0)
+    return Task(folder.name, GivenSettings(str(data), str(model), settings, {"selection_fold": "1/5"}))
 
 
 def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, lively_dir: Path) -> None:

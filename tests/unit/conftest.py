@@ -93,7 +93,7 @@ def pair_run(lively_dir, session_cache, tmp_path_factory) -> Path:
 def seeds_folder(text_run, lively_dir, session_cache, tmp_path_factory) -> Path:
     """The folder of three seeds on single texts: 1 and 2 are finished, 3 is not."""
     from glassloop.runs.record import FINISHED, read_run
-    from glassloop.runs.seeds import SeedRecord, SeedsRecord, write_seeds
+    from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
     from glassloop.settings.file import GivenSettings, RunSettings
     from glassloop.study.run import train_run
 
@@ -103,6 +103,6 @@ def seeds_folder(text_run, lively_dir, session_cache, tmp_path_factory) -> Path:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {**first.settings.to_dict(), "seed": 2, "max_steps": 4, "output_dir": str(folder / "seed-2")}
         train_run(GivenSettings(first.data.source, str(lively_dir), settings, first.data.given()))
-    entries = {1: SeedRecord(FINISHED), 2: SeedRecord(FINISHED), 3: SeedRecord()}
+    entries = {1: SeedRecord(status=FINISHED), 2: SeedRecord(status=FINISHED), 3: SeedRecord()}
     write_seeds(SeedsRecord(RunSettings(first.data.source), entries, folder))
     return folder

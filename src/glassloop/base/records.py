@@ -141,7 +141,7 @@ def decode(kind: object, value: Json, where: str) -> object:
         return decoded(kind, value, where)
     if origin is tuple:
         return tuple(decode(arguments[0], entry, f"{where}[{number}]") for number, entry in enumerate(list_of(value, where)))
-    if origin is dict:
+    if origin in (dict, Mapping):
         return {name: decode(arguments[1], entry, joined(where, name)) for name, entry in object_of(value, where).items()}
     return decode_plain(kind, value, where)
 

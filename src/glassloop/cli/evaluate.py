@@ -13,7 +13,7 @@ from glassloop.base.files import user_path
 from glassloop.base.result import CommandResult
 from glassloop.cli.options import Device, Json, Run, given_for, with_settings
 from glassloop.runs.record import FINISHED
-from glassloop.runs.seeds import MeasuresRecord, SeedRecord, read_seeds
+from glassloop.runs.study import MeasuresRecord, SeedRecord, read_seeds
 from glassloop.settings.fields import DataSettings
 from glassloop.training.stage_display import starting
 
@@ -120,8 +120,8 @@ def seed_record(found: Evaluated) -> SeedRecord:
     outcomes, measures = found.outcomes, found.outcomes[0].measures
     baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
     return SeedRecord(
-        FINISHED,
-        metrics=short_metrics(found.metrics),
+        status=FINISHED,
+        validation=short_metrics(found.metrics),
         baseline=short_metrics(baseline),
         measures=MeasuresRecord(measures.keys, measures.positive),
         rows={name: fact.fingerprint for name, fact in found.examples.facts.items()},

@@ -19,13 +19,15 @@ from glassloop.compat.overrides import OwnParts
 from glassloop.data.batches import Batches
 from glassloop.runs.layout import STUDY_NAME, checkpoints_in, is_study, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WAITING
-from glassloop.runs.study import BaseRecord, RoundRecord, StudyRecord, TrialRecord, read_study, write_study
+from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.measures import short_metrics
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values
 from glassloop.settings.training import TYPES
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, sampler_for, started_search
 from glassloop.study.tables import setting_name
+from glassloop.study.trials import failure_of
 from glassloop.trainer import DEFAULT_DIR
 from glassloop.training.callbacks import Callback
 from glassloop.training.identity import digest, identified, rows_fingerprint
@@ -47,7 +49,9 @@ class SearchRecord:
         base: The settings of the script.
     """
 
-    def __init__(self, folder: Path, identity: dict[str, str], seed: int, *, greater_is_better: bool, base: BaseRecord) -> None:
+    def __init__(
+        self, folder: Path, identity: dict[str, str], seed: int, *, greater_is_better: bool, base: GivenSettings
+    ) -> None:
         self.folder = folder
         study = StudySettings(strategy=SCRIPT, seeds=1)
         self.record = StudyRecord(
@@ -66,7 +70,7 @@ class SearchRecord:
                 say(f"moved aside: the earlier search {folder / STUDY_NAME} is now {set_aside(folder / STUDY_NAME).name}")
 
     @property
-    def settled(self) -> list[TrialRecord]:
+    def settled(self) -> list[SeedRecord]:
         """The trials that ended, in their order."""
         runs = sorted(self.record.runs.values(), key=lambda run: run.setting)
         return [run for run in runs if run.status != WAITING]
@@ -113,7 +117,7 @@ class SearchRecord:
         rounds = tuple(RoundRecord((one,), 1.0) for one in range(number + 1))
         tried = (*self.record.tried, *({} for _ in range(number)))[:number]  # a storage of the user may have earlier trials
         self.record = replace(self.record, study=study, rounds=rounds, tried=(*tried, dict(params)))
-        self.note(name, TrialRecord(number, seed))
+        self.note(name, SeedRecord(number, seed))
         return None if known is None else {int(step): scores[OBJECTIVE] for step, scores in known.rungs.items()}
 
     def report(self, name: str, step: int, value: float) -> None:
@@ -133,14 +137,12 @@ class SearchRecord:
 
     def failed(self, name: str, error: BaseException, seconds: float) -> None:
         """Note that a trial failed. It counts, and is not repeated."""
-        code, lines = 1, (f"{type(error).__name__}: {error}",)
-        if isinstance(error, GlassloopError):
-            code, lines = error.exit_code, (error.problem, error.remedy)  # type: ignore[assignment]  # two lines, not one
+        code, lines = failure_of(error)
         run = replace(self.record.runs[name], status=FAILED, exit_code=code, error=lines, seconds=seconds)
         self.note(name, run)
         say(f"failed: {name}, {setting_name(self.record.tried[run.setting])} (exit status {code}): {lines[0]}")
 
-    def note(self, name: str, run: TrialRecord) -> None:
+    def note(self, name: str, run: SeedRecord) -> None:
         """Write the record with a changed run."""
         self.record = replace(self.record, runs={**self.record.runs, name: run})
         write_study(self.folder, self.record)
@@ -250,7 +252,7 @@ class Trials:
     def run(self, n_trials: int | None, options: dict[str, object]) -> list[BestRun]:
         """Run the trials that are not done yet, and return the best one, or all that no other one dominates."""
         settings = {name: getattr(self.trainer.args, name) for name in TYPES} | {"device": self.trainer.backend.device.type}
-        base, seed = BaseRecord(training=settings), self.trainer.args.seed
+        base, seed = GivenSettings(training=settings), self.trainer.args.seed
         is_max = self.directions[0] == "maximize"
         self.record = SearchRecord(self.folder, self.identity(settings), seed, greater_is_better=is_max, base=base)
         own = {name: value for name, value in options.items() if name not in (*OF_OPTIMIZE, "n_jobs")}

@@ -20,7 +20,7 @@ from glassloop.predictor import Predictor
 from glassloop.runs.history import read_history
 from glassloop.runs.layout import is_run, is_seeds_folder, seed_name
 from glassloop.runs.record import split_changes
-from glassloop.runs.seeds import read_seeds
+from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.measures import Measures, chosen_measures, only_measures, recorded_measures
 from glassloop.scores.metrics import decide, probabilities

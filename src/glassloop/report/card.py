@@ -21,7 +21,7 @@ from glassloop.report.source import RunSource, read_source
 from glassloop.runs.calibration import Calibration, Gain, read_calibration
 from glassloop.runs.layout import CARD_NAME, MODEL_NAME, is_seeds_folder, remove_leftovers
 from glassloop.runs.record import RunRecord
-from glassloop.runs.seeds import read_seeds
+from glassloop.runs.study import read_seeds
 from glassloop.scores.calibration import Fitted
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 

@@ -17,7 +17,7 @@ from glassloop.base.records import Json
 from glassloop.runs.layout import is_run, is_seeds_folder, predictions_name, seed_name
 from glassloop.runs.predictions import predicted_splits, read_predictions
 from glassloop.runs.record import RunRecord, read_run, record_of
-from glassloop.runs.seeds import read_seeds
+from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.intervals import OF_CLASSES, OF_LABELS, OF_SCORES, ScoredRows, has_rows_right, scored_rows
 from glassloop.scores.measures import Measures, default_measures

@@ -20,7 +20,7 @@ from glassloop.report.source import RunSource, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.layout import REPORT_NAME, seed_name
 from glassloop.runs.record import FINISHED
-from glassloop.runs.seeds import SeedsRecord, read_seeds
+from glassloop.runs.study import SeedsRecord, read_seeds
 from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.intervals import NO_INTERVAL, mean_interval
 from glassloop.scores.measures import COMPUTED, LOSS
@@ -151,7 +151,7 @@ def seeds_about(record: SeedsRecord, runs: dict[int, RunSource]) -> str:
     """Return the state and the scores of each seed, and how to train one of them again."""
     keys = [*record.values()]
     rows: list[list[Cell]] = [
-        [f"seed {seed}", entry.status, *(score(entry.metrics.get(key)) for key in keys), entry.seconds]
+        [f"seed {seed}", entry.status, *(score(entry.metrics.get(key)) for key in keys), entry.seconds or None]
         for seed, entry in record.seeds.items()
     ]
     first = next((run.record for run in runs.values() if run.record), None)

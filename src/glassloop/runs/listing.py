@@ -21,8 +21,8 @@ from glassloop.runs.layout import (
     seed_name,
 )
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, WAITING, RunRecord, is_timing
-from glassloop.runs.seeds import read_seeds
 from glassloop.runs.status import RunSummary, summary_of
+from glassloop.runs.study import read_seeds
 
 DEEPEST = 4  # levels of folders below the first
 

@@ -192,6 +192,7 @@ STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
 
 
 SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
+SEEDS = "seeds"  # of `glassloop train --seeds`: one configuration
 
 
 HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
@@ -309,8 +310,8 @@ def study_settings(given: Mapping[str, object]) -> StudySettings:
 def study_problems(settings: StudySettings) -> list[Problem]:
     """Return everything that is wrong with the settings of a study."""
     problems = []
-    if settings.strategy == SCRIPT:
-        return []  # what a script suggests has no form of its own
+    if settings.strategy in (SCRIPT, SEEDS):
+        return []  # what a script suggests has no form of its own, and seeds vary nothing
     for name, least in (("seeds", 1), ("samples", 1), ("fold", 2)):
         value = getattr(settings, name)
         if (value is not None or name == "seeds") and (type(value) is not int or value < least):

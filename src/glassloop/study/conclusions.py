@@ -14,7 +14,7 @@ from glassloop.predict.evaluation import Wanted, evaluate_run
 from glassloop.runs.layout import CALIBRATION_NAME, CARD_NAME, MODEL_NAME, predictions_name
 from glassloop.runs.predictions import predicted_splits
 from glassloop.runs.record import FAILED, RunRecord, read_run
-from glassloop.runs.study import StudyRecord, TrialRecord
+from glassloop.runs.study import SeedRecord, StudyRecord
 from glassloop.scores.comparisons import compare
 from glassloop.scores.conclusions import (
     Comparison,
@@ -176,7 +176,7 @@ class Scores:
         lost = sum(run.status == FAILED for run in runs.values())
         return SettingRuns(setting_name(self.record.tried[number]), self.scored(named, VALIDATION), lost)
 
-    def place(self, run: TrialRecord, folds: tuple[str, ...]) -> int:
+    def place(self, run: SeedRecord, folds: tuple[str, ...]) -> int:
         """Return a number for the seed and the fold of a run."""
         return run.seed * len(folds) + folds.index(run.fold or folds[0])
 

@@ -7,20 +7,24 @@ it wrote comes back the same way.
 from __future__ import annotations
 
 import os
+import re
+import socket
 import tempfile
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from glassloop.base.errors import ResourceError, SettingsError, counted, say
+from glassloop.base.errors import ResourceError, SettingsError, counted, say, visible
 from glassloop.base.files import find_path, replacing, sha256_of
 from glassloop.base.lock import LOCK_NAME
 from glassloop.data.glue import find_glue_files
 from glassloop.runs.record import FAILED, STOPPED, write_run
-from glassloop.runs.study import BaseRecord, StudyRecord
+from glassloop.runs.study import StudyRecord
 from glassloop.settings.fields import PATHS
+from glassloop.settings.file import GivenSettings
 from glassloop.study.trials import Done, Task, record_of
 
 RUNS_PER_GPU = 4  # if the user does not say how many
@@ -33,6 +37,39 @@ MOST_BYTES = 2 * 2**30  # of data and models that are sent to nodes
 
 
 WAIT_SECONDS = 0.5
+
+
+LOCAL = "ray"  # the running cluster, or this machine
+
+
+ADDRESS = re.compile(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})")
+
+
+MOST_SECONDS = 10.0
+
+
+def refuse_unreachable(address: str) -> None:
+    """Raise if Ray is not installed, if this is not the address of a cluster, or if nothing answers there.
+
+    Args:
+        address: "ray", ray://host:port or host:port.
+
+    Raises:
+        SettingsError: If Ray is not installed or the address has another form.
+        ResourceError: If there is no connection.
+    """
+    if find_spec("ray") is None:
+        raise SettingsError("--on ray needs the package ray", "pip install 'glassloop[ray]'")
+    if address == LOCAL:
+        return
+    match = ADDRESS.fullmatch(address)
+    if match is None:
+        raise SettingsError(f"--on {visible(address)} is not the address of a Ray cluster", "use ray, or ray://host:10001")
+    try:
+        socket.create_connection((match[1].strip("[]"), int(match[2])), MOST_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        problem = f"the Ray cluster {address} cannot be reached: {error}"
+        raise ResourceError(problem, "start it with ray start --head, or check the address") from error
 
 
 Files = dict[str, bytes]
@@ -113,7 +150,7 @@ class RayTrials:
 
     def start(self, task: Task) -> None:
         """Hand a task to the cluster, with the files that its run has so far."""
-        self.running[self.remote.remote(task, packed(Path(task.folder)), self.shipment)] = task
+        self.running[self.remote.remote(task, packed(task.folder), self.shipment)] = task
 
     def wait(self) -> list[Done]:
         """Return the tasks that ended, after at most half a second, with their files in their run folders."""
@@ -131,8 +168,8 @@ class RayTrials:
         except self.ray.exceptions.RayError as error:
             lines = tuple(str(error).splitlines()[:2])
             return Done(task.name, FAILED, exit_code=ResourceError.exit_code, error=lines)
-        unpack(files, Path(task.folder))
-        restore_names(Path(task.folder), task)
+        unpack(files, task.folder)
+        restore_names(task)
         found: Done = done
         return found
 
@@ -163,12 +200,12 @@ def shipment_of(record: StudyRecord) -> Shipment:
     return Shipment(found, record.data.get("validation"), str(glue[0].parent.absolute()) if glue else None)
 
 
-def paths_in(base: BaseRecord) -> list[object]:
+def paths_in(base: GivenSettings) -> list[object]:
     """Return the files of other splits that the data settings name."""
     return [base.data[name] for name in ("validation", "test") if base.data.get(name)]
 
 
-def glue_files(base: BaseRecord) -> list[Path]:
+def glue_files(base: GivenSettings) -> list[Path]:
     """Return the local files of a GLUE task; empty for other data."""
     if not (base.source or "").startswith("glue/"):
         return []
@@ -193,9 +230,8 @@ def remote_part(task: Task, files: Files, shipment: Shipment) -> tuple[Done, Fil
     with tempfile.TemporaryDirectory(prefix="glassloop-study-") as scratch:
         folder = Path(scratch) / task.name
         unpack(files, folder)
-        local = placed(task, shipment, Path(scratch) / "shipped")
-        local = replace(local, folder=str(folder), training={**local.training, "output_dir": str(folder)})
-        done = train_part(local)
+        given = placed(task.given, shipment, Path(scratch) / "shipped")
+        done = train_part(replace(task, given=replace(given, training={**given.training, "output_dir": str(folder)})))
         record = record_of(folder)
         rows = record.data.splits.get("validation") if record else None
         if rows and shipment.validation and rows.fingerprint != shipment.validation:
@@ -204,20 +240,20 @@ def remote_part(task: Task, files: Files, shipment: Shipment) -> tuple[Done, Fil
         return done, packed(folder)
 
 
-def placed(task: Task, shipment: Shipment, scratch: Path) -> Task:
-    """Return a task whose data and model are on this node: files that are missing or differ are written to `scratch`."""
+def placed(given: GivenSettings, shipment: Shipment, scratch: Path) -> GivenSettings:
+    """Return settings whose data and model are on this node: files that are missing or differ are written to `scratch`."""
     moved = [name for name, content in shipment.files.items() if not is_same(Path(name), content)]
     if not moved:
-        return task
+        return given
     for name, content in shipment.files.items():
         path = scratch / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    data = {name: moved_name(value, shipment, scratch) for name, value in task.data.items()}
+    data = {name: moved_name(value, shipment, scratch) for name, value in given.data.items()}
     if shipment.glue_dir:
         data["data_dir"] = str(scratch / shipment.glue_dir.lstrip("/"))
-    source, model = (moved_name(name, shipment, scratch) for name in (task.source, task.model))
-    return replace(task, source=source, model=model, data=data)  # type: ignore[arg-type]  # texts stay texts
+    source, model = (moved_name(name, shipment, scratch) for name in (given.source, given.model))
+    return replace(given, source=source, model=model, data=data)  # type: ignore[arg-type]  # texts stay texts
 
 
 def moved_name(name: object, shipment: Shipment, scratch: Path) -> object:
@@ -256,15 +292,15 @@ def unpack(files: Files, folder: Path) -> None:
             writing.write_bytes(content)
 
 
-def restore_names(folder: Path, task: Task) -> None:
+def restore_names(task: Task) -> None:
     """Give the record of a run the names of data and model that the study has, if its node had them elsewhere."""
-    record = record_of(folder)
-    if record is None or task.source is None:
+    folder, given, record = task.folder, task.given, record_of(task.folder)
+    if record is None or given.source is None:
         return
-    paths = {name: None if (path := task.data.get(name)) is None else str(path) for name in PATHS}
+    paths = {name: None if (path := given.data.get(name)) is None else str(path) for name in PATHS}
     described = replace(record.data.settings, **paths)  # type: ignore[arg-type]  # paths are texts
-    data = replace(record.data, source=task.source, settings=described)
+    data = replace(record.data, source=given.source, settings=described)
     settings = replace(record.settings, output_dir=str(folder))
-    model = replace(record.model, name=task.model or record.model.name)
+    model = replace(record.model, name=given.model or record.model.name)
     if (data, settings, model) != (record.data, record.settings, record.model):
         write_run(folder, replace(record, data=data, settings=settings, model=model))

@@ -48,7 +48,7 @@ from glassloop.runs.record import FINISHED, Difference, RunRecord, read_run, wri
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.training import training_arguments
-from glassloop.study.assembly import AssembledRun, assemble
+from glassloop.study.assembly import AssembledRun, SharedParts, assemble
 from glassloop.study.seeds import train_with_seeds
 from glassloop.training.evaluate import Interrupted
 from glassloop.training.parts import refuse_other_model, refuse_other_request, refuse_other_run
@@ -152,13 +152,16 @@ def train_in_processes(
         launch(arguments, processes)
 
 
-def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool = False) -> Path:
+def train_run(
+    given: GivenSettings, resume: str | None = None, *, restart: bool = False, shared: SharedParts | None = None
+) -> Path:
     """Train a run and return its folder.
 
     Args:
         given: What to train. A resumed run keeps its own settings where none are given.
         resume: Folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`.
         restart: Start the resumed run again from step 0 and move its checkpoints aside.
+        shared: Keeps what later runs of this process need too.
     """
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
@@ -188,7 +191,7 @@ def train_run(given: GivenSettings, resume: str | None = None, *, restart: bool 
                 held.callback(remove_if_empty, *new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         with collection_paused():  # transformers is imported
-            run = assemble(given, args, backend)
+            run = assemble(given, args, backend, shared)
         if backend.processes.is_main:
             held.enter_context(locked(folder, run.parts.say))
             refuse_changed(folder, stored)  # by a run that held the lock until now

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, SELECTION, STOPPED, WAITING
-from glassloop.runs.study import StudyRecord, TrialRecord, write_study
+from glassloop.runs.study import SeedRecord, StudyRecord, write_study
 from glassloop.scores.measures import LOSS
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import OPTUNA
 from glassloop.study.strategies import Played, next_optuna_round, next_round
 from glassloop.study.tables import setting_name
-from glassloop.study.trials import RUNS_NAME, Done, RunSettler, Task, found_done, planned_runs, task_of
+from glassloop.study.trials import Done, RunSettler, Task, found_done, planned_runs, task_of
 
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
 
@@ -33,7 +33,7 @@ KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system en
 KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
 
 
-Runs = Mapping[str, tuple[TrialRecord, GivenSettings]]
+Runs = Mapping[str, tuple[SeedRecord, GivenSettings]]
 
 
 class Executor(Protocol):
@@ -51,6 +51,53 @@ class Executor(Protocol):
 
     def stop(self) -> None:
         """Ask all running tasks to save a checkpoint and end."""
+
+
+class Watcher(Protocol):
+    """Records and shows what becomes of tasks."""
+
+    def say(self, line: str) -> None:
+        """Show a line to the user."""
+
+    def may_start(self) -> bool:
+        """Return whether more tasks may start."""
+
+    def started(self, task: Task) -> None:
+        """Note that a task was started."""
+
+    def ended(self, task: Task, done: Done) -> None:
+        """Note that a task ended, or that a signal stopped it."""
+
+    def tick(self, num_waiting: int, num_running: int) -> None:
+        """Note that a moment has passed."""
+
+
+def run_tasks(tasks: Sequence[Task], executor: Executor, signals: Sequence[int], watcher: Watcher) -> None:
+    """Train tasks, as many at a time as the executor takes, until all have ended, none may start, or a signal stops them."""
+    waiting, by_name, losses = [*tasks], {task.name: task for task in tasks}, Counter[str]()
+    num_running = num_stops = 0
+    while num_running or (waiting and not signals):
+        while waiting and num_running < executor.slots and not signals and watcher.may_start():
+            task = waiting.pop(0)
+            executor.start(task)
+            num_running += 1
+            watcher.started(task)
+        while num_stops < len(signals):  # a second signal ends a run without waiting for its checkpoint
+            executor.stop()
+            num_stops += 1
+        if not num_running and not signals:
+            return  # none may start
+        for done in executor.wait():
+            num_running -= 1
+            losses[done.name] += done.is_lost
+            if done.is_lost and signals:  # a scheduler sends its signal to the workers, too
+                watcher.ended(by_name[done.name], Done(done.name, STOPPED))
+            elif done.is_lost and losses[done.name] <= MOST_REPEATS:
+                watcher.say(f"the process of {done.name} was killed (exit status {done.exit_code}): it is trained again")
+                waiting.append(by_name[done.name])
+            else:
+                watcher.ended(by_name[done.name], done)
+        watcher.tick(len(waiting), num_running)
 
 
 class StudyRunner:
@@ -144,52 +191,43 @@ class StudyRunner:
 
     def train(self, runs: Runs, fraction: float) -> None:
         """Train runs up to a fraction, as many at a time as the executor takes."""
-        waiting = self.unreached(runs, fraction)
-        tasks, losses = {task.name: task for task in waiting}, Counter[str]()
-        running, total = 0, len(waiting)
-        is_search = any(run.fold for run, _ in runs.values())
-        told = time.monotonic()
-        while running or (waiting and not self.signals):
-            while waiting and running < self.executor.slots and not self.signals and not (is_search and self.out_of_time):
-                self.executor.start(waiting.pop(0))
-                running += 1
-            if self.signals:
-                self.executor.stop()
-            elif not running:
-                return  # out of time
-            for done in self.executor.wait():
-                running -= 1
-                losses[done.name] += done.is_lost
-                if done.is_lost and self.signals:  # a scheduler sends its signal to the workers, too
-                    self.note(Done(done.name, STOPPED), fraction)
-                elif done.is_lost and losses[done.name] <= MOST_REPEATS:
-                    self.say(f"the process of {done.name} was killed (exit status {done.exit_code}): it is trained again")
-                    waiting.append(tasks[done.name])
-                else:
-                    self.note(done, fraction)
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
-                self.say(f"{total - len(waiting) - running:,} of {total:,} runs done, {running} running")
+        tasks = self.unreached(runs, fraction)
+        self.is_search, self.num_tasks, self.told = any(run.fold for run, _ in runs.values()), len(tasks), time.monotonic()
+        run_tasks(tasks, self.executor, self.signals, self)
+
+    def may_start(self) -> bool:
+        """Return whether more runs may start: the time of the search is not over."""
+        return not (self.is_search and self.out_of_time)
+
+    def started(self, task: Task) -> None:
+        """Say nothing about a single run."""
+
+    def tick(self, num_waiting: int, num_running: int) -> None:
+        """Say every ten seconds how many runs are done."""
+        if time.monotonic() - self.told > 10:
+            self.told = time.monotonic()
+            self.say(f"{self.num_tasks - num_waiting - num_running:,} of {self.num_tasks:,} runs done, {num_running} running")
 
     def unreached(self, runs: Runs, fraction: float) -> list[Task]:
         """Note all runs of a round, and return the tasks of those that have not reached a fraction."""
         noted, tasks = dict(self.record.runs), []
         for name, (run, given) in runs.items():
             noted[name] = run
-            path = self.folder / RUNS_NAME / name
             if not (run.settled or run.scores_at(fraction)):
-                if done := found_done(path, name, fraction):
+                task = task_of(self.folder, name, given, fraction)
+                if done := found_done(task.folder, name, fraction):
                     noted[name] = reached(run, done, fraction)
                 else:
-                    tasks.append(task_of(self.folder, name, given, fraction))
-                    if not path.with_suffix(".toml").exists():
-                        write_settings(path.with_suffix(".toml"), replace(given, training=tasks[-1].training))
+                    tasks.append(task)
+                    path = task.folder.with_suffix(".toml")
+                    if not path.exists():
+                        write_settings(path, task.given)
         self.update(runs=noted)
         return tasks
 
-    def note(self, done: Done, fraction: float) -> None:
+    def ended(self, task: Task, done: Done) -> None:
         """Write the result of a run to the record."""
-        run = reached(self.record.runs[done.name], done, fraction)
+        run = reached(self.record.runs[done.name], done, task.fraction)
         self.update(runs={**self.record.runs, done.name: run}, seconds=self.elapsed)
         if run.status == FAILED:
             name = setting_name(self.record.tried[run.setting])
@@ -202,7 +240,7 @@ class StudyRunner:
             (run.scores_at(fraction) or {}).get(LOSS, WORST_LOSS) for run in runs
         )
 
-    def goodness(self, run: TrialRecord, fraction: float) -> float:
+    def goodness(self, run: SeedRecord, fraction: float) -> float:
         """Return the score of a run. One that failed counts like always giving the most frequent answer."""
         sign, scores = (1 if self.record.greater_is_better else -1), run.scores_at(fraction)
         if scores and self.record.metric in scores:
@@ -263,18 +301,19 @@ def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
     )
 
 
-def out_of_memory(run: TrialRecord) -> bool:
+def out_of_memory(run: SeedRecord) -> bool:
     """Return whether a run failed because memory ran out: it says so, or the system killed its process."""
     return run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
 
 
-def reached(run: TrialRecord, done: Done, fraction: float) -> TrialRecord:
+def reached(run: SeedRecord, done: Done, fraction: float) -> SeedRecord:
     """Return the record of a run with what a worker answered."""
     run = replace(run, seconds=run.seconds + done.seconds, preparing=run.preparing + done.preparing)
     if done.status in (FAILED, STOPPED):
         status = FAILED if done.status == FAILED else WAITING
         return replace(run, status=status, exit_code=done.exit_code, error=done.error)
     run = replace(run, rungs={**run.rungs, **done.rungs}, exit_code=None, error=(), fraction=fraction)
+    run = replace(run, measures=done.measures, rows=done.rows)
     if done.status == PAUSED:
         return replace(run, status=PAUSED)
     return replace(run, status=FINISHED, fraction=1.0, **split_scores(done, has_selection=run.fold is not None))  # type: ignore[arg-type]

@@ -1,12 +1,12 @@
-"""One training repeated with several random seeds, each in a process of its own; on a GPU, several at a time."""
+"""One training repeated with several random seeds: a study of one configuration, trained by its workers."""
 
 from __future__ import annotations
 
 import shlex
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from rich.text import Text
 from glassloop.backends.choose import choose_backend, choose_device, launched_processes
 from glassloop.backends.machine import memory_need, runs_at_once
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.children import Child, Children
 from glassloop.base.errors import GlassloopError, SettingsError, counted, note, printable
 from glassloop.base.files import absolute_name, user_path
 from glassloop.base.lock import locked
@@ -28,14 +27,17 @@ from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
-from glassloop.runs.record import FAILED, FINISHED, STOPPED, read_run
-from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
-from glassloop.scores.measures import Measures, no_better, short_metrics
+from glassloop.runs.record import FAILED, FINISHED, STOPPED
+from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
+from glassloop.scores.measures import Measures, no_better
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
 from glassloop.settings.training import training_arguments
 from glassloop.study.assembly import assemble, chosen_settings, examples_for
+from glassloop.study.running import KINDS, reached, run_tasks
+from glassloop.study.trials import Done, Task, found_done
+from glassloop.study.workers import LocalWorkers, Place
 from glassloop.training.identity import differences
 from glassloop.training.progress import SeedsProgress
 from glassloop.training.results import baseline_name, figures, seeds_content
@@ -99,16 +101,13 @@ def measures_of(entry: SeedRecord) -> Measures:
     return Measures(entry.measures.keys, entry.measures.positive)
 
 
-POLL_SECONDS = 0.1
-
-
 def train_seeds(
     settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None
 ) -> SeedsRecord:
     """Train the same run once for each random seed, and return the scores of all of them.
 
-    Each seed trains in a process of its own and ends with the same weights as `glassloop train` with that seed. A failed seed
-    does not stop the others; its record contains the error.
+    Each seed ends with the same weights as `glassloop train` with that seed. A failed seed does not stop the others; its
+    record contains the error.
 
     Args:
         settings: What to train. Its `training.seed` is replaced by each of `seeds`.
@@ -127,7 +126,7 @@ def train_seeds(
         KeyboardInterrupt: Ctrl-C stopped the seeds. `resume_seeds` continues them.
     """
     chosen = output_dir or settings.training.output_dir
-    entries = {seed: SeedRecord() for seed in checked_seeds(settings, seeds)}
+    entries = {seed: SeedRecord(seed=seed) for seed in checked_seeds(settings, seeds)}
     if not entries:
         raise SettingsError("no random seeds were given", "pass at least one, for example seeds=range(5)")
     if chosen and is_seeds_folder(user_path(chosen)):
@@ -161,8 +160,10 @@ def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: 
     """
     folder = user_path(output_dir)
     record = read_seeds(folder)
-    numbers = dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)])
-    entries = {seed: result_of(folder / seed_name(seed)) or SeedRecord() for seed in numbers}
+    entries = {}
+    for seed in dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)]):
+        done = found_done(folder / seed_name(seed), seed_name(seed), 1.0)
+        entries[seed] = reached(SeedRecord(seed=seed), done, 1.0) if done else SeedRecord(seed=seed)
     return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False)
 
 
@@ -196,7 +197,9 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> Seed
         write_seeds(record)
         if len(unfinished) > 1:
             note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
-        record = run_children(record, num_at_once, num_steps, signals)
+        with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
+            run_tasks([task_of(record, seed) for seed in unfinished], workers, signals, runner)
+            record = runner.record
         stopped = bool(signals and record.unfinished)
         record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
         write_seeds(record)
@@ -217,79 +220,60 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
 
 
-def run_children(record: SeedsRecord, num_at_once: int, num_steps: int, signals: list[int]) -> SeedsRecord:
-    """Train all unfinished seeds, or stop at the first signal. Return the record with their results."""
-    waiting, ended, log_starts = record.unfinished, set[int](), dict[int, int]()
-    runs = {seed: record.folder / seed_name(seed) for seed in waiting}
-    progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
-    try:
-        with Children(signals) as children:
-            while children.running or (waiting and not signals):
-                while waiting and len(children.running) < num_at_once and not signals:
-                    seed = waiting.pop(0)
-                    log = log_of(record, seed)
-                    log_starts[seed] = log.stat().st_size if log.exists() else 0
-                    children.start(seed, arguments_of(record, seed), log)
-                    progress.line(f"seed {seed}: started, log in {log}")
-                for child in children.poll():
-                    entry = ended_entry(record, child, log_starts[child.number], signals)
-                    score = f" in {entry.seconds:.0f} s, {scores_line(entry)} → {runs[child.number]}" if entry.finished else ""
-                    progress.line(f"seed {child.number}: {entry.status}{score}")
-                    ended.add(child.number)
-                    record = replace(record, seeds={**record.seeds, child.number: entry})
-                    write_seeds(record)
-                progress.update(ended)
-                time.sleep(POLL_SECONDS)
-    finally:
-        progress.close()
-    return record
+class SeedsRunner:
+    """Records the seeds that workers train, and shows a line for each start and end, and their progress.
+
+    Args:
+        record: The seeds. It is replaced when one of them ends.
+        num_steps: How many steps each run has.
+    """
+
+    def __init__(self, record: SeedsRecord, num_steps: int) -> None:
+        self.record = record
+        self.ended_seeds = set[int]()
+        runs = {seed: record.folder / seed_name(seed) for seed in record.unfinished}
+        self.progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
+        self.say = self.progress.line
+        self.close = self.progress.close
+
+    def may_start(self) -> bool:
+        """Return True: seeds have no budget."""
+        return True
+
+    def started(self, task: Task) -> None:
+        """Show where the output of a seed goes."""
+        seed = seed_of(task)
+        self.say(f"seed {seed}: started, log in {log_of(self.record, seed)}")
+
+    def ended(self, task: Task, done: Done) -> None:
+        """Write the result of a seed to the record, and show it."""
+        seed = seed_of(task)
+        entry = reached(self.record.seeds[seed], done, 1.0)
+        run = self.record.folder / seed_name(seed)
+        score = f" in {entry.seconds:.0f} s, {scores_line(entry)} → {run}" if entry.finished else ""
+        self.say(f"seed {seed}: {done.status}{score}")
+        self.ended_seeds.add(seed)
+        self.record = replace(self.record, seeds={**self.record.seeds, seed: entry})
+        write_seeds(self.record)
+
+    def tick(self, num_waiting: int, num_running: int) -> None:
+        """Show the progress of all seeds."""
+        self.progress.update(self.ended_seeds)
 
 
-def arguments_of(record: SeedsRecord, seed: int) -> list[str]:
-    """Write the settings of one seed to a file, and return the arguments of the command that trains or resumes it."""
+def task_of(record: SeedsRecord, seed: int) -> Task:
+    """Return the task of training or resuming one seed, and write the settings of a new run to a file."""
     run = record.folder.absolute() / seed_name(seed)
-    if is_run(run):
-        return ["train", "--resume", str(run)]
     training = replace(record.settings.training, seed=seed, output_dir=str(run))
-    path = record.folder.absolute() / f"{seed_name(seed)}.toml"
-    write_settings(path, replace(record.settings, training=training).given())
-    return ["train", "--config", str(path)]
+    given = replace(record.settings, training=training).given()
+    if not is_run(run):
+        write_settings(run.with_suffix(".toml"), given)
+    return Task(run.name, given, alone=True)
 
 
-def ended_entry(record: SeedsRecord, child: Child, log_start: int, signals: list[int]) -> SeedRecord:
-    """Return the record of a seed whose process has ended."""
-    code = child.exit_code
-    if code == 0 and (found := result_of(record.folder / seed_name(child.number))):
-        return found
-    if code in [128 + number for number in signals]:
-        return SeedRecord(STOPPED, exit_code=code)
-    return SeedRecord(FAILED, exit_code=code or 1, error=error_lines(log_of(record, child.number), log_start))
-
-
-def result_of(run: Path) -> SeedRecord | None:
-    """Return the result of a finished run, or None for any other."""
-    try:
-        found = read_run(run)
-    except GlassloopError:
-        return None
-    if not found.finished:
-        return None
-    return SeedRecord(
-        FINISHED,
-        folder=run.name,
-        seconds=found.seconds or 0.0,
-        metrics=short_metrics(found.evaluation or {}),
-        baseline=found.baseline or {},
-        measures=MeasuresRecord(found.metrics, found.positive_label),
-        rows={name: split.fingerprint for name, split in found.data.splits.items()},
-    )
-
-
-def error_lines(log: Path, start: int) -> tuple[str, ...]:
-    """Return the two lines of an error in a log from byte `start` on, else its last lines."""
-    lines = [line for line in log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if line.strip()]
-    remedies = [place for place, line in enumerate(lines) if line.startswith("try:  ") and place]
-    return tuple(lines[remedies[-1] - 1 : remedies[-1] + 1] if remedies else lines[-5:])
+def seed_of(task: Task) -> int:
+    """Return the random seed of a task."""
+    return int(str(task.given.training["seed"]))
 
 
 def log_of(record: SeedsRecord, seed: int) -> Path:
@@ -394,7 +378,8 @@ def report_failures(record: SeedsRecord) -> int:
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
     for seed, entry in failed.items():
         note(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
-        for line in entry.error:
+        kind = KINDS.get(entry.exit_code or 1)
+        for line in str(kind(*entry.error)).splitlines() if kind and len(entry.error) == 2 else entry.error:
             note(f"  {line}")
     if failed:
         note(resume_hint(record))

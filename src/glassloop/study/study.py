@@ -22,20 +22,21 @@ from glassloop.report.card import update_card
 from glassloop.runs.claim import free_folder, refuse_taken
 from glassloop.runs.layout import is_study
 from glassloop.runs.record import SELECTION, STOPPED
-from glassloop.runs.study import BaseRecord, StudyRecord, read_study, write_study
+from glassloop.runs.study import StudyRecord, read_study, write_study
 from glassloop.scores.measures import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.settings.fields import DataSettings, Problem, refuse, wrong_choice
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.study import MODEL, SCRIPT, STRATEGIES, Choices, StudySettings, study_settings, vary_text
+from glassloop.settings.study import MODEL, SCRIPT, SEEDS, STRATEGIES, Choices, StudySettings, study_settings, vary_text
 from glassloop.settings.training import TYPES
 from glassloop.study.assembly import examples_for
 from glassloop.study.conclusions import conclude
 from glassloop.study.page import write_page
+from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.seeds import check_run
 from glassloop.study.tables import show_study, study_content
 from glassloop.study.trials import RUNS_NAME, model_key
-from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, refuse_unreachable, visible_gpus
+from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
 from glassloop.training.signals import leave, leave_on_signal, noted_signals
 
 BATCH = "per_device_train_batch_size"
@@ -137,7 +138,7 @@ def study(
         if changed := [name for name in changed if name != "output_dir"]:
             problem = f"--resume continues {folder} with its own settings, but there are others: {listed(changed)}"
             raise SettingsError(problem, "omit them; or omit --resume and repeat the whole command with --output_dir")
-        given, settings, output_dir = stored.base.given(), stored.study, str(folder)
+        given, settings, output_dir = stored.base, stored.study, str(folder)
     else:
         settings = study_settings(given.study)
         checked(given, settings)
@@ -151,7 +152,7 @@ def checked(given: GivenSettings, settings: StudySettings) -> None:
     given.checked()
     if launched_processes() > 1:
         raise SettingsError("a study cannot be launched in several processes", "start it once: it uses all GPUs by itself")
-    if settings.strategy == SCRIPT:
+    if settings.strategy in (SCRIPT, SEEDS):
         refuse([wrong_choice("strategy", settings.strategy, STRATEGIES)])
     both = [name for name in settings.vary if name in given.training or (name == MODEL and given.model)]
     problems = [Problem(f"{name} is both set and varied", f"omit {name}, or do not vary it") for name in both]
@@ -246,7 +247,7 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
     training.pop("output_dir", None)
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in absolute_data(given).items()}
-    base = BaseRecord(
+    base = GivenSettings(
         given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head
     )
     rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
@@ -283,8 +284,6 @@ def executor_for(
 ) -> Iterator[tuple[Executor, int | None]]:
     """Yield what trains the runs, and the number of CPU threads of each run, if it is limited."""
     if on is not None:
-        from glassloop.study.ray import RayTrials
-
         with RayTrials(record, on, at_once, need) as cluster:
             yield cluster, cluster.threads
         return
@@ -298,13 +297,13 @@ def executor_for(
         places = [replace(place, threads=record.threads) for place in places]
     where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
     note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
-    with LocalWorkers(places, folder) as workers:
+    with LocalWorkers(places) as workers:
         yield workers, places[0].threads
 
 
 def checked_need(record: StudyRecord) -> float:
     """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
-    base, space = record.base.given(), record.study.space
+    base, space = record.base, record.study.space
     sizes = space.get(BATCH)
     training = dict(base.training)
     if sizes is not None:

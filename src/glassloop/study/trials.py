@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from glassloop.base.errors import GlassloopError, ModelError, ResourceError
+from glassloop.base.errors import GlassloopError, ModelError, ResourceError, resource_error
 from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
 from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, RunRecord, read_run
-from glassloop.runs.study import StudyRecord, TrialRecord, read_rungs
+from glassloop.runs.study import MeasuresRecord, SeedRecord, StudyRecord, read_rungs
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
@@ -38,23 +38,25 @@ class Task:
 
     Attributes:
         name: Name of the run.
-        folder: Its run folder.
-        source, model, training, data, new_head: Its settings.
+        given: Its settings. Their `output_dir` is its run folder.
         fraction: How much of its training to do; 1 for all.
+        alone: Whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card.
     """
 
     name: str
-    folder: str
-    source: str | None
-    model: str | None
-    training: dict[str, object]
-    data: dict[str, object]
-    new_head: bool
-    fraction: float
+    given: GivenSettings
+    fraction: float = 1.0
+    alone: bool = False
 
-    def given(self) -> GivenSettings:
-        """Return the settings of the run."""
-        return GivenSettings(self.source, self.model, self.training, self.data, self.new_head)
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(str(self.given.training["output_dir"]))
+
+    @property
+    def log(self) -> Path:
+        """The file with what the run prints, next to its folder."""
+        return self.folder.with_name(f"{self.name}.log")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Done:
         preparing: How long of that data and model took, before training started.
         exit_code: The exit status a failed run alone would have.
         error: What was wrong.
+        measures: The names of the metrics, and the class whose F1 is reported.
+        rows: A fingerprint of the rows of each split.
     """
 
     name: str
@@ -82,6 +86,8 @@ class Done:
     preparing: float = 0.0
     exit_code: int | None = None
     error: tuple[str, ...] = ()
+    measures: MeasuresRecord = field(default_factory=MeasuresRecord)
+    rows: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_lost(self) -> bool:
@@ -92,6 +98,12 @@ class Done:
     def leaves_doubt(self) -> bool:
         """Whether the process of a failed run may be damaged: a bug, an error of the GPU, or no memory."""
         return self.status == FAILED and self.exit_code in (1, ResourceError.exit_code)
+
+
+def failure_of(error: BaseException) -> tuple[int, tuple[str, ...]]:
+    """Return the exit status that an error would have ended the command with, and what was wrong: problem and remedy."""
+    known = error if isinstance(error, GlassloopError) else resource_error(error)
+    return (known.exit_code, (known.problem, known.remedy)) if known else (1, (f"{type(error).__name__}: {error}",))
 
 
 class RunSettler:
@@ -114,7 +126,7 @@ class RunSettler:
             seed: The random seed.
             fold: The part of the training rows to hold out; None for a final run.
         """
-        base = self.record.base.given()
+        base = self.record.base
         training = {**base.training, **{name: value for name, value in values.items() if name != MODEL}}
         model = absolute_name(str(values.get(MODEL) or base.model or "quickstart"))
         searching = replace(
@@ -163,8 +175,8 @@ def needs_selection(training: Mapping[str, object]) -> bool:
 
 
 def planned_runs(
-    settler: RunSettler, stored: Mapping[str, TrialRecord], settings: Iterable[int], *, final: bool = False
-) -> dict[str, tuple[TrialRecord, GivenSettings]]:
+    settler: RunSettler, stored: Mapping[str, SeedRecord], settings: Iterable[int], *, final: bool = False
+) -> dict[str, tuple[SeedRecord, GivenSettings]]:
     """Return the runs of some settings: for each seed and fold one, or for each seed one on all training rows.
 
     Args:
@@ -180,15 +192,14 @@ def planned_runs(
                 given = settler.given(record.tried[number], seed, fold)
                 name = f"final-{settler.name_of(given)}" if final else settler.name_of(given)
                 known = replace(stored[name], setting=number, seed=seed, fold=fold) if name in stored else None
-                found[name] = (known or TrialRecord(number, seed, fold), given)
+                found[name] = (known or SeedRecord(number, seed, fold), given)
     return found
 
 
 def task_of(folder: Path, name: str, given: GivenSettings, fraction: float) -> Task:
     """Return the task of training a run up to a fraction."""
-    run = str((folder / RUNS_NAME / name).absolute())
-    training = {**given.training, "output_dir": run}
-    return Task(name, run, given.source, given.model, training, dict(given.data), given.new_head, fraction)
+    training = {**given.training, "output_dir": str((folder / RUNS_NAME / name).absolute())}
+    return Task(name, replace(given, training=training), fraction)
 
 
 def found_done(folder: Path, name: str, fraction: float) -> Done | None:
@@ -199,7 +210,7 @@ def found_done(folder: Path, name: str, fraction: float) -> Done | None:
         name: Name of the run.
         fraction: How much of its training is wanted.
     """
-    rungs = dict(read_rungs(folder, RUNGS_NAME))
+    rungs = read_rungs(folder)
     record = record_of(folder)
     if record and record.finished:
         return finished_done(name, record, rungs)
@@ -210,8 +221,16 @@ def found_done(folder: Path, name: str, fraction: float) -> Done | None:
 
 def finished_done(name: str, record: RunRecord, rungs: dict[str, dict[str, float]]) -> Done:
     """Return the result of a run that is finished."""
-    evaluation, baseline = short_metrics(record.evaluation or {}), dict(record.baseline or {})
-    return Done(name, FINISHED, rungs, evaluation, baseline, record.seconds or 0.0)
+    return Done(
+        name,
+        FINISHED,
+        rungs,
+        short_metrics(record.evaluation or {}),
+        dict(record.baseline or {}),
+        record.seconds or 0.0,
+        measures=MeasuresRecord(record.metrics, record.positive_label),
+        rows={split: facts.fingerprint for split, facts in record.data.splits.items()},
+    )
 
 
 def record_of(folder: Path) -> RunRecord | None:
@@ -224,7 +243,7 @@ def record_of(folder: Path) -> RunRecord | None:
 
 def add_rung(folder: Path, fraction: float, scores: dict[str, float]) -> None:
     """Store the scores of a run that was paused."""
-    found = {**read_rungs(folder, RUNGS_NAME), f"{fraction:g}": scores}
+    found = {**read_rungs(folder), f"{fraction:g}": scores}
     write_text(folder / RUNGS_NAME, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 

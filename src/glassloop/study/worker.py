@@ -21,16 +21,18 @@ from pathlib import Path
 
 from glassloop.backends.choose import choose_backend
 from glassloop.base.collection import freeze_objects
-from glassloop.base.errors import GlassloopError, LockedError, ModelError, resource_error
+from glassloop.base.errors import GlassloopError, LockedError, ModelError, note
 from glassloop.base.files import unsynced
 from glassloop.base.lock import locked
-from glassloop.runs.layout import RUNGS_NAME, has_checkpoint
-from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, write_run
+from glassloop.base.records import decoded
+from glassloop.runs.layout import has_checkpoint, is_run
+from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, read_run, write_run
 from glassloop.runs.study import read_rungs
 from glassloop.scores.measures import short_metrics
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import training_arguments
 from glassloop.study.assembly import AssembledRun, SharedParts, assemble
-from glassloop.study.run import run_to_end
+from glassloop.study.run import run_to_end, train_run
 from glassloop.study.trials import (
     Done,
     Task,
@@ -38,13 +40,14 @@ from glassloop.study.trials import (
     drop_checkpoints,
     drop_damaged_checkpoints,
     drop_later_checkpoints,
+    failure_of,
     finished_done,
     found_done,
     record_of,
 )
 from glassloop.training.callbacks import PauseAt
 from glassloop.training.parts import refuse_other_run
-from glassloop.training.signals import Paused
+from glassloop.training.signals import Paused, leave_on_signal
 from glassloop.training.stage_display import show_lines
 
 LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it ends
@@ -57,42 +60,51 @@ def train_part(task: Task, shared: SharedParts | None = None) -> Done:
         task: What to train.
         shared: What the runs of this process share.
     """
-    folder = Path(task.folder)
-    if done := found_done(folder, task.name, task.fraction):
+    if done := found_done(task.folder, task.name, task.fraction):
         return done
     try:
-        return attempted_part(task, folder, shared)
+        return attempted_part(task, shared)
     finally:
         release_memory()
 
 
-def attempted_part(task: Task, folder: Path, shared: SharedParts | None) -> Done:
+def attempted_part(task: Task, shared: SharedParts | None) -> Done:
     """Train a run to the wanted fraction, and return what it reached or what was wrong.
 
     Nothing of a run that failed stays referenced: its model would stay in memory while the next run trains.
     """
     began = time.perf_counter()
     try:
+        if task.alone:
+            return trained_alone(task, shared)
         try:
-            return trained_part(task, folder, began, shared)
+            return trained_part(task, began, shared)
         except ModelError:
-            if not drop_damaged_checkpoints(folder):
+            if not drop_damaged_checkpoints(task.folder):
                 raise
-        return trained_part(task, folder, began, shared)
-    except GlassloopError as error:
-        code, lines = error.exit_code, [error.problem, error.remedy]
+        return trained_part(task, began, shared)
     except Exception as error:
-        known = resource_error(error)
-        code, lines = (known.exit_code, [known.problem, known.remedy]) if known else (1, [f"{type(error).__name__}: {error}"])
-        traceback.print_exc()
-    return Done(task.name, FAILED, seconds=time.perf_counter() - began, exit_code=code, error=tuple(lines))
+        code, lines = failure_of(error)
+        if isinstance(error, GlassloopError):
+            note(str(error))
+        else:
+            traceback.print_exc()
+    return Done(task.name, FAILED, seconds=time.perf_counter() - began, exit_code=code, error=lines)
 
 
-def trained_part(task: Task, folder: Path, began: float, shared: SharedParts | None) -> Done:
+def trained_alone(task: Task, shared: SharedParts | None) -> Done:
+    """Train or resume a run exactly as `glassloop train` does; raises if it cannot."""
+    if is_run(task.folder):
+        train_run(GivenSettings(), str(task.folder), shared=shared)
+    else:
+        train_run(task.given, shared=shared)
+    return finished_done(task.name, read_run(task.folder), {})
+
+
+def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
     """Train a run to the wanted fraction; raises if it cannot."""
-    given = task.given()
-    args = training_arguments(given.training)
-    run = assemble(given, args, choose_backend(args), shared)
+    folder, args = task.folder, training_arguments(task.given.training)
+    run = assemble(task.given, args, choose_backend(args), shared)
     prepared = time.perf_counter() - began
     steps = run.parts.plan.max_steps
     until = min(steps, math.ceil(task.fraction * steps))
@@ -111,13 +123,13 @@ def trained_part(task: Task, folder: Path, began: float, shared: SharedParts | N
                 run_to_end(run, True if stored else None, False, began)
         except Paused:
             add_rung(folder, task.fraction, selection_scores(run))
-            rungs = dict(read_rungs(folder, RUNGS_NAME))
+            rungs = read_rungs(folder)
             return Done(task.name, PAUSED, rungs, seconds=time.perf_counter() - began, preparing=prepared)
         drop_checkpoints(folder)
     record = record_of(folder)
     if record is None:
         raise RuntimeError(f"{folder}: the record of a finished run cannot be read")
-    done = finished_done(task.name, record, dict(read_rungs(folder, RUNGS_NAME)))
+    done = finished_done(task.name, record, read_rungs(folder))
     return replace(done, seconds=time.perf_counter() - began, preparing=prepared)
 
 
@@ -168,15 +180,20 @@ def read_tasks(tasks: queue.SimpleQueue[str | None], busy: threading.Event) -> N
 def main() -> None:
     """Train the runs that are asked for until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)
     show_lines()
+    leave_on_signal()
     tasks: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy, shared = threading.Event(), SharedParts(keeps=True)
     threading.Thread(target=read_tasks, args=(tasks, busy), daemon=True).start()
     is_first = True
     while (line := tasks.get()) is not None:
-        task = Task(**json.loads(line))
+        task = decoded(Task, json.loads(line))
         busy.set()
+        log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(log, 1)  # what libraries print is no answer
+        os.dup2(log, 2)
+        os.close(log)
         try:
             done = train_part(task, shared)
         except (SystemExit, KeyboardInterrupt) as leaving:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
 from glassloop.base.children import GRACE_SECONDS
-from glassloop.base.errors import ResourceError, SettingsError, visible
 from glassloop.base.records import decoded
 from glassloop.runs.record import FAILED, STOPPED
-from glassloop.study.seeds import error_lines
 from glassloop.study.trials import Done, Task
 
 COMMAND = (sys.executable, "-m", "glassloop.study.worker")
@@ -72,12 +67,14 @@ def cpu_runs_at_once(cores: int) -> int:
 
 
 class Worker:
-    """One worker process. A thread reads its answers."""
+    """One worker process. A thread reads its answers.
+
+    What it prints before its first task goes to the log of that task, then each task redirects it to a log of its own.
+    """
 
     def __init__(self, place: Place, log: Path, answers: queue.SimpleQueue[tuple[Worker, Done]]) -> None:
-        self.log, self.answers = log, answers
+        self.answers = answers
         self.task: Task | None = None
-        self.start_of_log = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=place.environment(),
@@ -85,9 +82,9 @@ class Worker:
             )  # fmt: skip
         threading.Thread(target=self.read, daemon=True).start()
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task, start_of_log: int) -> None:
         """Hand over a task. If the process has died, `read` answers."""
-        self.task, self.start_of_log = task, self.log.stat().st_size
+        self.task, self.start_of_log = task, start_of_log
         try:
             if self.process.stdin:
                 self.process.stdin.write(json.dumps(asdict(task)) + "\n")
@@ -102,7 +99,7 @@ class Worker:
             self.answers.put((self, done))
         code = self.process.wait()
         if self.task is not None:
-            lines = error_lines(self.log, self.start_of_log)
+            lines = error_lines(self.task.log, self.start_of_log)
             failed = Done(
                 self.task.name, FAILED, exit_code=code if code > 0 else 128 - code, error=lines or ("the process ended",)
             )
@@ -127,11 +124,10 @@ class LocalWorkers:
 
     Args:
         places: The place of each worker.
-        logs: Folder for what the workers print.
     """
 
-    def __init__(self, places: list[Place], logs: Path) -> None:
-        self.places, self.logs = places, logs
+    def __init__(self, places: Sequence[Place]) -> None:
+        self.places = places
         self.answers: queue.SimpleQueue[tuple[Worker, Done]] = queue.SimpleQueue()
         self.workers: dict[int, Worker] = {}
         self.idle = [*range(len(places))]
@@ -146,9 +142,11 @@ class LocalWorkers:
         """Hand a task to an idle worker, which is started if it does not run yet."""
         number = self.idle.pop(0)
         worker = self.workers.get(number)
+        task.log.touch()
+        start_of_log = task.log.stat().st_size
         if worker is None or not worker.alive:
-            worker = self.workers[number] = Worker(self.places[number], self.logs / f"worker-{number + 1}.log", self.answers)
-        worker.start(task)
+            worker = self.workers[number] = Worker(self.places[number], task.log, self.answers)
+        worker.start(task, start_of_log)
 
     def wait(self) -> list[Done]:
         """Return the tasks that ended, after at most half a second."""
@@ -166,10 +164,9 @@ class LocalWorkers:
             return found
 
     def stop(self) -> None:
-        """Ask all workers once to save a checkpoint and end."""
-        if not self.stopped:
-            self.stopped = True
-            self.signal(signal.SIGTERM)
+        """Ask all workers to save a checkpoint and end; asked again, they end at once."""
+        self.stopped = True
+        self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         """Send a signal to all workers that run."""
@@ -204,34 +201,7 @@ def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
     return named[:count] if named else [str(number) for number in range(count)]
 
 
-LOCAL = "ray"  # the running cluster, or this machine
-
-
-ADDRESS = re.compile(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})")
-
-
-MOST_SECONDS = 10.0
-
-
-def refuse_unreachable(address: str) -> None:
-    """Raise if Ray is not installed, if this is not the address of a cluster, or if nothing answers there.
-
-    Args:
-        address: "ray", ray://host:port or host:port.
-
-    Raises:
-        SettingsError: If Ray is not installed or the address has another form.
-        ResourceError: If there is no connection.
-    """
-    if find_spec("ray") is None:
-        raise SettingsError("--on ray needs the package ray", "pip install 'glassloop[ray]'")
-    if address == LOCAL:
-        return
-    match = ADDRESS.fullmatch(address)
-    if match is None:
-        raise SettingsError(f"--on {visible(address)} is not the address of a Ray cluster", "use ray, or ray://host:10001")
-    try:
-        socket.create_connection((match[1].strip("[]"), int(match[2])), MOST_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        problem = f"the Ray cluster {address} cannot be reached: {error}"
-        raise ResourceError(problem, "start it with ray start --head, or check the address") from error
+def error_lines(log: Path, start: int) -> tuple[str, ...]:
+    """Return the last lines that a process wrote to a log from byte `start` on."""
+    lines = [line for line in log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if line.strip()]
+    return tuple(lines[-5:])

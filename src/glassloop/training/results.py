@@ -20,7 +20,7 @@ from glassloop.data.interfaces import Tokenizer
 from glassloop.runs.history import last_step
 from glassloop.runs.layout import seed_name
 from glassloop.runs.record import ClassRecord, RunRecord, SplitFacts, held_out_splits
-from glassloop.runs.seeds import SeedsRecord
+from glassloop.runs.study import SeedsRecord
 from glassloop.scores.measures import COMPUTED, Measures, no_better, short_metrics
 from glassloop.scores.metrics import AVERAGED, CORRELATIONS, decide
 from glassloop.settings.defaults import learning_rate, num_epochs
@@ -628,7 +628,7 @@ def seeds_content(record: SeedsRecord) -> Content:
             seed: {
                 "run": record.folder / seed_name(seed),
                 "status": entry.status,
-                "seconds": entry.seconds,
+                "seconds": entry.seconds or None,
                 "metrics": entry.metrics,
                 "exit_status": entry.exit_code,
                 "error": " ".join(entry.error) or None,

@@ -8,7 +8,7 @@ import pytest
 
 from glassloop.base.errors import DivergedError, SettingsError
 from glassloop.compat.trials import SearchRecord
-from glassloop.runs.study import BaseRecord, read_study
+from glassloop.runs.study import read_study
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings
 from glassloop.study.study import study
@@ -17,7 +17,7 @@ LOG = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 1e-06, 
 
 
 def opened(folder: Path, rows: str = "8 rows") -> SearchRecord:
-    return SearchRecord(folder, {"train": rows}, 42, greater_is_better=False, base=BaseRecord())
+    return SearchRecord(folder, {"train": rows}, 42, greater_is_better=False, base=GivenSettings())
 
 
 def filled(folder: Path) -> SearchRecord:

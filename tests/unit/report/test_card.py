@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +35,11 @@ from glassloop.report.card import (
     write_card,
 )
 from glassloop.runs.calibration import Calibration, Gain, Target
-from glassloop.runs.record import Columns, RunRecord, read_run, write_run
+from glassloop.runs.record import FINISHED, Columns, RunRecord, read_run, write_run
+from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.file import RunSettings
 
 HOSTILE_CARD = (
     "---\nlicense: mit\n| <script>alert(1)</script> ![x](http://a.b) `code` [l](x) @you www.a.b # *b* \u202e {{x}} ```\n\ud800"
@@ -187,10 +188,8 @@ def test_limits_name_truncation_balance_and_the_missing_license() -> None:
 
 def test_the_seeds_of_a_folder_are_told(tmp_path: Path) -> None:
     write_fake_run(tmp_path / "seed-1")
-    entry = {"status": "finished", "metrics": {"accuracy": 0.8}}
-    seeds = {"1": entry, "2": {**entry, "metrics": {"accuracy": 0.9}}}
-    settings = {"source": "rows.csv", "model": "quickstart", "training": {}, "data": {}, "new_head": False}
-    (tmp_path / "seeds.json").write_text(json.dumps({"settings": settings, "seeds": seeds}), encoding="utf-8")
+    seeds = {seed: SeedRecord(status=FINISHED, validation={"accuracy": 0.7 + seed / 10}) for seed in (1, 2)}
+    write_seeds(SeedsRecord(RunSettings("rows.csv", "quickstart"), seeds, tmp_path))
     text = card_text(run_card(tmp_path / "seed-1"))
     assert "The same training with 2 random seeds:" in text
     assert "| accuracy | 0.8500 | 0.0707 | 0.8000 | 0.9000 |" in text

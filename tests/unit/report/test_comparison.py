@@ -22,7 +22,7 @@ from glassloop.report.comparison import (
     read_rows,
     read_side,
 )
-from glassloop.runs.seeds import SeedRecord, read_seeds, write_seeds
+from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 from glassloop.scores.comparisons import compare, discordant
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 

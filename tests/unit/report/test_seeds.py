@@ -12,7 +12,7 @@ from glassloop.report.results import Result
 from glassloop.report.seeds import sentence
 from glassloop.runs.layout import seed_name
 from glassloop.runs.record import FAILED, FINISHED
-from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
+from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.file import GivenSettings
 
@@ -23,8 +23,16 @@ def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:
     for seed in range(seeds):
         record = write_fake_run(folder / seed_name(seed), signal=0.4 + seed / 4, **data)
         scores = {key: short_metrics(record.evaluation)[key] for key in record.metrics}
-        entries[seed] = SeedRecord(FINISHED, seed_name(seed), 3.0, scores, {"accuracy": 0.5}, MeasuresRecord(record.metrics))
-    entries[seeds] = SeedRecord(FAILED, seed_name(seeds), error=("killed",))
+        measures = MeasuresRecord(record.metrics)
+        entries[seed] = SeedRecord(
+            seed=seed,
+            status=FINISHED,
+            seconds=3.0,
+            validation=scores,
+            baseline={"accuracy": 0.5},
+            measures=measures,
+        )
+    entries[seeds] = SeedRecord(seed=seeds, status=FAILED, error=("killed",))
     write_seeds(SeedsRecord(GivenSettings("rows.csv", "quickstart").checked(), entries, folder, FAILED))
     return read_seeds(folder)
 

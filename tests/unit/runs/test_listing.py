@@ -14,8 +14,8 @@ from glassloop.base.lock import LOCK_NAME, locked
 from glassloop.runs import listing as scan
 from glassloop.runs.listing import ListedRun, find_runs, listed_runs, size_of
 from glassloop.runs.record import write_run
-from glassloop.runs.seeds import SeedRecord, read_seeds, write_seeds
 from glassloop.runs.status import note_moment
+from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 
 
 def by_name(root: Path) -> dict[str, ListedRun]:

@@ -14,22 +14,23 @@ from glassloop.models.files import find_model
 from glassloop.predictor import Predictor
 from glassloop.runs.layout import is_seeds_folder
 from glassloop.runs.record import FAILED, read_run
-from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
+from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import TrainingArguments
 
 
-def finished(accuracy: float) -> SeedRecord:
+def finished(seed: int, accuracy: float) -> SeedRecord:
+    scores, measures = {"accuracy": accuracy}, MeasuresRecord(("accuracy",))
     return SeedRecord(
-        "finished", "seed-1", 2.0, {"accuracy": accuracy}, {"accuracy": 0.5}, MeasuresRecord(("accuracy",)), {"a": "b"}
+        0, seed, None, "finished", validation=scores, baseline={"accuracy": 0.5}, measures=measures, rows={"a": "b"}
     )
 
 
 @pytest.fixture
 def record(tmp_path: Path) -> SeedsRecord:
     settings = RunSettings("rows.csv", training=TrainingArguments(max_steps=3), data=DataSettings(labels=("a, b", "c")))
-    seeds = {1: finished(0.6), 2: finished(0.8), 3: SeedRecord(FAILED, exit_code=3, error=("data: x", "try:  y"))}
+    seeds = {1: finished(1, 0.6), 2: finished(2, 0.8), 3: SeedRecord(0, 3, None, FAILED, exit_code=3, error=("x", "y"))}
     found = SeedsRecord(settings, seeds, tmp_path, "failed", {"torch": "2"})
     write_seeds(found)
     return found
@@ -42,25 +43,25 @@ def test_what_is_written_is_read(record: SeedsRecord) -> None:
 
 def test_mean_and_standard_deviation_are_of_finished_seeds(record: SeedsRecord) -> None:
     stored = json.loads((record.folder / "seeds.json").read_text())
-    assert stored["mean"] == record.mean == {"accuracy": pytest.approx(0.7)}
-    assert stored["standard_deviation"] == record.standard_deviation == {"accuracy": pytest.approx(0.02**0.5)}
-    assert stored["baseline"] == record.baseline == {"accuracy": 0.5}
+    assert stored["results"]["mean"] == record.mean == {"accuracy": pytest.approx(0.7)}
+    assert stored["results"]["standard_deviation"] == record.standard_deviation == {"accuracy": pytest.approx(0.02**0.5)}
+    assert stored["results"]["baseline"] == record.baseline == {"accuracy": 0.5}
     assert (record.unfinished, [*record.finished]) == ([3], [1, 2])
 
 
 def test_one_seed_has_no_standard_deviation(tmp_path: Path) -> None:
-    record = SeedsRecord(RunSettings(), {1: finished(0.6)}, tmp_path)
+    record = SeedsRecord(RunSettings(), {1: finished(1, 0.6)}, tmp_path)
     assert (record.mean, record.standard_deviation) == ({"accuracy": 0.6}, None)
 
 
 def test_a_record_of_an_earlier_version_is_read(record: SeedsRecord) -> None:
     path = record.folder / "seeds.json"
     stored = json.loads(path.read_text()) | {"words": ["train", "rows.csv"], "directory": "somewhere"}
-    stored["settings"] |= {"data": {"labels": ["a, b", "c"]}, "model": None}
-    stored["seeds"]["3"] = {"status": "failed"}
+    stored["base"] |= {"data": {"labels": ["a, b", "c"]}, "model": None}
+    stored["runs"]["seed-3"] = {"seed": 3, "status": "failed"}
     path.write_text(json.dumps(stored))
     assert read_seeds(record.folder).settings == record.settings
-    assert read_seeds(record.folder).seeds[3] == SeedRecord(FAILED)
+    assert read_seeds(record.folder).seeds[3] == SeedRecord(seed=3, status=FAILED)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +70,17 @@ def test_a_record_of_an_earlier_version_is_read(record: SeedsRecord) -> None:
         lambda found: [],
         lambda found: None,
         lambda found: {},
-        lambda found: {**found, "seeds": []},
-        lambda found: {**found, "seeds": {}},
-        lambda found: {**found, "seeds": {"x": {}}},
-        lambda found: {**found, "seeds": {"1": {"status": 1}}},
-        lambda found: {**found, "seeds": {"1": {"metrics": {"f1": "high"}}}},
-        lambda found: {**found, "settings": None},
-        lambda found: {**found, "settings": {**found["settings"], "training": []}},
-        lambda found: {**found, "settings": {**found["settings"], "training": {"seed": "x"}}},
-        lambda found: {**found, "settings": {**found["settings"], "data": {"rows": "many"}}},
-        lambda found: {**found, "settings": {**found["settings"], "source": 1}},
-        lambda found: {**found, "settings": {**found["settings"], "new_head": "yes"}},
+        lambda found: {**found, "runs": []},
+        lambda found: {**found, "runs": {}},
+        lambda found: {**found, "runs": {"x": []}},
+        lambda found: {**found, "runs": {"seed-1": {"status": 1}}},
+        lambda found: {**found, "runs": {"seed-1": {"validation": {"f1": "high"}}}},
+        lambda found: {**found, "base": None},
+        lambda found: {**found, "base": {**found["base"], "training": []}},
+        lambda found: {**found, "base": {**found["base"], "training": {"seed": "x"}}},
+        lambda found: {**found, "base": {**found["base"], "data": {"rows": "many"}}},
+        lambda found: {**found, "base": {**found["base"], "source": 1}},
+        lambda found: {**found, "base": {**found["base"], "new_head": "yes"}},
         lambda found: {**found, "versions": 5},
     ],
 )

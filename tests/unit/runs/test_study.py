@@ -8,7 +8,7 @@ import pytest
 from fake_study import record_for
 
 from glassloop.base.errors import ModelError
-from glassloop.runs.study import RoundRecord, TrialRecord, read_rungs, read_study, write_study
+from glassloop.runs.study import RoundRecord, SeedRecord, read_rungs, read_study, write_study
 from glassloop.settings.study import StudySettings
 
 
@@ -17,7 +17,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         StudySettings({"learning_rate": "1e-3,2e-3", "group_by_length": "true,false"}, seeds=2, budget="3h", fold=2),
         tried=({"learning_rate": 1e-3, "group_by_length": True}, {"learning_rate": 2e-3, "group_by_length": None}),
         rounds=(RoundRecord((0, 1), 0.25),),
-        runs={"a": TrialRecord(0, 1, "1/2", "paused", 0.25, {"0.25": {"accuracy": 0.5}}), "b": TrialRecord(1, 2, error=("x",))},
+        runs={"a": SeedRecord(0, 1, "1/2", "paused", 0.25, {"0.25": {"accuracy": 0.5}}), "b": SeedRecord(1, 2, error=("x",))},
         chosen=1,
         results={"sentence": "It is.", "settings": [{"number": 0}]},
         test_evaluations=("learning_rate 0.001",),
@@ -28,7 +28,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_runs_of_a_setting_are_those_of_the_search_or_final_ones() -> None:
-    runs = {"a": TrialRecord(0, 1, "1/10"), "b": TrialRecord(0, 1), "c": TrialRecord(1, 1, "1/10", "failed")}
+    runs = {"a": SeedRecord(0, 1, "1/10"), "b": SeedRecord(0, 1), "c": SeedRecord(1, 1, "1/10", "failed")}
     record = record_for(StudySettings({"max_steps": "1,2"}), runs=runs)
     assert [*record.runs_of(0)] == ["a"]
     assert [*record.runs_of(0, final=True)] == ["b"]
@@ -36,9 +36,9 @@ def test_runs_of_a_setting_are_those_of_the_search_or_final_ones() -> None:
 
 
 def test_scores_at_a_fraction_are_those_of_the_rung_or_of_an_earlier_end() -> None:
-    run = TrialRecord(0, 1, "1/10", "finished", rungs={"0.25": {"f1": 0.1}}, selection={"f1": 0.9})
+    run = SeedRecord(0, 1, "1/10", "finished", rungs={"0.25": {"f1": 0.1}}, selection={"f1": 0.9})
     assert [run.scores_at(fraction) for fraction in (0.25, 0.5, 1.0)] == [{"f1": 0.1}, {"f1": 0.9}, {"f1": 0.9}]
-    assert TrialRecord(0, 1, "1/10", "paused", rungs={"0.25": {"f1": 0.1}}).scores_at(0.5) is None
+    assert SeedRecord(0, 1, "1/10", "paused", rungs={"0.25": {"f1": 0.1}}).scores_at(0.5) is None
 
 
 @pytest.mark.parametrize(("text", "problem"), [("{", "not JSON"), ("{}", "base is missing"), (None, "missing")])
@@ -51,4 +51,4 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str | None, problem: 
 
 
 def test_missing_rungs_are_empty(tmp_path: Path) -> None:
-    assert read_rungs(tmp_path, "rungs.json") == {}
+    assert read_rungs(tmp_path) == {}

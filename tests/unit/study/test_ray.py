@@ -12,6 +12,7 @@ from run_folders import RECORD
 
 from glassloop.base.errors import SettingsError
 from glassloop.runs.record import read_run, write_run
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings
 from glassloop.study import ray as study_ray
 from glassloop.study.ray import RayTrials, Shipment, packed, placed, restore_names, shipment_of, unpack
@@ -41,18 +42,17 @@ def test_local_data_and_models_are_shipped_and_placed_where_they_are_missing(tmp
     shipment = shipment_of(replace(record, base=base))
     assert {Path(name).name for name in shipment.files} == {"train.csv", "config.json"}
     assert shipment.validation == "abc"
-    task = Task("a", "runs/a", base.source, base.model, {}, {}, False, 1.0)
-    assert placed(task, shipment, tmp_path / "scratch") is task, "the node has the same files"
+    given = GivenSettings(base.source, base.model)
+    assert placed(given, shipment, tmp_path / "scratch") is given, "the node has the same files"
     (tmp_path / "data" / "train.csv").write_text("changed")
-    moved = placed(task, shipment, tmp_path / "scratch")
+    moved = placed(given, shipment, tmp_path / "scratch")
     assert Path(str(moved.source), "train.csv").read_text() == "text,label\n"
     assert Path(str(moved.model), "config.json").read_text() == "{}"
 
 
 def test_glue_files_are_shipped_as_a_folder(tmp_path: Path) -> None:
     shipment = Shipment({"/far/MRPC/train.tsv": b"x"}, None, "/far/MRPC")
-    task = Task("a", "runs/a", "glue/mrpc", "quickstart", {}, {}, False, 1.0)
-    moved = placed(task, shipment, tmp_path)
+    moved = placed(GivenSettings("glue/mrpc", "quickstart"), shipment, tmp_path)
     assert (moved.source, moved.data) == ("glue/mrpc", {"data_dir": str(tmp_path / "far" / "MRPC")})
     assert (tmp_path / "far" / "MRPC" / "train.tsv").read_bytes() == b"x"
 
@@ -69,8 +69,8 @@ def test_too_much_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_record_gets_the_names_of_the_study(tmp_path: Path) -> None:
     data = replace(RECORD.data, source="/scratch/rows.csv", settings=replace(RECORD.data.settings, data_dir="/scratch"))
     write_run(tmp_path, replace(RECORD, data=data))
-    task = Task("a", str(tmp_path), "/my/rows.csv", "quickstart", {}, {"labels": ["a", "b, c"]}, False, 1.0)
-    restore_names(tmp_path, task)
+    task = Task("a", GivenSettings("/my/rows.csv", "quickstart", {"output_dir": str(tmp_path)}, {"labels": ["a", "b, c"]}))
+    restore_names(task)
     found = read_run(tmp_path)
     assert (found.data.source, found.data.settings.data_dir, found.settings.output_dir) == ("/my/rows.csv", None, str(tmp_path))
 

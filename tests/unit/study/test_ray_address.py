@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from glassloop.base.errors import ResourceError, SettingsError
-from glassloop.study import workers as ray_address
-from glassloop.study.workers import refuse_unreachable
+from glassloop.study import ray as ray_address
+from glassloop.study.ray import refuse_unreachable
 
 
 @pytest.fixture(autouse=True)

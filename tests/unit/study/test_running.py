@@ -9,7 +9,7 @@ import pytest
 from fake_study import FakeExecutor, record_for, run_fake
 
 from glassloop.base.errors import DivergedError, GlassloopError, ResourceError, SettingsError
-from glassloop.runs.study import TrialRecord, read_study
+from glassloop.runs.study import SeedRecord, read_study
 from glassloop.settings.study import StudySettings
 from glassloop.study.running import StudyRunner, reached, split_scores
 from glassloop.study.tables import rounds_in_words, setting_name
@@ -41,7 +41,7 @@ def test_the_choice_is_made_on_selection_and_final_runs_have_all_rows(tmp_path: 
     assert record == read_study(tmp_path)
     final = record.runs_of(1, final=True)
     assert [run.seed for run in final.values()] == [1, 2]
-    assert all(name.startswith("final-") and "selection_fold" not in executor_task.data
+    assert all(name.startswith("final-") and "selection_fold" not in executor_task.given.data
                for name in final for executor_task in executor.started if executor_task.name == name)  # fmt: skip
     search = record.runs_of(1)
     assert all(run.selection["accuracy"] > run.validation["accuracy"] for run in search.values()), "both are kept apart"
@@ -127,15 +127,15 @@ def test_an_extended_study_trains_only_what_is_new(tmp_path: Path, monkeypatch: 
     executor = FakeExecutor(by_steps)
     wider = record_for(StudySettings({"max_steps": "1,2,3"}, seeds=1), runs=first.runs)
     record, _ = run_fake(tmp_path, wider, executor, monkeypatch)
-    assert [task.training["max_steps"] for task in executor.started] == [2]
+    assert [task.given.training["max_steps"] for task in executor.started] == [2]
     assert [run.setting for run in record.runs.values()] == [0, 1, 2, 2]
 
 
 def test_out_of_memory_is_tried_again_and_a_diverged_run_is_not() -> None:
-    run = TrialRecord(0, 1, "1/10", "failed", exit_code=6)
+    run = SeedRecord(0, 1, "1/10", "failed", exit_code=6)
     assert not run.settled
-    assert not TrialRecord(0, 1, "1/10", "failed", exit_code=137).settled
-    assert TrialRecord(0, 1, "1/10", "failed", exit_code=5).settled
+    assert not SeedRecord(0, 1, "1/10", "failed", exit_code=137).settled
+    assert SeedRecord(0, 1, "1/10", "failed", exit_code=5).settled
 
 
 MEMORY = ("not enough memory for a batch of 64 rows (CUDA out of memory)", "lower per_device_train_batch_size")
@@ -217,7 +217,7 @@ def test_scores_go_to_their_splits() -> None:
     assert split_scores(done, has_selection=True) == {
         "selection": {"f1": 0.9}, "validation": {"f1": 0.8}, "baseline": {"f1": 0.2},
     }  # fmt: skip
-    run = reached(TrialRecord(0, 1), Done("a", "finished", {}, {"f1": 0.7}, {"f1": 0.2}, 3.0), 1.0)
+    run = reached(SeedRecord(0, 1), Done("a", "finished", {}, {"f1": 0.7}, {"f1": 0.2}, 3.0), 1.0)
     assert (run.validation, run.selection, run.seconds) == ({"f1": 0.7}, {}, 3.0)
 
 

@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 from fake_seeds import FakeSeeds
 
-from glassloop.base import children
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.lock import locked
 from glassloop.runs.record import FAILED
-from glassloop.runs.seeds import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
+from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import TrainingArguments
 from glassloop.study import seeds
+from glassloop.study.running import reached
 from glassloop.study.seeds import (
-    error_lines,
-    result_of,
     resume_seeds,
     scores_line,
     settled,
@@ -30,6 +28,8 @@ from glassloop.study.seeds import (
     train_seeds,
     train_with_seeds,
 )
+from glassloop.study.trials import Task, found_done
+from glassloop.study.workers import LocalWorkers, Worker, error_lines
 
 
 class Runner(FakeSeeds):
@@ -67,7 +67,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Runner) -> None:
     code, lines = run(2, training={"seed": 7})
     assert code == 0
-    assert [*run.record["seeds"]] == ["7", "8"]
+    assert run.record["seeds"] == [7, 8]
     assert lines[5:] == [
         "                      loss      f1",
         "seed 7              0.0700  0.5000",
@@ -92,7 +92,7 @@ def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: P
 def test_no_deviation_is_made_up_for_one(run: Runner) -> None:
     code, lines = run(1)
     assert code == 0
-    assert run.record["standard_deviation"] is None
+    assert run.record["results"]["standard_deviation"] is None
     assert [line.split()[0] for line in lines[-4:]] == ["loss", "seed", "mean", "majority"]
 
 
@@ -183,8 +183,8 @@ def test_what_cannot_be_combined(run: Runner, says, monkeypatch: pytest.MonkeyPa
 def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:
     seeds = {
         seed: SeedRecord(
-            "finished",
-            metrics={"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
+            status="finished",
+            validation={"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
             baseline={"accuracy": 0.6},
             measures=measures or MeasuresRecord(("accuracy", "f1"), "spam"),
             rows={"validation": rows.get(f"seed{seed}", "same")},
@@ -226,7 +226,7 @@ def test_the_baseline_of_scores_is_their_mean(capsys: pytest.CaptureFixture[str]
 
 
 def test_no_finished_seed_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lines_of(SeedsRecord(RunSettings(), {1: SeedRecord(FAILED)}, Path("out")), capsys) == []
+    assert lines_of(SeedsRecord(RunSettings(), {1: SeedRecord(status=FAILED)}, Path("out")), capsys) == []
 
 
 def test_the_scores_of_one_seed_on_a_line() -> None:
@@ -250,7 +250,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_each_seed_is_started_from_a_file_of_its_settings(fake: FakeSeeds) -> None:
     settings = RunSettings("rows.csv", "tiny", TrainingArguments(max_steps=4), DataSettings(text="a"), new_head=True)
     train_seeds(settings, [7, 9], output_dir=fake.out)
-    assert fake.calls == [["train", "--config", f"{fake.out}/seed-{seed}.toml"] for seed in (7, 9)]
+    assert fake.calls == [["seed-7", "new"], ["seed-9", "new"]]
     found = read_settings(f"{fake.out}/seed-9.toml").checked()
     assert found == RunSettings(
         "rows.csv", "tiny", TrainingArguments(f"{fake.out}/seed-9", max_steps=4, seed=9), DataSettings(text="a"), new_head=True
@@ -287,8 +287,9 @@ def test_the_record_is_stored(fake: FakeSeeds) -> None:
     found = train_seeds(RunSettings("rows.csv", training=TrainingArguments(learning_rate=1e-3)), [1, 2], output_dir=fake.out)
     assert read_seeds(fake.out) == found
     stored = fake.record
-    assert (stored["settings"]["training"]["learning_rate"], stored["settings"]["source"]) == (1e-3, "rows.csv")
-    assert not {"seed", "output_dir"} & {*stored["settings"]["training"]}
+    assert (stored["base"]["training"]["learning_rate"], stored["base"]["source"]) == (1e-3, "rows.csv")
+    assert not {"seed", "output_dir"} & {*stored["base"]["training"]}
+    assert (stored["study"]["strategy"], [*stored["runs"]]) == ("seeds", ["seed-1", "seed-2"])
     assert "torch" in stored["versions"]
     assert not [path.name for path in fake.out.iterdir() if path.name.startswith(".")]
 
@@ -317,7 +318,7 @@ def test_one_fails_and_the_others_continue_of_seeds(fake: FakeSeeds) -> None:
     found = train_seeds(SETTINGS, [42, 43, 44], output_dir=fake.out)
     assert found.status == "failed"
     assert [entry.status for entry in found.seeds.values()] == ["finished", "failed", "finished"]
-    assert (found.seeds[43].exit_code, found.seeds[43].error) == (3, ("data: row 3 is empty", "try:  fill it"))
+    assert (found.seeds[43].exit_code, found.seeds[43].error) == (3, ("row 3 is empty", "fill it"))
     assert found.mean["loss"] == pytest.approx(0.43)
     assert "seed 43: failed" in fake.lines()
 
@@ -337,7 +338,7 @@ def test_the_error_lines_of_this_child_alone(tmp_path: Path) -> None:
     before = b"data: old\ntry:  this\n"
     log.write_bytes(before + b"one\n\n\xfftwo\n")
     assert error_lines(log, len(before)) == ("one", "�two")
-    assert error_lines(log, 0) == ("data: old", "try:  this")
+    assert error_lines(log, 0) == ("data: old", "try:  this", "one", "�two")
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
@@ -354,23 +355,22 @@ def test_a_signal_reaches_the_children_and_they_can_be_resumed(
     assert not any(line.startswith("seed 43") for line in lines), "none is started after the signal"
     assert read_seeds(fake.out).status == "stopped"
     found = resume_seeds(fake.out)
-    assert [call[1] for call in fake.calls] == ["--config", "--resume", "--config"]
-    assert fake.calls[1] == ["train", "--resume", f"{fake.out}/seed-42"]
+    assert fake.calls == [["seed-42", "new"], ["seed-42", "resumed"], ["seed-43", "new"]]
     assert found.status == "finished"
 
 
 def test_no_child_is_left_behind_when_this_process_fails(fake: FakeSeeds, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[children.Child] = []
-    begin = children.Children.start
+    started: list[Worker] = []
+    begin = LocalWorkers.start
 
-    def fail(self: children.Children, *given: Any) -> children.Child:
+    def fail(self: LocalWorkers, task: Task) -> None:
         if started:
             raise ZeroDivisionError
-        started.append(begin(self, *given))
-        return started[0]
+        begin(self, task)
+        started.append(self.workers[0])
 
     fake.does({42: "wait"})
-    monkeypatch.setattr(children.Children, "start", fail)
+    monkeypatch.setattr(LocalWorkers, "start", fail)
     with pytest.raises(ZeroDivisionError):
         train_seeds(SETTINGS, [42, 43], output_dir=fake.out, at_once=2)
     assert started[0].process.returncode is not None
@@ -386,7 +386,7 @@ def test_finished_seeds_are_skipped_with_a_line_and_more_can_be_added(fake: Fake
     fake.lines()
     found = resume_seeds(fake.out, seeds=[44])
     assert fake.lines()[0] == f"seed 42: already finished, in {fake.out}/seed-42"
-    assert [Path(call[-1]).stem for call in fake.calls] == ["seed-42", "seed-43", "seed-43", "seed-44"]
+    assert [name for name, _ in fake.calls] == ["seed-42", "seed-43", "seed-43", "seed-44"]
     assert all(tomllib.loads(path.read_text())["training"]["learning_rate"] == 1 for path in fake.out.glob("*.toml"))
     assert found.mean["loss"] == pytest.approx(0.43)
     again = resume_seeds(fake.out)
@@ -414,7 +414,7 @@ def test_seeds_are_resumed_from_another_working_directory(
     here.rmdir()
     fake.does({})
     assert resume_seeds(fake.out).status == "finished"
-    assert fake.calls[-1] == ["train", "--config", f"{fake.out}/seed-43.toml"]
+    assert fake.calls[-1] == ["seed-43", "new"]
 
 
 def test_a_folder_of_seeds_is_not_overwritten(fake: FakeSeeds, says) -> None:
@@ -440,7 +440,7 @@ def test_seeds_that_are_not_allowed(fake: FakeSeeds, says) -> None:
 
 
 def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(children.Children, "start", pytest.fail)
+    monkeypatch.setattr(LocalWorkers, "start", pytest.fail)
     monkeypatch.chdir(tmp_path)
     broken = str(write("broken.csv", "text,label\ngood,pos\n,neg\nbad,neg\n"))
     args = TrainingArguments(device="cpu")
@@ -464,11 +464,12 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
 
 
 def test_only_a_finished_run_has_a_result(tmp_path: Path, text_run: Path) -> None:
-    assert result_of(tmp_path) is None
+    assert found_done(tmp_path, "a", 1.0) is None
     (tmp_path / "run.json").write_text('{"status": "running"}')
-    assert result_of(tmp_path) is None
-    found = result_of(text_run)
-    assert found is not None
+    assert found_done(tmp_path, "a", 1.0) is None
+    done = found_done(text_run, "a", 1.0)
+    assert done is not None
+    found = reached(SeedRecord(), done, 1.0)
     assert {*found.metrics} >= {"loss", "accuracy", "f1_macro"}
     assert not {"runtime", "samples_per_second"} & {*found.metrics}
     assert found.baseline.keys() <= found.metrics.keys()

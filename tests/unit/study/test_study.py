@@ -12,7 +12,7 @@ from trials import write_data
 from glassloop import Study
 from glassloop.base.errors import LockedError, ResumeError, SettingsError
 from glassloop.base.lock import locked
-from glassloop.runs.study import TrialRecord, read_study, write_study
+from glassloop.runs.study import SeedRecord, read_study, write_study
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings
 from glassloop.study.study import checked, new_record, refuse_changed_inputs, search_examples, study
@@ -85,7 +85,7 @@ def test_a_study_whose_data_or_model_changed_is_not_continued(tmp_path: Path, ti
     folder.mkdir()
     given = GivenSettings(str(source), str(model), {"output_dir": str(folder)})
     started = new_record(given, VARY, search_examples(given, VARY))
-    write_study(folder, replace(started, runs={"seed-42-a": TrialRecord(0, 42, "1/10", "finished")}))
+    write_study(folder, replace(started, runs={"seed-42-a": SeedRecord(0, 42, "1/10", "finished")}))
     refuse_changed_inputs(folder, read_study(folder), started)
 
     (source / "train.csv").write_text((source / "train.csv").read_text() + "one more film,good\n")

@@ -11,7 +11,7 @@ from run_folders import RECORD
 
 from glassloop.base.errors import ModelError
 from glassloop.runs.record import write_run
-from glassloop.runs.study import StudyRecord, TrialRecord
+from glassloop.runs.study import SeedRecord, StudyRecord
 from glassloop.settings.study import StudySettings
 from glassloop.study import trials as reached
 from glassloop.study.trials import (
@@ -138,7 +138,7 @@ def test_early_stopping_never_sees_validation_rows(record: StudyRecord) -> None:
 def test_known_runs_keep_what_they_have_reached(record: StudyRecord) -> None:
     settler = RunSettler(record)
     (first, second) = planned_runs(settler, {}, [0])
-    stored = {first: TrialRecord(5, 1, "1/10", "finished", selection={"accuracy": 0.5})}
+    stored = {first: SeedRecord(5, 1, "1/10", "finished", selection={"accuracy": 0.5})}
     found = planned_runs(settler, stored, [0])
     assert (found[first][0].setting, found[first][0].status) == (0, "finished")
     assert found[second][0].status == "waiting"
@@ -148,8 +148,9 @@ def test_known_runs_keep_what_they_have_reached(record: StudyRecord) -> None:
 def test_a_task_names_its_folder(record: StudyRecord, tmp_path: Path) -> None:
     given = RunSettler(record).given({"learning_rate": 1e-3}, 7, "1/10")
     task = task_of(tmp_path, "a", given, 0.25)
-    assert task.folder == task.training["output_dir"] == str(tmp_path / "runs" / "a")
-    assert task.given() == replace(given, training=task.training)
+    assert task.folder == tmp_path / "runs" / "a"
+    assert task.given == replace(given, training={**given.training, "output_dir": str(task.folder)})
+    assert task.log == tmp_path / "runs" / "a.log"
 
 
 def test_what_an_answer_says_about_the_process() -> None:

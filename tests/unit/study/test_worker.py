@@ -18,6 +18,7 @@ from trials import write_data
 from glassloop.base import files
 from glassloop.base.lock import locked
 from glassloop.runs.layout import checkpoints_in
+from glassloop.settings.file import GivenSettings
 from glassloop.study import worker as study_worker
 from glassloop.study.assembly import SharedParts
 from glassloop.study.trials import Done, Task
@@ -37,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def task_in(folder: Path, data: Path, model: Path, fraction: float, **training: object) -> Task:
     settings = {**TRAINING, **training, "output_dir": str(folder)}
-    return Task(folder.name, str(folder), str(data), str(model), settings, {"selection_fold": "1/5"}, False, fraction)
+    return Task(folder.name, GivenSettings(str(data), str(model), settings, {"selection_fold": "1/5"}), fraction)
 
 
 def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, lively_dir: Path) -> None:

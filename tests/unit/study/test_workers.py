@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.backends.machine import runs_on_gpus
+from glassloop.settings.file import GivenSettings
 from glassloop.study import workers
 from glassloop.study.trials import Done, Task
 from glassloop.study.workers import LocalWorkers, Place, cpu_runs_at_once, places_for, visible_gpus
@@ -45,15 +46,15 @@ class cuda:
 """
 
 
-def task(name: str) -> Task:
-    return Task(name, f"runs/{name}", None, None, {}, {}, False, 1.0)
-
-
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "child.py").write_text(CHILD)
     monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-S", str(tmp_path / "child.py")])
     return tmp_path
+
+
+def task(folder: Path, name: str) -> Task:
+    return Task(name, GivenSettings(training={"output_dir": str(folder / name)}))
 
 
 def ended(local: LocalWorkers, number: int) -> list[Done]:
@@ -77,10 +78,10 @@ def test_gpus_are_those_that_this_process_sees() -> None:
 
 
 def test_workers_stay_alive_and_take_one_task_after_the_other(fake: Path) -> None:
-    with LocalWorkers([Place(None, 3)] * 2, fake) as local:
+    with LocalWorkers([Place(None, 3)] * 2) as local:
         names = []
         for name in "abcd":
-            local.start(task(name))
+            local.start(task(fake, name))
             if not local.idle:
                 done = ended(local, 1)
                 names += [one.name for one in done]
@@ -93,22 +94,22 @@ def test_workers_stay_alive_and_take_one_task_after_the_other(fake: Path) -> Non
 
 
 def test_a_worker_that_dies_has_failed_its_run_and_is_replaced(fake: Path) -> None:
-    with LocalWorkers([Place()], fake) as local:
-        local.start(task("die"))
+    with LocalWorkers([Place()]) as local:
+        local.start(task(fake, "die"))
         (done,) = ended(local, 1)
         assert (done.name, done.status, done.exit_code, done.error) == ("die", "failed", 137, ("a library crashed",))
-        local.start(task("next"))
+        local.start(task(fake, "next"))
         assert ended(local, 1)[0].status == "finished"
 
 
 @pytest.mark.parametrize(("code", "is_replaced"), [(1, True), (6, True), (5, False)], ids=["bug", "no memory", "diverged"])
 def test_a_worker_that_may_be_damaged_is_replaced(fake: Path, code: int, is_replaced: bool) -> None:
-    with LocalWorkers([Place()], fake) as local:
-        local.start(task(f"fail-{code}"))
+    with LocalWorkers([Place()]) as local:
+        local.start(task(fake, f"fail-{code}"))
         (done,) = ended(local, 1)
         before = local.workers[0]
         assert (done.status, done.exit_code, before.alive) == ("failed", code, not is_replaced)
-        local.start(task("next"))
+        local.start(task(fake, "next"))
         assert ended(local, 1)[0].status == "finished"
         assert (local.workers[0] is not before) is is_replaced
 
@@ -122,12 +123,12 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
     each = runs_on_gpus(3, 10.0)
     assert each == [2, 1, 0]
     names, alive = [f"run-{number}" for number in range(12)], 0
-    with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16), fake) as local:
+    with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16)) as local:
         assert local.slots == 3
         waiting, done = [*names[:6], "die", *names[6:]], list[Done]()
         while len(done) < 13:
             while waiting and local.idle:
-                local.start(task(waiting.pop(0)))
+                local.start(task(fake, waiting.pop(0)))
             alive = max(alive, sum(worker.alive for worker in local.workers.values()))
             done += local.wait()
     assert sorted(one.name for one in done if one.status == "finished") == sorted(names)
@@ -144,8 +145,8 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
 
 
 def test_stopped_workers_have_not_failed(fake: Path) -> None:
-    with LocalWorkers([Place()], fake) as local:
-        local.start(task("hang"))
+    with LocalWorkers([Place()]) as local:
+        local.start(task(fake, "hang"))
         time.sleep(0.2)
         local.stop()
         local.stop()

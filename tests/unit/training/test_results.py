@@ -19,7 +19,7 @@ from glassloop.data.encoding import LengthLimit
 from glassloop.data.examples import Examples
 from glassloop.predict.evaluation import Wanted, evaluate_run
 from glassloop.runs.record import FAILED, FINISHED, ClassRecord, SplitFacts, read_run
-from glassloop.runs.seeds import SeedRecord, SeedsRecord
+from glassloop.runs.study import SeedRecord, SeedsRecord
 from glassloop.scores.measures import Measures
 from glassloop.settings.file import RunSettings
 from glassloop.training.evaluate import Evaluation
@@ -110,8 +110,8 @@ def test_the_data(write, tiny_tokenizer) -> None:
 
 
 def test_several_seeds() -> None:
-    done = SeedRecord(FINISHED, folder="seed-1", seconds=2.0, metrics={"accuracy": 0.5}, baseline={"accuracy": 0.4})
-    failed = SeedRecord(FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
+    done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
+    failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
     content = json.loads(
         str(CommandResult(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED))))
     )
