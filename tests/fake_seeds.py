@@ -61,7 +61,8 @@ for line in sys.stdin:
         write("finished")
         scores = {"loss": seed / 100, "f1": 0.5}
         measures = {"keys": record["metrics"], "positive": record["positive_label"]}
-        answer("finished", evaluation=scores, baseline={"f1": 0.4}, seconds=2.0, measures=measures, rows={"train": "same"})
+        rows = {name: split["fingerprint"] for name, split in record["data"]["splits"].items()}
+        answer("finished", evaluation=scores, baseline={"f1": 0.4}, seconds=2.0, measures=measures, rows=rows)
 """
 
 

@@ -87,7 +87,11 @@ class SeedRecord:
         return self.finished or (self.status == FAILED and self.exit_code not in (6, 7) and (self.exit_code or 0) < 128)
 
     def scores_at(self, fraction: float) -> dict[str, float] | None:
-        """Return the scores on the selection split after a fraction of the training, or at its earlier end."""
+        """Return the scores on the selection split after a fraction of the training, or at its earlier end.
+
+        Args:
+            fraction: How much of the training.
+        """
         return self.rungs.get(f"{fraction:g}") or (self.selection if self.finished else None)
 
 
