@@ -47,7 +47,7 @@ def logits_agree(run: Path, found: Exported, pairs: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_every_family(kind: str, family: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", family, pairs=True, rows=8)
     found = exported(run, kind)
@@ -116,6 +116,7 @@ for texts in (["good"], ["bad", "a very very good film"]):
 """
 
 
+@pytest.mark.exhaustive  # twenty seconds of compiling; test_every_task runs the other lines of the same README
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 def test_the_lines_for_aotinductor_compile_the_program(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "bert", rows=8)

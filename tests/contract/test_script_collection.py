@@ -14,8 +14,7 @@ RUNNER = Path(__file__).parents[2] / "benchmarks" / "scripts.py"
 VARIANTS = ("import changed", "glassloop run")
 FAILURES = ("differs silently", "crashes", "reference fails")
 QUICK = (
-    *("class_weights", "commonlit_stdev", "multitask_heads", "fgm_training_step", "hf_course_trainer", "loop_load_metric"),
-    *("train_metrics_callback", "group_by_length"),
+    *("class_weights", "commonlit_stdev", "fgm_training_step", "hf_course_trainer", "loop_load_metric", "group_by_length"),
 )
 
 

@@ -275,7 +275,7 @@ def written(folder: Path, code: str, name: str = "train.py") -> str:
     return name
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_of_another_year_runs_unchanged(name: str, bert: Path, tmp_path: Path) -> None:
     code, said, substituted = SCRIPTS[name]
@@ -324,8 +324,10 @@ from transformers import AdamW, Trainer
 from transformers.trainer_seq2seq import Seq2SeqTrainer
 assert "glassloop" in Trainer.__module__
 assert [kind.__module__ for kind in Seq2SeqTrainer.__mro__][1] == "transformers.trainer"
-child = subprocess.run([sys.executable, "-c", "from transformers import AdamW"], capture_output=True, text=True)
-print("cannot import name 'AdamW'" in child.stderr, [name for name in os.environ if "GLASSLOOP" in name])
+import numpy
+numpy.int
+child = subprocess.run([sys.executable, "-c", "import numpy; numpy.int"], capture_output=True, text=True)
+print("has no attribute 'int'" in child.stderr, [name for name in os.environ if "GLASSLOOP" in name])
 """
     clean = {name: "" for name in os.environ if name.startswith("GLASSLOOP")}
     done = run_command("run", written(tmp_path, code), folder=tmp_path, **clean)

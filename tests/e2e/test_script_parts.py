@@ -7,30 +7,31 @@ stopped or crashed and then resumed.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import environment
+from trials import Servers
 
 SCRIPT = Path(__file__).with_name("train_script_parts.py")
-TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 
 
-def found_by(folder: Path, *launcher: str, size: int = 8, accumulate: int = 1, interrupted: str = "no") -> dict[str, Any]:
+def found_by(
+    servers: Servers, folder: Path, processes: int = 1, size: int = 8, accumulate: int = 1, interrupted: str = "no"
+) -> dict[str, Any]:
     """Run the script, and return what each of its trainings found."""
-    command = [sys.executable, *launcher, str(SCRIPT), str(folder), str(size), str(accumulate), interrupted]
-    done = subprocess.run(command, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    words = (folder, size, accumulate, interrupted)
+    started = [servers.start(*words, script=SCRIPT)] if processes == 1 else servers.start_group(2, *words, script=SCRIPT)
+    for trial in started:
+        ended = trial.wait(240)
+        assert ended.code == 0, ended.err
     found: dict[str, Any] = json.loads((folder / "found.json").read_text(encoding="utf-8"))
     return found
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return found_by(tmp_path_factory.mktemp("reference"))
+def reference(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return found_by(servers, tmp_path_factory.mktemp("reference"))
 
 
 def test_the_cases_do_what_they_ask_for(reference: dict[str, Any]) -> None:
@@ -54,20 +55,20 @@ def compare(found: dict[str, Any], reference: dict[str, Any]) -> None:
         assert found[name]["weights"] == pytest.approx(wanted["weights"], rel=1e-4), name
 
 
-def test_accumulated_batches(reference: dict[str, Any], tmp_path: Path) -> None:
-    compare(found_by(tmp_path, size=4, accumulate=2), reference)
+def test_accumulated_batches(servers: Servers, reference: dict[str, Any], tmp_path: Path) -> None:
+    compare(found_by(servers, tmp_path, size=4, accumulate=2), reference)
 
 
-def test_two_processes(reference: dict[str, Any], tmp_path: Path) -> None:
-    compare(found_by(tmp_path, *TWO, size=4), reference)
+def test_two_processes(servers: Servers, reference: dict[str, Any], tmp_path: Path) -> None:
+    compare(found_by(servers, tmp_path, 2, size=4), reference)
 
 
 @pytest.mark.parametrize("how", ["stop", pytest.param("crash", marks=pytest.mark.exhaustive)])
-def test_a_resumed_training_is_bit_identical(reference: dict[str, Any], tmp_path: Path, how: str) -> None:
-    assert found_by(tmp_path, interrupted=how) == reference
+def test_a_resumed_training_is_bit_identical(servers: Servers, reference: dict[str, Any], tmp_path: Path, how: str) -> None:
+    assert found_by(servers, tmp_path, interrupted=how) == reference
 
 
 @pytest.mark.exhaustive
-def test_a_resumed_training_in_two_processes_is_bit_identical(tmp_path: Path) -> None:
-    whole, resumed = (found_by(tmp_path / how, *TWO, size=4, interrupted=how) for how in ("no", "stop"))
+def test_a_resumed_training_in_two_processes_is_bit_identical(servers: Servers, tmp_path: Path) -> None:
+    whole, resumed = (found_by(servers, tmp_path / how, 2, size=4, interrupted=how) for how in ("no", "stop"))
     assert resumed == whole

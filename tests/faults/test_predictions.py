@@ -55,9 +55,9 @@ def test_a_killed_command_continues(
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_two_processes(model: Path, rows: Path, whole: bytes, tmp_path: Path) -> None:
+def test_two_processes(servers: trials.Servers, model: Path, rows: Path, whole: bytes, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
-    ended = run_command(*arguments(model, rows, target, "--processes", "2"), folder=tmp_path)
+    (ended,) = run_forked(servers, arguments(model, rows, target, "--processes", "2"), folder=tmp_path)
     assert (ended.code, ended.out) == (0, f"4,500 rows → {target}\n"), ended.err
     assert target.read_bytes() == whole
 
