@@ -133,7 +133,7 @@ BREAKS = [
         ('average="macro", labels=[positive]', 'average="macro", labels=[0]'),
     ),
     *breaks_of(
-        "readers", "data/readers.py", "unit/data/test_readers.py",
+        "readers", "data/readers.py", "unit/data/test_readers.py contract/test_awkward_files.py",
         ("len(row) == width and", "len(row) >= width and"),
         ('suffix != ".tsv" and not', 'suffix == ".tsv" and not'),
         ("len(found) < len(pairs)", "len(found) > len(pairs)"),

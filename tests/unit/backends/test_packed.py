@@ -222,6 +222,21 @@ def test_padded_batches_of_few_shapes_hold_the_same(rows: Dataset, tiny_tokenize
     assert batches.collate.multiple == 1, "the batches that were given are left alone"
 
 
+def test_padding_of_the_users_own_stays_a_multiple_of_theirs(rows: Dataset, tiny_tokenizer) -> None:
+    batches = with_few_shapes(Batches(rows, PaddingCollator(tiny_tokenizer, pad_to_multiple_of=24), 2))
+    assert batches.collate.multiple == 96  # of 24, and of the 32 that graphs are captured for
+
+
+def test_rows_that_are_predicted_at_once_keep_their_order() -> None:
+    backend, model = PackedBackend(), lively().eval()
+    given = [{"input_ids": row.tolist()} for row in ROWS]
+    with backend.evaluation_context(model):
+        together = backend.logits_of(given)
+        alone = [backend.logits_of([row]) for row in given]
+    torch.testing.assert_close(torch.tensor(together), torch.cat([*map(torch.tensor, alone)]), atol=1e-5, rtol=0)
+    assert abs(together[0] - together[1]).max() > 0.01, "a wrong order would show"
+
+
 def test_rows_that_differ_between_reads_train_all_word_vectors() -> None:
     class Drawn:
         def __len__(self) -> int:

@@ -214,6 +214,14 @@ def test_mcnemar_on_mrpc() -> None:
     assert detectable_by_rows(5, 0.1) > detectable_by_rows(10, 0.1) > detectable_by_rows(50, 0.1) > 0.1
 
 
+@pytest.mark.parametrize("rows", [30, 100, 1000])
+def test_the_detectable_difference_solves_its_equation(rows: int) -> None:
+    """It lies above the border of the test by as many standard errors as the power asks for, also on few rows."""
+    found, share = detectable_by_rows(rows, 0.3), 0.3
+    border = 1.959964 * math.sqrt(share / rows)
+    assert found == pytest.approx(border + 0.841621 * math.sqrt((share - found**2) / rows), rel=1e-5)
+
+
 def test_the_detectable_difference_is_detected_in_four_of_five_simulations() -> None:
     generator, rows, discordance = np.random.default_rng(0), 1000, 0.1
     gain = detectable_by_rows(rows, discordance)

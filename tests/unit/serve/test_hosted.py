@@ -56,6 +56,11 @@ def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> N
     assert own_question({"inputs": inputs, "tokens": True}, LIMITS).columns == columns
 
 
+def test_as_much_as_the_limits_allow() -> None:
+    assert predict_question({"inputs": [["a"]] * 4}, LIMITS).num_inputs == 4
+    assert predict_question({"inputs": "x" * 50}, LIMITS).num_inputs == 1
+
+
 @pytest.mark.parametrize(
     ("read", "given", "status"),
     [
@@ -74,6 +79,7 @@ def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> N
         (predict_question, {"inputs": "a", "parameters": []}, 200),
         (predict_question, {"inputs": "a", "parameters": [1]}, 422),
         (predict_question, {"inputs": "a", "parameters": {"top_k": True}}, 422),
+        (predict_question, {"inputs": "a", "top_k": 0}, 422),
         (predict_question, {"inputs": "a", "parameters": {"function_to_apply": "x"}}, 422),
         (predict_question, {"inputs": "a", "function_to_apply": ["softmax"]}, 422),
         (predict_question, {"inputs": "a", "function_to_apply": "softmax", "raw_scores": True}, 422),

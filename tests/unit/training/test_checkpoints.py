@@ -143,6 +143,13 @@ def test_changed_settings_stand_side_by_side() -> None:
         refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
 
 
+def test_rows_that_a_run_had_not_read_are_not_compared() -> None:
+    stored = torch.tensor([1, 0, 3])
+    refuse_other_identity({}, {}, stored, torch.tensor([1, 2, 3]))
+    with pytest.raises(ModelError, match="1 rows edited"):
+        refuse_other_identity({}, {}, stored, torch.tensor([1, 2, 4]))
+
+
 @pytest.mark.parametrize(
     ("after", "text"),
     [

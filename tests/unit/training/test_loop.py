@@ -209,6 +209,29 @@ def test_an_evaluation_is_judged_before_callbacks_see_it() -> None:
     assert best == [(1, 3.0), (2, 2.0), (2, 2.5)]
 
 
+def test_an_evaluation_is_due_until_it_is_complete() -> None:
+    batches = Numbers(3, 1)
+    plan = plan_of(batches, eval_every=1)
+    assert not run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})[1].evaluation_due
+    assert run(batches, plan, evaluate=lambda: None)[1].evaluation_due, "a signal interrupted it"
+
+
+def test_evaluations_start_at_the_step_of_the_plan() -> None:
+    batches = Numbers(4, 1)
+    seen = happenings(replace(plan_of(batches, eval_every=1), eval_from=3), batches)
+    assert [event for event in seen if event.startswith("on_evaluate")] == ["on_evaluate 3", "on_evaluate 4"]
+
+
+def test_what_a_callback_asks_for_once_happens_once() -> None:
+    class Asking(Watching):
+        def on_step(self, state: State, batches: list[Any]) -> None:
+            state.asked |= {"log", "evaluate", "save"} if state.step == 2 else set()
+
+    seen = happenings(plan_of(Numbers(4, 1)), Numbers(4, 1), callbacks=[Asking()])
+    assert [event for event in seen if event in ("evaluate", "save")] == ["evaluate", "save"]
+    assert [event for event in seen if event.startswith("on_log")] == ["on_log 2", "on_log 4"], "and at the end"
+
+
 def test_a_reason_to_stop_ends_the_run_after_evaluate_and_save_of_that_step() -> None:
     class Stopper(Watching):
         def on_step(self, state: State, batches: list[Any]) -> None:
