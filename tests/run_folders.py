@@ -35,10 +35,10 @@ from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.measures import Measures, default_measures
 from glassloop.scores.metrics import decide
+from glassloop.scores.result import label_of, rows_of, verdict_on
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import TrainingArguments
-from glassloop.training.results import label_of
 
 RECORD = RunRecord(
     status=RUNNING,
@@ -162,6 +162,7 @@ def write_fake_run(
     measures = default_measures(task, names or ())
     scores = measures.scores(logits, references, task, names or ["score"])
     counts = {} if names is None else {name: num_rows - place for place, name in enumerate(names)}
+    verdict = verdict_on(rows_of(logits, references, task, names or ()), {CLASSES: 0, SCORE: 3.0}.get(task, 1)).sentence
     baseline = {"accuracy": 0.5} if task == CLASSES else {"mse": 1.0} if task == SCORE else {}
     data = replace(
         RECORD.data,
@@ -184,7 +185,7 @@ def write_fake_run(
         evaluation={f"eval_{key}": value for key, value in scores.items()} | {"eval_loss": 0.4, "eval_runtime": 1.5},
         baseline=baseline,
         classes={name: ClassRecord(None, 0.5, 0.5, 3) for name in names or ()},
-        verdict="a verdict",
+        verdict=verdict,
         best_step=20,
         seconds=9.0,
         machine="a machine, 2 cores",

@@ -19,7 +19,7 @@ from glassloop.training.stage_display import starting
 
 if TYPE_CHECKING:
     from glassloop.predict.evaluation import Evaluated, Wanted
-    from glassloop.training.results import Outcome
+    from glassloop.scores.result import Result
 
 
 @with_settings(DataSettings)
@@ -49,7 +49,7 @@ def evaluate(
 
         from glassloop.data.writers import refuse_existing, refuse_target
         from glassloop.predict.evaluation import Wanted, evaluate_run, has_seeds
-        from glassloop.training.results import outcomes_content, show_outcome
+        from glassloop.training.results import results_content, show_result
 
     given = given_for(DataSettings, options)
     wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
@@ -61,11 +61,11 @@ def evaluate(
     if has_seeds(user_path(run)):
         return evaluate_seeds(user_path(run), wanted, target)
     found = evaluate_run(run, wanted)
-    for outcome in found.outcomes:
-        show_outcome(Console(), outcome, found.title(outcome))
+    for result in found.results:
+        show_result(Console(), result, found.title(result))
     if target:
         found.save(target)
-    return CommandResult({"run": run, "data": found.source, "splits": outcomes_content(found.outcomes), "out": target})
+    return CommandResult({"run": run, "data": found.source, "splits": results_content(found.results), "out": target})
 
 
 def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> CommandResult:
@@ -73,56 +73,54 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     from rich.console import Console
 
     from glassloop.predict.evaluation import evaluate_run, finished_runs
-    from glassloop.scores.measures import short_metrics
     from glassloop.study.seeds import show_seeds
-    from glassloop.training.results import outcomes_content
+    from glassloop.training.results import by_split, results_content
 
     runs = finished_runs(folder)
     found = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
     first = next(iter(found.values()))
-    by_split = zip(*(one.outcomes for one in found.values()), strict=True)
-    together = replace(first, outcomes=[together_of(parts, first) for parts in by_split])
+    by_seed = zip(*(one.results for one in found.values()), strict=True)
+    together = replace(first, results=[together_of(parts) for parts in by_seed])
     record = replace(read_seeds(folder), seeds={seed: seed_record(one) for seed, one in found.items()})
-    titles = ", ".join(map(first.title, first.outcomes))
-    show_seeds(record, Console(), titles, short_metrics(together.metrics))
+    titles = ", ".join(map(first.title, first.results))
+    scores, _ = by_split(together.results)
+    show_seeds(record, Console(), titles, scores)
     if target:
         together.save(target)
     return CommandResult(
         {
             "run": folder,
             "data": first.source,
-            "seeds": {seed: {"run": runs[seed], "splits": outcomes_content(one.outcomes)} for seed, one in found.items()},
+            "seeds": {seed: {"run": runs[seed], "splits": results_content(one.results)} for seed, one in found.items()},
             "mean": record.mean,
             "standard_deviation": record.standard_deviation,
             "baseline": record.baseline,
-            "together": short_metrics(together.metrics),
+            "together": scores,
             "out": target,
         }
     )
 
 
-def together_of(parts: Sequence[Outcome], first: Evaluated) -> Outcome:
-    """Return the evaluation of all seeds as one model on a split, without a loss."""
-    from glassloop.scores.conclusions import averaged_logits
+def together_of(parts: Sequence[Result]) -> Result:
+    """Return the result of all seeds as one model on a split, without a loss."""
+    from glassloop.scores.conclusions import ensemble_of
 
-    examples, outcome = first.examples, parts[0]
-    logits = averaged_logits([part.found.logits for part in parts], examples.task)
-    names = examples.labels.names if examples.labels else ["score"]
-    scores = outcome.measures.scores(logits, outcome.found.labels, examples.task, names)
-    metrics = {f"{outcome.prefix}_{name}": value for name, value in scores.items()}
-    return replace(outcome, found=replace(outcome.found, logits=logits, loss=None, metrics=metrics))
+    first = parts[0]
+    rows = ensemble_of([part.rows for part in parts])
+    scores = first.measures.scores(rows.logits, rows.references, rows.task, rows.labels or ["score"])
+    return replace(first, rows=rows, metrics=scores)
 
 
 def seed_record(found: Evaluated) -> SeedRecord:
     """Return the evaluation of one seed as `train --seeds` records it."""
-    from glassloop.scores.measures import short_metrics
+    from glassloop.training.results import by_split
 
-    outcomes, measures = found.outcomes, found.outcomes[0].measures
-    baseline = {f"{outcome.prefix}_{key}": value for outcome in outcomes for key, value in (outcome.baseline or {}).items()}
+    metrics, baseline = by_split(found.results)
+    measures = found.results[0].measures
     return SeedRecord(
         status=FINISHED,
-        validation=short_metrics(found.metrics),
-        baseline=short_metrics(baseline),
+        validation=metrics,
+        baseline=baseline,
         measures=MeasuresRecord(measures.keys, measures.positive),
         rows={name: fact.fingerprint for name, fact in found.examples.facts.items()},
     )

@@ -16,8 +16,8 @@ from glassloop.data.writers import Row as FileRow
 from glassloop.runs.calibration import Calibration, read_calibration
 from glassloop.runs.record import Columns, RunRecord
 from glassloop.scores.metrics import decide, probabilities
+from glassloop.scores.result import label_of
 from glassloop.settings.fields import SCORE, SEVERAL
-from glassloop.training.results import label_of
 
 # One text, a pair of texts, or a dict with the text columns of the run (or "text" and "text_pair").
 Given: TypeAlias = str | Sequence[str] | Mapping[str, str]

@@ -19,15 +19,16 @@ from glassloop.models.interface import encoder_weights
 from glassloop.predictor import Predictor
 from glassloop.runs.history import read_history
 from glassloop.runs.layout import is_run, is_seeds_folder, seed_name
-from glassloop.runs.record import split_changes
+from glassloop.runs.record import held_out_splits, split_changes
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.measures import Measures, chosen_measures, only_measures, recorded_measures
-from glassloop.scores.metrics import decide, probabilities
+from glassloop.scores.metrics import probabilities
+from glassloop.scores.result import Result, facts_of, label_of
 from glassloop.settings.fields import CLASSES, split_names
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.interfaces import LossSum
-from glassloop.training.results import Outcome, facts_of, label_of, labels_of, outcome_of, prefixes, validation_names
+from glassloop.training.results import prefixes, result_of
 
 
 class SeedsPredictor(Predictor):
@@ -116,22 +117,22 @@ class Evaluated:
 
     source: str
     examples: Examples
-    outcomes: Sequence[Outcome]
+    results: Sequence[Result]
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of all splits, with their prefixes."""
-        return {name: value for outcome in self.outcomes for name, value in outcome.found.metrics.items()}
+        return {name: value for result in self.results for name, value in result.timed.items()}
 
-    def title(self, outcome: Outcome) -> str:
+    def title(self, result: Result) -> str:
         """Return the name of a split and its number of rows. A file has no splits, so its own name is shown."""
         alone = find_path(self.source) if len(self.examples.splits) == 1 else None
-        name = alone.name if alone and alone.is_file() else outcome.split
-        return f"{name} ({counted(len(outcome.found.logits), 'row', 'rows')})"
+        name = alone.name if alone and alone.is_file() else result.split
+        return f"{name} ({counted(len(result.rows), 'row', 'rows')})"
 
     def save(self, target: Path) -> None:
         """Write the predictions of all rows, and report where they are."""
-        number = write_evaluated(target, self.examples, {outcome.split: outcome.found for outcome in self.outcomes})
+        number = write_evaluated(target, self.examples, self.results)
         say(f"{counted(number, 'row', 'rows')} → {target}")
 
 
@@ -163,13 +164,13 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     facts = None
     if (record := predictor.run) is not None:
         facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config))
-    outcomes = []
+    results = []
     for name, prefix in zip(names, prefixes(names), strict=True):
         for note in encoded[name].notes(limit):
             say(note)
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
-        outcomes.append(outcome_of(examples, name, found, measures, prefix, trained_on, facts))
-    return Evaluated(source, examples, outcomes)
+        results.append(result_of(examples, name, found, measures, prefix, trained_on, facts))
+    return Evaluated(source, examples, results)
 
 
 def data_settings_of(predictor: Predictor, wanted: Wanted) -> dict[str, object]:
@@ -187,7 +188,7 @@ def data_settings_of(predictor: Predictor, wanted: Wanted) -> dict[str, object]:
 
 def evaluated_splits(examples: Examples, split: str | None) -> list[str]:
     """Return the splits to evaluate. Raise `SettingsError` for a split that does not exist or has no labels."""
-    names = [split] if split else validation_names(examples) or [*examples.splits][:1]
+    names = [split] if split else held_out_splits(examples.facts) or [*examples.splits][:1]
     for name in names:
         if name not in examples.splits:
             near = did_you_mean(name, examples.splits)
@@ -207,16 +208,10 @@ def measures_of(predictor: Predictor, examples: Examples, wanted: Wanted) -> Mea
     return only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], predictor.task)
 
 
-def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluation]) -> int:
+def write_evaluated(path: Path, examples: Examples, results: Sequence[Result]) -> int:
     """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
 
-    Args:
-        path: The file to write; its ending chooses the format.
-        examples: The data.
-        found: The evaluation of each split.
-
-    Raises:
-        SettingsError: If a text column has the name of a column that is written.
+    Raises `SettingsError` if a text column has the name of a column that is written.
     """
     names = examples.labels.names if examples.labels else None
     scores = [f"score_{name}" for name in names or ()]
@@ -226,14 +221,14 @@ def write_evaluated(path: Path, examples: Examples, found: Mapping[str, Evaluati
     number = 0
     with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
         write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
-        for split, evaluation in found.items():
-            choices = decide(evaluation.logits, examples.task).tolist()
-            likely = probabilities(evaluation.logits, examples.task).tolist() if names else [[]] * len(choices)
-            labels = labels_of(examples, split).tolist()
+        for result in results:
+            choices = result.rows.predictions.tolist()
+            labels = result.rows.references.tolist()
+            likely = probabilities(result.rows.logits, examples.task).tolist() if names else [[]] * len(choices)
             for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
-                cells = {name: examples.splits[split][row][name] for name in texts}
+                cells = {name: examples.splits[result.split][row][name] for name in texts}
                 answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
                 numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
-                write({"split": split, "row": row, **cells, **answer, **numbers})
+                write({"split": result.split, "row": row, **cells, **answer, **numbers})
             number += len(choices)
     return number

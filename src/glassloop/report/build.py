@@ -17,11 +17,12 @@ from glassloop.report.charts.figure import Chart, csv_of, standalone
 from glassloop.report.confidence import confidence
 from glassloop.report.errors import errors
 from glassloop.report.page import Section, page, paragraph, tag
-from glassloop.report.results import Result, headline, results_of
+from glassloop.report.results import headline, results_of
 from glassloop.report.seeds import seeds_sections
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
 from glassloop.runs.record import FINISHED
+from glassloop.scores.result import Score
 
 CHART_FORMATS = ("svg", "png", "csv")
 
@@ -74,7 +75,7 @@ class Report:
     title: str
     html: str
     charts: Mapping[str, Chart]
-    results: Sequence[Result]
+    results: Sequence[Score]
 
     def _repr_html_(self) -> str:
         return inline(self.html, self.title)

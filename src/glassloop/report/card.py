@@ -329,7 +329,8 @@ def results_part(source: RunSource, scores: Sequence[Score]) -> str:
     if record is None or not scores:
         return "The run has no evaluation."
     words = "Intervals cover 95 % and describe the rows that were evaluated. The baseline always gives the same answer."
-    parts = [scores_table(scores), words + f" The random seed was {record.settings.seed}."]
+    verdict = [f"{plain(record.verdict)}."] if record.verdict else []
+    parts = [scores_table(scores), *verdict, words + f" The random seed was {record.settings.seed}."]
     return "\n\n".join([*parts, *seeds_part(source.folder.resolve().parent)])
 
 

@@ -132,7 +132,7 @@ def confidence(source: RunSource, drawn: Drawn) -> str:
     stored = ""
     if found is not None:
         chart, _ = reliability_chart(*confidences(calibrated))
-        stored = calibrated_part(found, rows, source.results[0].name, drawn, chart)
+        stored = calibrated_part(found, rows, source.results[0].split, drawn, chart)
     return calibration_sentence(rows) + problem + grid(*parts) + stored
 
 

@@ -13,9 +13,10 @@ from glassloop.report.charts.bars import BarChart, Bars
 from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
 from glassloop.report.charts.points import DotChart, Dots, HeatMap
 from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
-from glassloop.report.source import RunSource, SplitResult
-from glassloop.scores.intervals import ScoredRows, mean_interval, wilson
+from glassloop.report.source import RunSource
+from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
+from glassloop.scores.result import Result
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 MOST_ERRORS, MOST_UNCERTAIN = 100, 40
@@ -27,7 +28,7 @@ MOST_CHARACTERS = 3_000  # of a text; the report says what it omits
 MOST_IN_ALL = 220_000  # characters of all texts of a list
 
 
-def row_lists(source: RunSource, result: SplitResult) -> str:
+def row_lists(source: RunSource, result: Result) -> str:
     """Return the lists of rows that deserve a look."""
     rows = result.rows
     certain = certainty(rows)
@@ -94,7 +95,7 @@ def class_choices(rows: ScoredRows, order: Array) -> dict[str, tuple[str, Sequen
 def row_list(
     name: str,
     source: RunSource,
-    result: SplitResult,
+    result: Result,
     order: Array,
     certain: Array,
     choices: Mapping[str, tuple[str, Sequence[str]]],
@@ -137,7 +138,7 @@ def sureness(rows: ScoredRows, place: int, certain: Array, seeds: Array | None) 
     return f"probability {certain[place]:.3f}"
 
 
-def row_item(source: RunSource, result: SplitResult, place: int, sure: str) -> str:
+def row_item(source: RunSource, result: Result, place: int, sure: str) -> str:
     """Return a row: texts with the part that the model did not read, label, prediction and probability."""
     entry, rows = result.entries[place], result.rows
     right = bool(rows.right[place]) if rows.task != SCORE else None
@@ -189,7 +190,7 @@ PARTS = 4  # of the rows by length
 MOST_SLICED_CLASSES = 12
 
 
-def slices(source: RunSource, result: SplitResult, drawn: Drawn) -> str:
+def slices(source: RunSource, result: Result, drawn: Drawn) -> str:
     """Return the scores of parts of the rows; empty if there is only one part."""
     rows = result.rows
     lengths, unit = lengths_of(source, result)
@@ -226,7 +227,7 @@ def part_score(rows: ScoredRows, mask: Array) -> tuple[float, float | None, floa
     return right / number, span.low, span.high
 
 
-def lengths_of(source: RunSource, result: SplitResult) -> tuple[Array, str]:
+def lengths_of(source: RunSource, result: Result) -> tuple[Array, str]:
     """Return the length of each row in tokens, or in words for runs that did not record tokens."""
     tokens = [entry.get("tokens") for entry in result.entries]
     if all(type(number) is int and 0 <= number < 1 << 31 for number in tokens):
@@ -248,7 +249,7 @@ def by_length(lengths: Array, unit: str) -> list[tuple[str, Array]]:
     return parts
 
 
-def by_truncation(source: RunSource, result: SplitResult) -> list[tuple[str, Array]]:
+def by_truncation(source: RunSource, result: Result) -> list[tuple[str, Array]]:
     """Return the rows that lost tokens, and the others. Empty if no row did."""
     cut = np.array([bool(entry.get("kept")) for entry in result.entries])
     return [("complete", ~cut), ("truncated", cut)] if cut.any() else []
@@ -304,7 +305,7 @@ def errors(source: RunSource, drawn: Drawn) -> str:
     if result.rows.task != SCORE:
         what = "predicted wrongly" if result.rows.task == CLASSES else "without all labels right"
         lead = paragraph(
-            f"{wrong:,} of {len(result.rows):,} rows of {result.name} are {what} ({wrong / len(result.rows):.1%})."
+            f"{wrong:,} of {len(result.rows):,} rows of {result.split} are {what} ({wrong / len(result.rows):.1%})."
         )
     tables = class_parts(result.rows, drawn) if result.rows.task != SCORE else ""
     found = slices(source, result, drawn)
@@ -383,16 +384,6 @@ def pairs_table(rows: ScoredRows, matrix: np.ndarray) -> str:
     return heading("Most confused pairs") + table(["true", "predicted", "rows", "of the class"], cells) if cells else ""
 
 
-def counts_by_class(rows: ScoredRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each class, how many rows are predicted correctly, are predicted, and have it."""
-    size = len(rows.labels)
-    if rows.task == CLASSES:
-        hits = rows.references[rows.right]
-        return tuple(np.bincount(found, minlength=size) for found in (hits, rows.predictions, rows.references))  # type: ignore[return-value]
-    given, wanted = rows.predictions == 1, rows.references == 1
-    return (given & wanted).sum(axis=0), given.sum(axis=0), wanted.sum(axis=0)
-
-
 def ratio(part: float, whole: float) -> float | None:
     """Return a share, or None if there is nothing to divide by."""
     return float(part / whole) if whole else None
@@ -400,7 +391,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 def class_table(rows: ScoredRows) -> str:
     """Return precision, recall (with its interval), F1 and number of rows of each class."""
-    hits, given, wanted = counts_by_class(rows)
+    hits, given, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
     order = [*range(len(rows.labels))] if len(rows.labels) <= SHOWN_BARS else np.argsort(-wanted, kind="stable").tolist()
     cells: list[list[Cell]] = []
     for place in order[:MOST_CLASSES]:
@@ -425,7 +416,7 @@ def class_table(rows: ScoredRows) -> str:
 
 def class_chart(rows: ScoredRows) -> tuple[Chart, str]:
     """Return F1 of the classes with the lowest values, those with the most rows first, and how many have none."""
-    hits, given, wanted = counts_by_class(rows)
+    hits, given, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
     scores = [ratio(2 * hits[place], given[place] + wanted[place]) for place in range(len(rows.labels))]
     found = [(value, place) for place, value in enumerate(scores) if value is not None and wanted[place]]
     known = sorted(found, key=lambda one: (one[0], -wanted[one[1]]))
@@ -440,7 +431,7 @@ def class_chart(rows: ScoredRows) -> tuple[Chart, str]:
 
 def label_chart(rows: ScoredRows) -> Chart:
     """Return, for each of several labels, how many rows are found, missed, and predicted without having it."""
-    hits, given, wanted = counts_by_class(rows)
+    hits, given, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
     kept = np.argsort(-(wanted + given - 2 * hits), kind="stable")[:SHOWN_BARS]
     names = [rows.labels[place] for place in kept]
     series: Sequence[Bars] = [

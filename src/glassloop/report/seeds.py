@@ -15,7 +15,7 @@ from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.line import LineChart, Series
 from glassloop.report.errors import row_list
 from glassloop.report.page import Cell, Section, card, cards, fact_list, grid, heading, paragraph, score, table, tag
-from glassloop.report.results import SAME, Result, baseline_name, results_charts, results_table, small_print
+from glassloop.report.results import baseline_name, results_charts, results_table, small_print
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.layout import REPORT_NAME, seed_name
@@ -24,6 +24,7 @@ from glassloop.runs.study import SeedsRecord, read_seeds
 from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.intervals import NO_INTERVAL, mean_interval
 from glassloop.scores.measures import COMPUTED, LOSS
+from glassloop.scores.result import ROUNDING, Score, mean_verdict
 from glassloop.settings.fields import SCORE
 
 MOST_LINES = 8
@@ -32,7 +33,7 @@ MOST_LINES = 8
 MOST_ROWS = 60
 
 
-def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Result], str]:
+def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Score], str]:
     """Return the sections, the results, and the line below the heading."""
     record = read_seeds(folder)
     runs = {seed: run for seed in record.seeds if (run := readable(folder / seed_name(seed)))}
@@ -58,7 +59,7 @@ def readable(folder: Path) -> RunSource | None:
         return None
 
 
-def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Result]:
+def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Score]:
     """Return the mean of each metric with its interval over seeds and, if all evaluated the same rows, over rows."""
     values, finished = record.values(), record.finished
     scored = [runs[seed].results[0].rows for seed in finished if seed in runs and runs[seed].results]
@@ -75,15 +76,15 @@ def seeds_results(record: SeedsRecord, runs: dict[int, RunSource]) -> list[Resul
         several = same and len(points) > 1 and key in COMPUTED[scored[0].task]
         if several:
             estimate = seeds_estimate(scored, key, measures.positive if measures else None)
-            span = estimate.interval if abs(estimate.mean - mean) < SAME else span
+            span = estimate.interval if abs(estimate.mean - mean) < ROUNDING else span
         span = span.within_range(key) if span else None
         low, high = (span.low, span.high) if span else (None, None)
         note = NO_INTERVAL if several and span is None else ""
-        found.append(Result("validation", key, title, mean, low, high, baseline, points, note))
+        found.append(Score("validation", key, title, mean, low, high, baseline, points, note))
     return found
 
 
-def seeds_headline(record: SeedsRecord, results: Sequence[Result], first: RunSource | None, drawn: Drawn) -> str:
+def seeds_headline(record: SeedsRecord, results: Sequence[Score], first: RunSource | None, drawn: Drawn) -> str:
     """Return the means with intervals and all points, and one sentence about them."""
     if not results:
         return paragraph("No seed is finished yet.", "lead")
@@ -93,21 +94,16 @@ def seeds_headline(record: SeedsRecord, results: Sequence[Result], first: RunSou
     return shown + paragraph(sentence(record, results[0]), "lead") + grid(*figures, results_table(results))
 
 
-def sentence(record: SeedsRecord, result: Result) -> str:
+def sentence(record: SeedsRecord, result: Score) -> str:
     """Return the spread over seeds, how many are no better than the baseline, and whether the mean is."""
     deviation = (record.standard_deviation or {}).get(result.key)
     spread = f", standard deviation {deviation:.4f}" if deviation is not None else ""
-    words = f"{result.title}: mean {result.value:.4f}{spread} over {counted(len(result.points), 'seed', 'seeds')}."
-    if result.baseline is None or result.low is None or result.high is None:
-        return words
-    failed = sum(point <= result.baseline for point in result.points)
-    if result.low > result.baseline:
-        words = f"Better than the baseline ({result.baseline:.4f}). {words}"
-    elif result.high < result.baseline:
-        words = f"Worse than the baseline ({result.baseline:.4f}). {words}"
-    else:
-        words = f"Undecided: the interval of the mean includes the baseline ({result.baseline:.4f}). {words}"
-    return words + (f" {counted(failed, 'seed is', 'seeds are')} no better than the baseline." if failed else "")
+    number = counted(len(result.points), "seed", "seeds")
+    words = f"{result.title}: mean {result.value:.4f}{spread} over {number}."
+    verdict = mean_verdict(result)
+    failed = sum(point <= result.baseline for point in result.points) if verdict and result.baseline is not None else 0
+    lost = f" {counted(failed, 'seed is', 'seeds are')} no better than the baseline." if failed else ""
+    return (f"{verdict}. " if verdict else "") + words + lost
 
 
 def seed_curves(runs: dict[int, RunSource], drawn: Drawn) -> str:

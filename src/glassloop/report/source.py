@@ -18,6 +18,7 @@ from glassloop.runs.record import DataRecord, RunRecord, record_of
 from glassloop.runs.status import read_moments, resumed_steps, status_of
 from glassloop.scores.intervals import ScoredRows, scored_rows
 from glassloop.scores.measures import Measures
+from glassloop.scores.result import Result, split_scores
 
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key
 
@@ -80,21 +81,6 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class SplitResult:
-    """The predictions of a run for one split.
-
-    Attributes:
-        name: The split.
-        rows: Predictions, labels and logits as arrays.
-        entries: The lines of the predictions file, with the texts.
-    """
-
-    name: str
-    rows: ScoredRows
-    entries: Sequence[Mapping[str, Json]]
-
-
-@dataclass(frozen=True)
 class RunSource:
     """A run folder as it was read.
 
@@ -104,7 +90,7 @@ class RunSource:
         status: "finished", "running", "stopped", "failed", "killed", or "unknown".
         history: The logged steps and evaluations.
         resumes: The steps after which the run was resumed.
-        results: The predictions for each split, the one that was evaluated during training first.
+        results: The result of each split, the one that was evaluated during training first.
         problems: What could not be read, one sentence each.
         by_trainer: Whether a Trainer trained it in Python, not the command.
     """
@@ -114,7 +100,7 @@ class RunSource:
     status: str
     history: Sequence[Entry]
     resumes: Sequence[int]
-    results: Sequence[SplitResult] = ()
+    results: Sequence[Result] = ()
     problems: Sequence[str] = ()
     by_trainer: bool = False
 
@@ -141,7 +127,8 @@ def read_source(folder: Path) -> RunSource:
         try:
             rows, entries = read_answers(folder, split, record.data)
             if rows is not None:
-                found.append(SplitResult(split, rows, entries))
+                measures = Measures(record.metrics, record.positive_label)
+                found.append(Result(split, rows, measures, *split_scores(record, split), entries=entries))
         except GlassloopError as error:
             problems.append(f"{error.problem}; {error.remedy}.")
     status = status_of(held, record.finished, not by_trainer, read_moments(folder))

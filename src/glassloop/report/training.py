@@ -33,13 +33,13 @@ from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelR
 from glassloop.runs.status import resumed_steps
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.measures import COMPUTED, LOSS, Measures, short_metrics
-from glassloop.scores.metrics import decide
+from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.interfaces import LRScheduler, Optimizer
 from glassloop.training.parts import TrainingParts
-from glassloop.training.results import constant_scores, usual_answer, write_answers
+from glassloop.training.results import write_answers
 from glassloop.training.state import State
 
 MOST_READ = 200_000  # rows; of more, only the number is known
@@ -341,17 +341,21 @@ def with_scores(record: RunRecord, kept: KeptEvaluation, measures: Measures | No
     task, names, labels = record.data.task, record.data.labels or (), kept.found.labels
     used = measures or Measures(tuple(name for name in kept.scores if name != LOSS))
     baseline: dict[str, float] = {}
+    verdict = None
     known = Measures(tuple(key for key in used.keys if key in COMPUTED[task]), used.positive)
-    if train and train.labels is not None and labels is not None and known.keys and kept.can_be_stored(names):
+    if train and train.labels is not None and labels is not None and kept.can_be_stored(names):
+        rows = scored(kept, record)
         answer = usual_answer(train.labels.astype(labels.dtype), task)
-        found = constant_scores(answer, labels, task, names, known)
+        verdict = verdict_on(rows, answer).sentence
+        found = baseline_scores(rows, answer, known) if known.keys else {}
         baseline = {key: value for key, value in found.items() if same_metric(key, known, kept, record)}
     evaluation = {
         f"eval_{name.removeprefix(f'{kept.prefix}_')}": value
         for name, value in kept.found.metrics.items()
         if isinstance(value, int | float) and math.isfinite(value)
     }
-    return replace(record, metrics=used.keys, positive_label=used.positive, evaluation=evaluation, baseline=baseline)
+    record = replace(record, metrics=used.keys, positive_label=used.positive)
+    return replace(record, evaluation=evaluation, baseline=baseline, verdict=verdict)
 
 
 def same_metric(key: str, measures: Measures, kept: KeptEvaluation, record: RunRecord) -> bool:
@@ -382,8 +386,7 @@ def texts_of(
 
 def scored(kept: KeptEvaluation, record: RunRecord) -> ScoredRows:
     """Return an evaluation as the arrays that statistics are computed from."""
-    logits, task = kept.found.logits.astype(np.float64), record.data.task
-    return ScoredRows(task, record.data.labels or (), decide(logits, task), np.asarray(kept.found.labels), logits)
+    return rows_of(kept.found.logits, np.asarray(kept.found.labels), record.data.task, record.data.labels or ())
 
 
 def write_start(parts: TrainingParts, measures: Measures | None) -> RunRecord:
@@ -414,7 +417,7 @@ def write_end(
         columns = [*dict.fromkeys(name for words in texts for name in words)] or ["text"]
         pair = columns[1] if len(columns) > 1 else None
         record = replace(record, data=replace(record.data, columns=Columns(columns[0], pair, ("labels",))))
-        write_answers(folder / predictions_name(VALIDATION), kept.found, record.data.task, record.data.labels, texts, more)
+        write_answers(folder / predictions_name(VALIDATION), scored(kept, record), texts, more)
     write_sealed(folder / TRAINER_NAME, replace(record, seconds=result.get("train_runtime")))
 
 

@@ -268,11 +268,14 @@ def balanced_rows(counts: Array) -> float:
     return float(len(found) ** 2 / (1 / found).sum()) if len(found) else 1.0
 
 
-def class_counts(predictions: Array, references: Array) -> tuple[Array, Array, Array]:
-    """Return how many rows of each class are right, predicted and true."""
-    size = int(max(predictions.max(), references.max())) + 1
+def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[Array, Array, Array]:
+    """Return how many rows of each class are right, predicted and true. There are at least `size` classes."""
+    if predictions.ndim == 2:
+        return (predictions * references).sum(axis=0), predictions.sum(axis=0), references.sum(axis=0)
+    # One number per row: a row of 0 and 1 for each of thousands of classes would need much memory.
+    size = max(size, int(predictions.max()) + 1, int(references.max()) + 1)
     right = references[predictions == references]
-    hits, predicted, true = (np.bincount(part, minlength=size).astype(np.float64) for part in (right, predictions, references))
+    hits, predicted, true = (np.bincount(part, minlength=size) for part in (right, predictions, references))
     return hits, predicted, true
 
 

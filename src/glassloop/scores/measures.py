@@ -126,7 +126,7 @@ def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
     )
 
 
-def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, float]:
+def short_metrics(metrics: Mapping[str, float], prefix: str = "eval") -> dict[str, float]:
     """Return the numbers of an evaluation without their prefix and without timings: `accuracy` for `eval_accuracy`."""
     return {
         name.removeprefix(f"{prefix}_"): value
@@ -135,7 +135,7 @@ def short_metrics(metrics: dict[str, float], prefix: str = "eval") -> dict[str, 
     }
 
 
-def no_better(metrics: dict[str, float], baseline: dict[str, float], measures: Measures) -> list[str]:
+def no_better(metrics: Mapping[str, float], baseline: Mapping[str, float], measures: Measures) -> list[str]:
     """Return the metrics in which a result is no better than always giving the same answer.
 
     If that answer has no such score (F1 of another class, a correlation), the result must exceed 0.

@@ -26,7 +26,7 @@ from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
-from glassloop.runs.record import RUNNING, DataRecord, Difference, ModelRecord, RunRecord
+from glassloop.runs.record import RUNNING, DataRecord, Difference, ModelRecord, RunRecord, held_out_splits
 from glassloop.scores.measures import refuse_unknown_metric
 from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
 from glassloop.settings.fields import DataSettings, data_settings
@@ -37,7 +37,6 @@ from glassloop.training.callbacks import refuse_missing
 from glassloop.training.identity import weights_fingerprint
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.parts import TrainingParts, identity_of
-from glassloop.training.results import validation_names
 
 Part = TypeVar("Part")
 
@@ -224,7 +223,7 @@ def assemble(
     args = chosen.settings
     with stage(LOADING):
         network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed)
-    held_out = next(iter(validation_names(examples)), None)
+    held_out = next(iter(held_out_splits(examples.facts)), None)
     trainer = Trainer(
         network,
         args,

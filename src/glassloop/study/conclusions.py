@@ -98,12 +98,10 @@ def soup_rows(soup: Path, record: StudyRecord, like: ScoredRows) -> ScoredRows |
     data = {"validation_share": DataSettings().validation_share, **base.data}
     wanted = Wanted(base.source or "quickstart", "validation", data, device=str(base.training.get("device", "auto")))
     try:
-        found = evaluate_run(str(soup), wanted).outcomes[0].found
+        found = evaluate_run(str(soup), wanted).results[0].rows
     except GlassloopError:
         return None
-    from glassloop.scores.metrics import decide
-
-    return ScoredRows(like.task, like.labels, decide(found.logits, like.task), like.references, found.logits)
+    return replace(found, references=like.references)
 
 
 VALIDATION, TEST = "validation", "test"
@@ -243,7 +241,7 @@ class Scores:
             except GlassloopError as error:
                 say(f"the test split cannot be evaluated: {error.problem}")
                 return False
-            write_predictions(path / predictions_name(TEST), found.examples, TEST, found.outcomes[0].found)
+            write_predictions(path / predictions_name(TEST), found.examples, found.results[0])
         return True
 
     def together(self, final: Mapping[int, str], split: str) -> dict[str, object] | None:

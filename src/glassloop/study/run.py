@@ -44,7 +44,8 @@ from glassloop.runs.layout import (
     predictions_name,
     remove_leftovers,
 )
-from glassloop.runs.record import FINISHED, Difference, RunRecord, read_run, write_run
+from glassloop.runs.record import FINISHED, Difference, RunRecord, held_out_splits, read_run, write_run
+from glassloop.scores.result import Result, facts_of
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.training import training_arguments
@@ -54,15 +55,12 @@ from glassloop.training.evaluate import Interrupted
 from glassloop.training.parts import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.processes import launch
 from glassloop.training.results import (
-    Outcome,
-    facts_of,
     length_entries,
-    outcome_of,
     prefixes,
+    result_of,
     run_content,
     scored,
-    show_outcome,
-    validation_names,
+    show_result,
     write_predictions,
 )
 from glassloop.training.session import remove_manifest, resume_named, stop_if_asked
@@ -244,16 +242,16 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
         console.print(Text(f"• {printable(line)}", style="dim"))
     with trainer._training(checkpoint, restart=restart, parts=run.parts) as trained:
         record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
-        outcomes = evaluate_unless_stopped(run)
-        if outcomes:
-            record = replace(scored(record, outcomes), best_step=trainer.state.best_step)
-        for outcome in outcomes:
-            show_outcome(console, outcome, outcome.split)
+        results = evaluate_unless_stopped(run)
+        if results:
+            record = replace(scored(record, results), best_step=trainer.state.best_step)
+        for result in results:
+            show_result(console, result, result.split)
             if backend.processes.is_main:
-                lengths, tokenizer = run.encoded[outcome.split].lengths, trainer.processing_class
-                more = length_entries(examples, outcome.split, lengths, tokenizer, record.max_length)
+                lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
+                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
                 with resume_named(folder):
-                    write_predictions(folder / predictions_name(outcome.split), examples, outcome.split, outcome.found, more)
+                    write_predictions(folder / predictions_name(result.split), examples, result, more)
         stop_if_asked(trainer.state, backend.processes, run.parts.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
         if backend.processes.is_main:
@@ -264,7 +262,7 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
 
 
-def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
+def evaluate_unless_stopped(run: AssembledRun) -> list[Result]:
     """Evaluate the trained model. A signal ends the process instead: the model is saved, and a resumed run evaluates it."""
     trainer = run.trainer
     try:
@@ -275,11 +273,12 @@ def evaluate_unless_stopped(run: AssembledRun) -> list[Outcome]:
         raise
 
 
-def evaluate_splits(run: AssembledRun) -> list[Outcome]:
+def evaluate_splits(run: AssembledRun) -> list[Result]:
     """Return the evaluation of a trained model on every validation split."""
-    splits, outcomes = validation_names(run.examples), []
+    splits = held_out_splits(run.examples.facts)
+    results = []
     facts = facts_of(run.record, run.trainer.state.history, encoder_weights(run.trainer.model.config))
     for split, prefix in zip(splits, prefixes(splits), strict=True):
         found = run.trainer.evaluation(run.encoded[split].rows, prefix)
-        outcomes.append(outcome_of(run.examples, split, found, run.trainer.measures, prefix, facts=facts))
-    return outcomes
+        results.append(result_of(run.examples, split, found, run.trainer.measures, prefix, facts=facts))
+    return results

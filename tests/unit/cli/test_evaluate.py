@@ -21,7 +21,7 @@ def test_each_seed_the_mean_and_all_seeds_as_one(
     scores = []
     for seed in ("1", "2"):
         run = seeds_folder / f"seed-{seed}"
-        scores.append(evaluate_run(str(run), wanted).outcomes[0].metrics)
+        scores.append(evaluate_run(str(run), wanted).results[0].metrics)
         assert content["seeds"][seed]["run"] == str(run)
         assert content["seeds"][seed]["splits"]["validation"]["metrics"] == pytest.approx(scores[-1])
     for name in scores[0]:

@@ -71,13 +71,13 @@ def test_no_seed_is_finished(tmp_path: Path) -> None:
 
 def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:
     found = evaluate_run(str(text_run), Wanted(metrics=("accuracy", "matthews_correlation,f1_macro"), device="cpu"))
-    assert [*found.outcomes[0].metrics] == ["loss", "accuracy", "matthews_correlation", "f1_macro"]
+    assert [*found.results[0].metrics] == ["loss", "accuracy", "matthews_correlation", "f1_macro"]
     of_class = Wanted(metrics=("precision,recall",), positive="neg", device="cpu")
     found = evaluate_run(str(text_run), of_class)
-    assert [*found.outcomes[0].metrics] == ["loss", "precision", "recall"]
-    assert found.outcomes[0].measures.title("recall") == "recall (neg)"
-    every = evaluate_run(str(text_run), Wanted(device="cpu")).outcomes[0].classes["neg"]
-    scores = found.outcomes[0].metrics
+    assert [*found.results[0].metrics] == ["loss", "precision", "recall"]
+    assert found.results[0].measures.title("recall") == "recall (neg)"
+    every = evaluate_run(str(text_run), Wanted(device="cpu")).results[0].classes["neg"]
+    scores = found.results[0].metrics
     assert (scores["precision"], scores["recall"]) == pytest.approx((every.precision or 0.0, every.recall or 0.0))
 
 
@@ -112,6 +112,6 @@ def test_every_row_is_saved_with_its_prediction(text_run: Path, tmp_path: Path, 
 
 def test_a_file_has_its_own_name(text_run: Path) -> None:
     found = evaluate_run(str(text_run), Wanted(str(text_run.parent / "test.csv"), device="cpu"))
-    assert found.title(found.outcomes[0]) == "test.csv (9 rows)"
+    assert found.title(found.results[0]) == "test.csv (9 rows)"
     own = evaluate_run(str(text_run), Wanted(split="test", device="cpu"))
-    assert own.title(own.outcomes[0]) == "test (9 rows)"
+    assert own.title(own.results[0]) == "test (9 rows)"

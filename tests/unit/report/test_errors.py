@@ -19,7 +19,6 @@ from glassloop.report.errors import (
     class_table,
     confusion,
     confusion_chart,
-    counts_by_class,
     errors,
     label_chart,
     lengths_of,
@@ -30,6 +29,7 @@ from glassloop.report.errors import (
     words,
 )
 from glassloop.report.source import read_source
+from glassloop.scores.intervals import class_counts
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 
@@ -54,7 +54,7 @@ def test_of_many_classes_the_most_confused_are_shown(tmp_path: Path) -> None:
 def test_the_scores_of_classes_are_those_of_sklearn(tmp_path: Path, task: str) -> None:
     write_fake_run(tmp_path, task, num_labels=3, signal=0.5)
     rows = read_source(tmp_path).results[0].rows
-    hits, given, wanted = counts_by_class(rows)
+    hits, given, wanted = class_counts(rows.predictions, rows.references)
     precision, recall, _, support = precision_recall_fscore_support(rows.references, rows.predictions, zero_division=0)
     assert np.allclose(hits / given, precision)
     assert np.allclose(hits / wanted, recall)

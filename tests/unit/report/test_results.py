@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from run_folders import write_fake_run
+from rich.console import Console
+from run_folders import RECORD, write_fake_run
 
+from glassloop import load_examples
+from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn
+from glassloop.report.build import report_of
+from glassloop.report.card import card_text, plain, run_card
 from glassloop.report.results import (
-    Result,
-    by_interval,
-    constant_answer,
     headline,
-    interpretation,
     latex,
     markdown,
     progress,
@@ -24,14 +27,17 @@ from glassloop.report.results import (
     small_print,
 )
 from glassloop.report.source import read_source
-from glassloop.runs.record import RUNNING
+from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_run
 from glassloop.scores.measures import short_metrics
+from glassloop.scores.result import VERDICT_WORDS, Score
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.training.evaluate import Evaluation
+from glassloop.training.results import result_of, results_content, run_content, scored, show_result, write_predictions
 
-SHARE = Result("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
+SHARE = Score("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
 
 
-ERROR = Result("validation", "mse", "mse", 2.0, 1.5, 2.5, 3.0)
+ERROR = Score("validation", "mse", "mse", 2.0, 1.5, 2.5, 3.0)
 
 
 def test_the_headline_has_values_intervals_and_baseline(tmp_path: Path) -> None:
@@ -90,31 +96,53 @@ def test_without_predictions_there_are_no_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signal", "rows", "begins"),
-    [(3.0, 200, "Better than always answering “label 0”"), (0.05, 30, "Undecided"), (-3.0, 200, "Worse than always answering")],
+    ("answers", "kind"),
+    [([0] * 30 + [1] * 30, "Better than"), ([1] * 30 + [0] * 30, "Worse than"), ([0] * 56 + [1] * 4, "Undecided against")],
+    ids=["above", "below", "undecided"],
 )
-def test_the_interpretation_may_be_undecided(tmp_path: Path, signal: float, rows: int, begins: str) -> None:
-    write_fake_run(tmp_path, signal=signal, num_rows=rows)
-    source = read_source(tmp_path)
-    sentence = interpretation(source, results_of(source))
-    assert sentence.startswith(begins)
-    assert "exact McNemar test" in sentence
+def test_terminal_json_record_report_and_card_give_one_verdict(tmp_path: Path, answers: list[int], kind: str) -> None:
+    """A run whose answers are better, worse or not clearly different: every place shows the same sentence."""
+    labels = ["a"] * 30 + ["b"] * 30 if kind != "Worse than" else ["a"] * 40 + ["b"] * 20
+    labels = ["a"] * 55 + ["b"] * 5 if kind.startswith("Undecided") else labels
+    splits = {"train": ["a"] * 5 + ["b"] * 4, "validation": labels}
+    examples = load_examples(
+        {
+            name: [{"text": f"{name} {row}", "label": label} for row, label in enumerate(column)]
+            for name, column in splits.items()
+        }
+    )
+    references = np.array([label == "b" for label in labels], dtype=np.int64)
+    logits = np.eye(2, dtype=np.float32)[answers]
+    scores = examples.measures.scores(logits, references, CLASSES, ("a", "b"))
+    timed = {f"eval_{key}": value for key, value in scores.items()}
+    result = result_of(examples, "validation", Evaluation(logits, references, 0.5, 1.0, timed), examples.measures)
+    record = scored(
+        replace(
+            RECORD,
+            status=FINISHED,
+            metrics=examples.measures.keys,
+            data=replace(RECORD.data, task=CLASSES, labels=("a", "b"), columns=Columns("text"), splits=examples.facts),
+        ),
+        [result],
+    )
+    write_run(tmp_path, record)
+    write_predictions(tmp_path / "validation-predictions.jsonl", examples, result)
+
+    sentence = str(record.verdict)
+    assert sentence.startswith(f'{kind} always answering "a": accuracy')
+    screen = io.StringIO()
+    show_result(Console(file=screen, width=400), result, "validation")
+    assert f"• {sentence}\n" in screen.getvalue()
+    evaluated = results_content([result])["validation"]
+    trained = run_content(tmp_path, read_run(tmp_path))["splits"]
+    assert evaluated["verdict"] == trained["validation"]["verdict"] == sentence
+    html = report_of(tmp_path).html
+    assert f'<p class="lead">{escaped(sentence)}.</p>' in html
+    assert sum(html.count(word) for word in VERDICT_WORDS.values()) == 1, "no second verdict"
+    assert plain(sentence) in card_text(run_card(tmp_path))
 
 
-def test_scores_are_judged_by_their_interval() -> None:
-    result = Result("validation", "mse", "mse", 0.5, 0.4, 0.6, 1.0)
-    assert by_interval(result).startswith("Better than the baseline. mse 0.5000 (95 % interval 0.4000 to 0.6000)")
-    assert by_interval(replace(result, baseline=0.2)).startswith("Worse")
-    assert by_interval(replace(result, baseline=0.5)).startswith("Undecided")
-
-
-def test_the_constant_answer_is_the_most_frequent_training_label(tmp_path: Path) -> None:
-    record = write_fake_run(tmp_path, num_labels=3)
-    rows = read_source(tmp_path).results[0].rows
-    assert {*constant_answer(rows, record).predictions.tolist()} == {0}
-
-
-RESULT = Result("validation", "f1", "f1 (50% | a_b)", 0.5, 0.4, 0.6, None)
+RESULT = Score("validation", "f1", "f1 (50% | a_b)", 0.5, 0.4, 0.6, None)
 
 
 def test_markdown_has_one_line_per_metric() -> None:

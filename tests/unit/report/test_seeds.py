@@ -8,12 +8,12 @@ from pathlib import Path
 from run_folders import write_fake_run
 
 from glassloop.report.build import report_of
-from glassloop.report.results import Result
 from glassloop.report.seeds import sentence
 from glassloop.runs.layout import seed_name
 from glassloop.runs.record import FAILED, FINISHED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.measures import short_metrics
+from glassloop.scores.result import Score
 from glassloop.settings.file import GivenSettings
 
 
@@ -60,8 +60,8 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> No
 
 def test_the_sentence_counts_seeds_that_failed_to_learn(tmp_path: Path) -> None:
     record = write_fake_seeds(tmp_path)
-    result = Result("validation", "accuracy", "accuracy", 0.6, 0.4, 0.8, 0.55, (0.5, 0.6, 0.7))
-    assert sentence(record, result).startswith("Undecided: the interval of the mean includes the baseline (0.5500).")
+    result = Score("validation", "accuracy", "accuracy", 0.6, 0.4, 0.8, 0.55, (0.5, 0.6, 0.7))
+    assert sentence(record, result).startswith("Undecided against the baseline: mean accuracy 0.6000 against 0.5500")
     assert sentence(record, result).endswith("1 seed is no better than the baseline.")
     assert sentence(record, replace(result, low=0.56)).startswith("Better than the baseline")
 

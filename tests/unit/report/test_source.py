@@ -78,7 +78,7 @@ def test_a_finished_run_has_everything(tmp_path: Path) -> None:
     note_moment(tmp_path, RESUME, 7, 60)
     found = read_source(tmp_path)
     assert (found.record, found.status, [*found.resumes]) == (record, "finished", [7])
-    assert [result.name for result in found.results] == ["validation"]
+    assert [result.split for result in found.results] == ["validation"]
     assert len(found.results[0].rows) == 60
     assert found.text_columns == ("first", "second")
 

@@ -1,0 +1,358 @@
+"""One pass over a split: its arrays, metrics with intervals, the baseline, the class table, and the verdict with its advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from glassloop.base.errors import counted, listed, visible
+from glassloop.base.records import Json
+from glassloop.runs.record import ClassRecord, RunRecord, held_out_splits
+from glassloop.scores.comparisons import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, compare, decided
+from glassloop.scores.intervals import NO_INTERVAL, ScoredRows, class_counts, metric_estimate, row_metrics_of
+from glassloop.scores.measures import COMPUTED, LOWER_IS_BETTER, Measures, short_metrics
+from glassloop.scores.metrics import AVERAGED, CORRELATIONS, Array, decide
+from glassloop.settings.defaults import learning_rate, num_epochs
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+# The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
+# frequent class is high for one, and correlations with one do not exist.
+VERDICT_KEYS = {CLASSES: "accuracy", SEVERAL: "exact_match", SCORE: "mse"}
+VERDICT_WORDS = {BETTER: "Better than", WORSE: "Worse than", SAME: "No different from", UNDECIDED: "Undecided against"}
+
+ROUNDING = 1e-6  # largest difference between a metric of the run and the same metric computed from its predictions
+
+FELL, FELL_FAR = 0.95, 0.5  # the last losses as a share of the first ones
+
+RARE = 1 / 3  # of the rows that a class would have if all had the same number
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of a split, or its mean over seeds, with its interval and its baseline.
+
+    Attributes:
+        split: The split.
+        key: The metric.
+        title: Its name for a person.
+        value: The value, or the mean over seeds.
+        low: The lower end of its 95 % interval; None if there is none, such as for too few rows.
+        high: The upper end of its 95 % interval.
+        baseline: The value of always giving the same answer; None where it is not defined.
+        points: The values of the single seeds.
+        note: Why there is no interval, if the predictions are known.
+    """
+
+    split: str
+    key: str
+    title: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    baseline: float | None = None
+    points: tuple[float, ...] = ()
+    note: str = ""
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty if there is none."""
+        return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a result is better than always giving the same answer, by a test, and what to try if it is not.
+
+    Attributes:
+        kind: "better", "worse", "no difference" or "undecided".
+        sentence: The verdict in words. The terminal, run.json, the report and the card all show this text.
+        advice: What to try, each with the fact of the training that suggests it.
+    """
+
+    kind: str
+    sentence: str
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One pass over a split.
+
+    Attributes:
+        split: The split.
+        rows: Logits, predictions and labels as arrays.
+        measures: The metrics.
+        metrics: Their values by key, and the loss.
+        baseline: The same metrics for always giving the same answer; None if the training rows are not known.
+        verdict: What the result means next to the baseline; None without one.
+        timed: The metrics as the loop reports them: with a prefix such as `eval_`, and with timings.
+        entries: The lines of the predictions file with the texts, if the result was read from a run folder.
+    """
+
+    split: str
+    rows: ScoredRows
+    measures: Measures
+    metrics: Mapping[str, float]
+    baseline: Mapping[str, float] | None = None
+    verdict: Verdict | None = None
+    timed: Mapping[str, float] = field(default_factory=dict)
+    entries: Sequence[Mapping[str, Json]] = ()
+
+    @cached_property
+    def classes(self) -> dict[str, ClassRecord]:
+        """Precision, recall, F1 and number of rows of each class; empty for scores."""
+        return class_scores(self.rows)
+
+    @property
+    def balanced(self) -> tuple[float, float] | None:
+        """Balanced accuracy of the model and of always giving the same answer; None unless a row has one class."""
+        return balanced_accuracy(self.classes) if self.rows.task == CLASSES else None
+
+    @cached_property
+    def scores(self) -> list[Score]:
+        """Every metric with its 95 % interval and its baseline."""
+        found = []
+        for key in self.measures.keys:
+            computed = key in COMPUTED[self.rows.task]
+            estimate = metric_estimate(self.rows, key, self.measures.positive) if computed else None
+            value = self.metrics.get(key, estimate.value if estimate else None)
+            if value is None:
+                continue
+            same = estimate is not None and abs(estimate.value - value) < ROUNDING  # a user's metric may only have the name
+            span = estimate.interval if estimate and same else None
+            low, high = (span.low, span.high) if span else (None, None)
+            note = NO_INTERVAL if same and span is None else ""
+            level = (self.baseline or {}).get(key)
+            found.append(Score(self.split, key, self.measures.title(key), value, low, high, level, note=note))
+        return found
+
+
+def rows_of(logits: Array, labels: Array, task: str, names: Sequence[str]) -> ScoredRows:
+    """Return the outputs of a model and the labels of its rows as the arrays that statistics are computed from."""
+    wide = np.asarray(logits, dtype=np.float64)  # squares and sums of fp32 would differ from those of the stored numbers
+    references = np.asarray(labels, dtype=np.float64 if task == SCORE else np.int64)
+    return ScoredRows(task, tuple(names), decide(wide, task), references, wide)
+
+
+def split_scores(record: RunRecord, split: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the metrics of a split and those of its baseline, from the record of a run."""
+    measures = Measures(record.metrics, record.positive_label)
+    part = "" if split == next(iter(held_out_splits(record.data.splits)), split) else split.removeprefix("validation_")
+    metrics, baseline = (
+        {measures.parted(key)[1]: value for key, value in scores.items() if measures.parted(key)[0] == part}
+        for scores in (short_metrics(record.evaluation or {}), record.baseline or {})
+    )
+    return metrics, baseline
+
+
+def class_scores(rows: ScoredRows) -> dict[str, ClassRecord]:
+    """Return precision, recall and F1 of each class; None if there is nothing to count."""
+    if rows.task == SCORE:
+        return {}
+    found = {}
+    counts = zip(*(part.tolist() for part in class_counts(rows.predictions, rows.references, len(rows.labels))), strict=True)
+    for name, (hits, predicted, true) in zip(rows.labels, counts, strict=True):
+        precision = hits / predicted if predicted else None
+        recall = hits / true if true else None
+        f1 = 2 * hits / (predicted + true) if predicted + true else None
+        found[name] = ClassRecord(precision, recall, f1, int(true))
+    return found
+
+
+def balanced_accuracy(classes: Mapping[str, ClassRecord]) -> tuple[float, float] | None:
+    """Return the mean recall of all classes that have rows, for the model and for always giving the same answer."""
+    recalls = [scores.recall for scores in classes.values() if scores.recall is not None]
+    return (sum(recalls) / len(recalls), 1 / len(recalls)) if recalls else None
+
+
+# --- the baseline ------------------------------------------------------------------------------------------------------
+
+
+def usual_answer(labels: Array, task: str) -> float | Array:
+    """Return the most frequent class among labels, the labels that half of the rows have, or the mean score."""
+    if task == SCORE:
+        return float(labels.mean())
+    return (labels.mean(axis=0) >= 0.5).astype(int) if task == SEVERAL else int(np.argmax(np.bincount(labels)))
+
+
+def constant_rows(rows: ScoredRows, answer: float | Array) -> ScoredRows:
+    """Return the predictions of always giving one answer."""
+    return replace(rows, predictions=np.broadcast_to(answer, rows.references.shape))
+
+
+def baseline_scores(rows: ScoredRows, answer: float | Array, measures: Measures) -> dict[str, float]:
+    """Return the metrics of always giving one answer.
+
+    Omits correlations, and the F1 of a class that is never predicted: they are not defined.
+    """
+    undefined = ["matthews_correlation", *CORRELATIONS]
+    if rows.task == CLASSES and rows.labels[int(answer)] != measures.positive:
+        undefined += AVERAGED
+    constant = constant_rows(rows, answer)
+    metric = measures.metric(rows.task, rows.labels or ["score"])
+    values = metric.compute(predictions=constant.predictions, references=rows.references)
+    return {key: value for key, value in values.items() if key not in undefined}
+
+
+def label_of(choice: float | list[float], names: Sequence[str] | None) -> str | float | list[str]:
+    """Return the name of a class number, the names of a row of 0 and 1, or, without names, the score itself."""
+    if isinstance(choice, list):
+        return [name for name, chosen in zip(names or (), choice, strict=True) if chosen]
+    return names[int(choice)] if names else choice
+
+
+def answer_name(choice: float | Array, names: Sequence[str]) -> str:
+    """Return a class in quotes, several labels, `no label`, or a mean score."""
+    label = label_of(np.asarray(choice).tolist(), names)
+    if isinstance(label, list):
+        return listed(map(visible, label)) or "no label"
+    return visible(label) if isinstance(label, str) else f"the mean {label:.4g}"
+
+
+# --- the verdict -------------------------------------------------------------------------------------------------------
+
+
+def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | None = None) -> Verdict:
+    """Return whether a model is better than always giving one answer on the same rows, by a paired test.
+
+    Args:
+        rows: The predictions of the model.
+        answer: The answer of the baseline.
+        facts: What is known about the training, for advice.
+    """
+    key = VERDICT_KEYS[rows.task]
+    constant = constant_rows(rows, answer)
+    value, level = (metric.value for metric in row_metrics_of([rows, constant], key))
+    difference = compare({0: constant}, {0: rows}, key)
+    # A single row has no spread: the error of one score would count as certain.
+    found = decided(difference, key, margin=0.0) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin=0.0)
+    likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
+    low, high = difference.interval.low, difference.interval.high
+    tested = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
+    text = (
+        f"{VERDICT_WORDS[found.kind]} always answering {answer_name(answer, rows.labels)}: {key.replace('_', ' ')} "
+        f"{value:.4f} against {level:.4f} ({tested if len(rows) > 1 else ''}{counted(len(rows), 'row', 'rows')})"
+    )
+    if found.more_rows:
+        text += f"; about {counted(found.more_rows, 'more row', 'more rows')} would decide"
+    classes = class_scores(rows)
+    balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
+    gain = level - value if rows.task == SCORE else value - level
+    missed = [name for name, scores in classes.items() if scores.support and scores.precision is None]
+    if gain > 0 and missed:
+        text += f"; {len(missed):,} of {counted(len(classes), 'class is', 'classes are')} never predicted: {listed(missed, 5)}"
+    elif gain <= 0 and rows.task != SCORE and bool(np.all(rows.predictions == rows.predictions[:1])):
+        text += f"; the model answers {answer_name(rows.predictions[0], rows.labels)} for every row"
+    elif gain <= 0 and balanced and balanced[0] > balanced[1]:
+        text += f"; balanced accuracy {balanced[0]:.4f} against {balanced[1]:.4f}"
+    if facts is None or (found.kind == BETTER and not missed):
+        return Verdict(found.kind, text)
+    if gain <= 0:
+        return Verdict(found.kind, text, tuple(advice_on(facts)))
+    tips = (weights_tip(facts, missed), steps_tip(facts))
+    return Verdict(found.kind, text, tuple(tip for tip in tips if tip))
+
+
+def mean_verdict(score: Score) -> str:
+    """Return whether the mean over seeds is better than the baseline, by its interval; empty if one of them is not known."""
+    if score.baseline is None or score.low is None or score.high is None:
+        return ""
+    kind = UNDECIDED
+    if not score.low <= score.baseline <= score.high:
+        kind = BETTER if (score.low > score.baseline) != (score.key in LOWER_IS_BETTER) else WORSE
+    facts = f"mean {score.title} {score.value:.4f} against {score.baseline:.4f}"
+    return f"{VERDICT_WORDS[kind]} the baseline: {facts} (95 % interval {score.interval})"
+
+
+# --- advice ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What is known about a training that may explain its result."""
+
+    steps: int
+    steps_per_epoch: int
+    rate: float
+    usual_rate: float  # what the default rule chooses for the model and as many steps as it would choose
+    losses: Sequence[float] = ()  # that were logged
+    counts: Mapping[str, int] = field(default_factory=dict)  # of training rows by label
+    rows: int = 0
+    weighted: bool = False  # whether classes have weights in the loss
+    counts_steps: bool = False  # whether the user set the number of steps, not of epochs
+
+    @property
+    def wanted_epochs(self) -> int:
+        """How many epochs the default rule chooses."""
+        return num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
+
+    @property
+    def fall(self) -> tuple[float, float] | None:
+        """The mean of the first and of the last losses; None if there are too few."""
+        few = len(self.losses) // 5 or 1
+        if len(self.losses) < 2:
+            return None
+        return sum(self.losses[:few]) / few, sum(self.losses[-few:]) / few
+
+
+def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights: int | None) -> TrainingFacts:
+    """Return the facts of a run from its record and its history. `weights` is the size of the model's encoder."""
+    plan, train = record.plan, record.data.splits.get("train")
+    losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
+    counts = train.label_counts if train else {}
+    usual = num_epochs(plan.steps_per_epoch, max(1, len(counts))) * plan.steps_per_epoch
+    return TrainingFacts(
+        steps=plan.max_steps,
+        steps_per_epoch=plan.steps_per_epoch,
+        rate=record.settings.learning_rate,
+        usual_rate=learning_rate(weights, max(plan.max_steps, usual)),
+        losses=losses,
+        counts=counts,
+        rows=train.num_rows if train else 0,
+        weighted=record.class_weights is not None,
+        counts_steps=record.settings.max_steps > 0,
+    )
+
+
+def advice_on(facts: TrainingFacts) -> Iterator[str]:
+    """Yield what may help a model that learned nothing, each with the fact that suggests it."""
+    tips = [weights_tip(facts, facts.counts), steps_tip(facts)]
+    first, last = facts.fall or (0.0, 0.0)
+    fell = f"the training loss went from {first:.4f} to {last:.4f}"
+    if facts.rate < facts.usual_rate / 2:
+        tips.append(f"--learning_rate {facts.usual_rate:g}: {facts.rate:g} is low for this model")
+    elif facts.fall and last > FELL * first and facts.rate > 2 * facts.usual_rate:
+        tips.append(f"--learning_rate {facts.usual_rate:g}: {facts.rate:g} is high for this model, and {fell}")
+    elif facts.fall and last < FELL_FAR * first:
+        tips.append(f"more training rows, or fewer epochs: {fell}, so the model only learned its training rows")
+    given = [tip for tip in tips if tip]
+    yield from given
+    if not given and facts.fall and last > FELL * first:
+        yield f"check texts and labels with glassloop data: {fell}"
+    elif not given:
+        yield "more training rows, or another model"
+
+
+def weights_tip(facts: TrainingFacts, names: Iterable[str]) -> str | None:
+    """Return the advice to weight the classes, if one of `names` is rare among the training rows."""
+    if facts.weighted or not facts.counts or 0 in facts.counts.values():  # a class without rows has no balanced weight
+        return None
+    even = facts.rows / len(facts.counts)
+    rare = sorted((facts.counts.get(name, 0), name) for name in names)
+    rare = [(count, name) for count, name in rare if 0 < count < RARE * even]
+    if not rare:
+        return None
+    count, name = rare[0]
+    return f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows"
+
+
+def steps_tip(facts: TrainingFacts) -> str | None:
+    """Return the advice to train longer, if the default rule would."""
+    wanted = facts.wanted_epochs
+    if wanted * facts.steps_per_epoch < 1.5 * facts.steps:
+        return None
+    setting = f"--max_steps {wanted * facts.steps_per_epoch}" if facts.counts_steps else f"--num_train_epochs {wanted}"
+    return f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few"

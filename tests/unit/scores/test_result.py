@@ -1,0 +1,276 @@
+"""One result of a split: class table, baseline, intervals, the verdict of a paired test, and advice with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from run_folders import RECORD
+
+from glassloop.runs.record import ClassRecord, SplitFacts
+from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.measures import Measures
+from glassloop.scores.result import (
+    Result,
+    Score,
+    TrainingFacts,
+    answer_name,
+    baseline_scores,
+    class_scores,
+    facts_of,
+    label_of,
+    mean_verdict,
+    rows_of,
+    split_scores,
+    usual_answer,
+    verdict_on,
+)
+from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+
+def rows(answers: Sequence[Any], labels: Sequence[Any], task: str = CLASSES, names: Sequence[str] = ("a", "b")) -> ScoredRows:
+    """The rows of a model that gives these answers."""
+    given = np.asarray(answers)
+    logits = np.eye(len(names))[given] if task == CLASSES else 2 * given - 1 if task == SEVERAL else given[:, None]
+    return rows_of(logits, np.asarray(labels), task, names if task != SCORE else ())
+
+
+# --- the class table ---------------------------------------------------------------------------------------------------
+
+
+def test_scores_by_class() -> None:
+    assert class_scores(rows([0, 1, 1, 1], [0, 1, 0, 0], names=("a", "b", "c"))) == {
+        "a": ClassRecord(1.0, pytest.approx(1 / 3), 0.5, 3),
+        "b": ClassRecord(pytest.approx(1 / 3), 1.0, 0.5, 1),
+        "c": ClassRecord(None, None, None, 0),
+    }
+    several = class_scores(rows([[1, 0], [1, 1]], [[1, 1], [0, 1]], SEVERAL))
+    assert several == {"a": ClassRecord(0.5, 1.0, pytest.approx(2 / 3), 1), "b": ClassRecord(1.0, 0.5, pytest.approx(2 / 3), 2)}
+    assert class_scores(rows([0.5, 1.5], [1.0, 2.0], SCORE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names", "read"),
+    [(1, ("a", "b"), "b"), ([1, 0, 1], ("a", "b", "c"), ["a", "c"]), ([0.0, 0.0], ("a", "b"), []), (0.25, None, 0.25)],
+)
+def test_choices_as_a_person_reads_them(choice: Any, names: Any, read: Any) -> None:
+    assert label_of(choice, names) == read
+
+
+# --- the baseline ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "answer", "name"),
+    [
+        ([0, 0, 1, 1, 1], CLASSES, 1, '"b"'),
+        ([1.0, 2.0, 6.0], SCORE, 3.0, "the mean 3"),
+        ([[1, 1], [1, 0], [0, 1], [1, 0]], SEVERAL, [1, 1], '"a", "b"'),
+        ([[1, 0], [0, 1], [0, 0]], SEVERAL, [0, 0], "no label"),
+    ],
+)
+def test_the_baseline_is_the_answer_most_frequent_in_training(labels: Any, task: str, answer: Any, name: str) -> None:
+    found = usual_answer(np.asarray(labels), task)
+    assert np.array_equal(found, answer)
+    assert answer_name(found, () if task == SCORE else ("a", "b")) == name
+
+
+@pytest.mark.parametrize(
+    ("measures", "scores"),
+    [
+        (Measures(("accuracy", "f1_macro")), {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}),
+        (Measures(("accuracy", "f1"), "b"), {"accuracy": 0.25, "f1": pytest.approx(0.4)}),
+        (Measures(("accuracy", "f1", "matthews_correlation"), "a"), {"accuracy": 0.25}),
+    ],
+)
+def test_a_baseline_that_does_not_exist_is_left_out(measures: Measures, scores: dict[str, float]) -> None:
+    """Always answering b gives no F1 of a, and a constant has no correlation."""
+    assert baseline_scores(rows([0, 0, 0, 0], [0, 0, 0, 1]), 1, measures) == scores
+
+
+def test_the_baselines_of_scores_and_of_several_labels() -> None:
+    assert baseline_scores(rows([0.0, 0.0], [3.0, 5.0], SCORE), 3.0, Measures(("pearson", "mse"))) == {"mse": 2.0}
+    several = rows([[0, 0, 0]] * 3, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], SEVERAL, "abc")
+    assert baseline_scores(several, np.array([1, 1, 0]), Measures(("exact_match",))) == {"exact_match": pytest.approx(2 / 3)}
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_has_each_metric_with_interval_and_baseline() -> None:
+    part = rows([0] * 50 + [1] * 50, [0] * 60 + [1] * 40)
+    found = Result(
+        "validation", part, Measures(("accuracy", "f1_macro", "own")), {"accuracy": 0.9, "own": 7.0}, {"accuracy": 0.6}
+    )
+    accuracy, macro, own = found.scores
+    assert (accuracy.value, accuracy.baseline, accuracy.split) == (0.9, 0.6, "validation")
+    assert accuracy.low is not None
+    assert accuracy.high is not None
+    assert accuracy.low < 0.9 < accuracy.high
+    assert accuracy.interval == f"{accuracy.low:.4f} to {accuracy.high:.4f}"
+    assert macro.value == pytest.approx(0.899, abs=0.001), "computed from the rows if it is not stored"
+    assert (own.value, own.interval, own.note) == (7.0, "", ""), "a metric of the user"
+    other = replace(found, metrics={"accuracy": 0.5}, measures=Measures(("accuracy",)))
+    assert other.scores[0].interval == "", "a metric of the user that only has the name"
+
+
+def test_each_split_has_its_own_metrics_in_a_record() -> None:
+    splits = {"train": SplitFacts(9), "validation_matched": SplitFacts(5), "validation_mismatched": SplitFacts(4)}
+    record = replace(
+        RECORD,
+        data=replace(RECORD.data, splits=splits),
+        metrics=("accuracy",),
+        evaluation={"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0, "eval_mismatched_accuracy": 0.5},
+        baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3},
+    )
+    assert split_scores(record, "validation_matched") == ({"loss": 0.5, "accuracy": 0.75}, {"accuracy": 0.4})
+    assert split_scores(record, "validation_mismatched") == ({"accuracy": 0.5}, {"accuracy": 0.3})
+    assert split_scores(record, "test") == ({}, {})
+
+
+# --- the verdict -------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_is_that_of_a_paired_test() -> None:
+    better = verdict_on(rows([1] * 30 + [0] * 10, [1] * 30 + [0] * 10), 1)
+    assert better.kind == "better"
+    assert better.sentence == (
+        'Better than always answering "b": accuracy 1.0000 against 0.7500 (difference +0.2500, '
+        "95 % interval +0.0934 to +0.3828, p = 0.002, exact McNemar test, 40 rows)"
+    )
+    worse = verdict_on(rows([0] * 30 + [1] * 10, [1] * 30 + [0] * 10), 1)
+    assert worse.kind == "worse"
+    assert worse.sentence.startswith('Worse than always answering "b": accuracy 0.0000 against 0.7500')
+    few = verdict_on(rows([1] * 7 + [0], [1] * 6 + [0] * 2), 1)
+    assert few.kind == "undecided"
+    assert few.sentence.startswith('Undecided against always answering "b": accuracy 0.8750 against 0.7500')
+    assert few.sentence.endswith("; about 165 more rows would decide")
+
+
+@pytest.mark.parametrize("number", [8, 40])
+def test_scores_are_compared_with_the_mean_of_the_training_rows(number: int) -> None:
+    labels = np.arange(number) * 1.0
+    better = verdict_on(rows(labels + 0.1, labels, SCORE), 3.0)
+    assert better.sentence.startswith(
+        "Better than always answering the mean 3: mse 0.0100" if number == 40 else "Undecided against"
+    )
+    worse = verdict_on(rows(labels + 99.0, labels, SCORE), 3.0)
+    assert worse.sentence.startswith("Worse than always answering the mean 3")
+    assert "paired jackknife" in worse.sentence
+    assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
+
+
+def test_several_labels_are_right_if_all_of_them_are() -> None:
+    labels = [[1, 1, 0]] * 20 + [[0, 0, 1]] * 10
+    found = verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([1, 1, 0]))
+    assert found.sentence.startswith('Better than always answering "a", "b": exact match 1.0000 against 0.6667')
+    assert "always answering no label" in verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([0, 0, 0])).sentence
+
+
+@pytest.mark.parametrize(("answers", "labels", "task"), [([1], [1], CLASSES), ([5.0], [5.0], SCORE)])
+def test_one_row_decides_nothing(answers: list[float], labels: list[float], task: str) -> None:
+    found = verdict_on(rows(answers, labels, task), 0)
+    assert (found.kind, found.sentence.endswith("(1 row)")) == ("undecided", True)
+
+
+def test_a_model_that_is_not_better_may_still_find_rare_classes() -> None:
+    """With 95 % of one class, a model that finds the others has the lower accuracy."""
+    found = verdict_on(rows([0] * 89 + [1] * 11, [0] * 95 + [1] * 5), 0)
+    assert found.sentence.endswith("; balanced accuracy 0.9684 against 0.5000")
+    assert verdict_on(rows([1] * 10, [0] * 9 + [1]), 0).sentence.endswith('; the model answers "b" for every row')
+
+
+def test_classes_that_are_never_predicted_are_named_with_a_good_result() -> None:
+    found = verdict_on(rows([0] * 50 + [1] * 50, [0] * 50 + [1] * 45 + [2] * 5, names="abcd"), 0, USUAL)
+    assert found.sentence.endswith("; 1 of 4 classes are never predicted: c")
+    rare = replace(USUAL, counts={"a": 500, "b": 450, "c": 50})
+    tips = verdict_on(rows([0] * 50 + [1] * 50, [0] * 50 + [1] * 45 + [2] * 5, names="abcd"), 0, rare).advice
+    assert tips == ('--class_weights balanced: "c" has only 50 of 1,000 training rows',)
+
+
+def test_the_mean_of_seeds_is_judged_by_its_interval() -> None:
+    error = Score("validation", "mse", "mse", 0.5, 0.4, 0.6, 1.0)
+    assert mean_verdict(error) == "Better than the baseline: mean mse 0.5000 against 1.0000 (95 % interval 0.4000 to 0.6000)"
+    assert mean_verdict(replace(error, baseline=0.2)).startswith("Worse than the baseline")
+    assert mean_verdict(replace(error, key="accuracy", baseline=0.2)).startswith("Better than the baseline")
+    assert mean_verdict(replace(error, baseline=0.5)).startswith("Undecided against the baseline")
+    assert mean_verdict(replace(error, baseline=None)) == mean_verdict(replace(error, low=None)) == ""
+
+
+# --- advice ------------------------------------------------------------------------------------------------------------
+
+
+EVEN = {"a": 500, "b": 500}
+
+
+# A training with the settings of the rule, whose loss fell a little.
+USUAL = TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), EVEN, 1000)
+
+
+LOST = rows([0] * 10, [0] * 5 + [1] * 5)
+
+
+def advice(facts: TrainingFacts) -> tuple[str, ...]:
+    return verdict_on(LOST, 0, facts).advice
+
+
+def test_advice_needs_facts_and_a_reason() -> None:
+    assert verdict_on(LOST, 0).advice == ()
+    assert verdict_on(rows([0, 1] * 20, [0, 1] * 20), 0, replace(USUAL, steps=68)).advice == (), "the result is better"
+    undecided = rows([1] * 7 + [0], [1] * 6 + [0] * 2)
+    assert verdict_on(undecided, 1, USUAL).advice == ()
+    assert verdict_on(undecided, 1, replace(USUAL, steps=68)).advice == ("--num_train_epochs 10: 68 steps are few",)
+
+
+def test_few_steps_suggest_more_epochs() -> None:
+    few = replace(USUAL, steps=68, steps_per_epoch=23)
+    assert advice(few)[0] == "--num_train_epochs 20: 68 steps are few"
+    assert advice(replace(few, counts_steps=True))[0] == "--max_steps 460: 68 steps are few"
+
+
+def test_a_low_learning_rate_suggests_that_of_the_rule() -> None:
+    assert advice(replace(USUAL, rate=5e-5)) == ("--learning_rate 0.00014: 5e-05 is low for this model",)
+
+
+def test_a_high_learning_rate_is_named_only_if_the_loss_did_not_fall() -> None:
+    flat = replace(USUAL, rate=1e-3, losses=(0.7, 0.7, 0.69, 0.7, 0.7))
+    text = "--learning_rate 0.00014: 0.001 is high for this model, and the training loss went from 0.7000 to 0.7000"
+    assert advice(flat) == (text,)
+    assert advice(replace(USUAL, rate=1e-3)) == ("more training rows, or another model",)
+
+
+def test_imbalance_suggests_class_weights_unless_they_were_set() -> None:
+    rare = replace(USUAL, counts={"a": 950, "b": 50})
+    assert advice(rare) == ('--class_weights balanced: "b" has only 50 of 1,000 training rows',)
+    assert advice(replace(rare, counts={"a": 950, "b": 50, "c": 0})) == ("more training rows, or another model",)
+    assert advice(replace(rare, weighted=True)) == ("more training rows, or another model",)
+
+
+def test_training_rows_that_were_only_memorized_suggest_more_rows() -> None:
+    (text,) = advice(replace(USUAL, losses=(0.7, 0.5, 0.2, 0.1, 0.01)))
+    assert text.startswith("more training rows, or fewer epochs: the training loss went from 0.7000 to 0.0100")
+
+
+def test_a_loss_that_did_not_fall_with_usual_settings_suggests_the_data() -> None:
+    (text,) = advice(replace(USUAL, losses=(0.7, 0.7, 0.69, 0.7, 0.7)))
+    assert text == "check texts and labels with glassloop data: the training loss went from 0.7000 to 0.7000"
+
+
+@pytest.mark.parametrize(
+    "history", [[], [{"loss": 0.7, "step": 10}, {"eval_loss": 0.4, "step": 10}, {"loss": 0.5, "step": 20}]]
+)
+def test_facts_come_from_the_record_and_the_history(history: list[dict[str, float]]) -> None:
+    record = replace(RECORD, data=replace(RECORD.data, splits={"train": SplitFacts(30, {"a": 20, "b": 10})}))
+    found = facts_of(record, history, 10_616_832)
+    assert (found.steps, found.rate, found.rows, found.counts) == (
+        record.plan.max_steps,
+        record.settings.learning_rate,
+        30,
+        {"a": 20, "b": 10},
+    )
+    assert found.losses == [entry["loss"] for entry in history if "loss" in entry]
+    assert found.fall == ((0.7, 0.5) if history else None)
+    assert found.usual_rate > 1e-4
