@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from glassloop.base.errors import printable
 
+MARKDOWN_SIGNS = re.compile(r"([\\`*_{}\[\]|~$#!])")
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
 MOST_CHARACTERS = 80  # of a short text; longer text is cut
 
 
@@ -39,14 +42,32 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.filters["short"] = short
 
 
+def markdown(value: object) -> Markup:
+    """Return a value as text of Markdown: on one line, without markup, links and mentions. `Markup` passes unchanged."""
+    if isinstance(value, Markup):
+        return value
+    text = MARKDOWN_SIGNS.sub(r"\\\1", printable(str(value)))
+    for sign, entity in ENTITIES.items():
+        text = text.replace(sign, entity)
+    return Markup(text)
+
+
+MARKDOWN = ENVIRONMENT.overlay(finalize=markdown)
+
+
+def template_of(name: str) -> Template:
+    """Return a template by its file, such as "report/page.html.j2". Values of a `.md.j2` are escaped as Markdown."""
+    return (MARKDOWN if name.endswith(".md.j2") else ENVIRONMENT).get_template(name)
+
+
 def rendered(template: str, **values: object) -> str:
-    """Return a whole page or text from its template, such as "report/page.html.j2"."""
-    return ENVIRONMENT.get_template(template).render(**values)
+    """Return a whole page or text from its template."""
+    return template_of(template).render(**values)
 
 
 def piece(template: str, macro: str, *values: object) -> str:
     """Return what one macro of a template writes."""
-    return str(getattr(ENVIRONMENT.get_template(template).module, macro)(*values))
+    return str(getattr(template_of(template).module, macro)(*values))
 
 
 def html(template: str, *values: object) -> str:

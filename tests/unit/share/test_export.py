@@ -27,7 +27,6 @@ from glassloop.share.export import (
     FlippedRow,
     StoredRows,
     changes,
-    example_code,
     export_run,
     readme_text,
     refuse_other_folders,
@@ -200,6 +199,12 @@ def record_of(kind: str = "onnx", task: str = CLASSES) -> ExportRecord:
     return ExportRecord(kind, task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD)
 
 
+def example_code(record: ExportRecord, *, calibrated: bool) -> str:
+    """Return the Python in the README that predicts without Glassloop."""
+    text = readme_text(record, CHECK, calibrated=calibrated, has_reference=False)
+    return text.partition("```python\n")[2].partition("```")[0]
+
+
 @pytest.mark.parametrize("kind", MODEL_FILES)
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -227,6 +232,16 @@ def test_the_figures_are_in_it() -> None:
     assert "reference.jsonl" in text
     assert "calibration.json" not in text
     assert "reference.jsonl" not in readme_text(record_of(), CHECK, calibrated=True, has_reference=False)
+
+
+def test_names_are_text_in_the_readme() -> None:
+    hostile = "<script>alert(1)</script> | [x](http://a.b)"
+    record = replace(record_of(), name=hostile, run=replace(RECORD, metrics=("f1",), positive_label=hostile))
+    check = replace(CHECK, metrics={"f1": CHECK.metrics["accuracy"]})
+    text = readme_text(record, check, calibrated=False, has_reference=False)
+    assert "<script>" not in text
+    assert "http://" not in text
+    assert len(next(line for line in text.splitlines() if "0.8500" in line).replace("\\|", "").split("|")) == 7
 
 
 def test_only_the_program_of_torch_speaks_of_aotinductor() -> None:
