@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+# The process group is an object of its own, because it does not depend on how a step is executed.
 class AccelerateProcesses:
     """Several processes that an `accelerate.Accelerator` connects."""
 

@@ -19,6 +19,8 @@ from glassloop.data.order import random_states_kept
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import Backend, RowBatches, Say, StepBackend, Tensors, TrainingUse
 
+# Each run compares: a new release of transformers can change the computation of a family without renaming a module. Forward
+# and backward of these rows cost about one step.
 COMPARED_ROWS = 4  # enough for padding, several lengths and both parts of a pair; few enough to take almost no time
 CANDIDATE_ROWS = 16  # the compared rows are chosen by length from these, which are spread over the data
 ALLOWED = {"fp32": (1e-4, 1e-3), "bf16": (1e-2, 3e-2)}  # relative differences of logits and of gradients, at least
@@ -84,6 +86,8 @@ def fast_figures(model: nn.Module, batches: RowBatches, backend: PackedBackend, 
 
 def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
     """Return the largest relative difference of a logit and of a weight's gradient."""
+    # Per weight, relative to its own norm. The floor keeps gradients that are zero in exact arithmetic, such as the
+    # biases of keys, from counting as differences.
     logits = (found.logits - wanted.logits).abs().max() / wanted.logits.abs().max().clamp(min=1e-6)
     if not (wanted.gradients and found.gradients):
         return float(logits), 0.0

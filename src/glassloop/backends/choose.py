@@ -69,6 +69,7 @@ def launched_processes() -> int:
 
 def usable_precision(wanted: str, device: str, *, falls_back: bool) -> str:
     """Return the precision, or fp32 with a line if it does not work on this machine and the caller `falls_back`."""
+    # On a CPU, bf16 can be slower or fail with an illegal instruction, which only a child process survives.
     try:
         return choose_precision(wanted, device)
     except SettingsError as error:
@@ -84,6 +85,8 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     Accelerate is used if the settings ask for it, if it started this process, or if several processes were launched.
     Otherwise `single_backend` chooses.
     """
+    # auto takes a fast backend because the mathematics is the same. A custom optimizer, collator or hook could see the
+    # difference, so it gets the plain one.
     launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # set even for one process
     split, wanted = wants_fsdp(accelerator), vars(args)["device"]  # a script reads args.device as a device of torch
     alone = accelerator is None and launched == 1

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accelerate.utils import FullyShardedDataParallelPlugin
 
 
+# The model itself stays whole in main memory and a split copy is trained: evaluations, callbacks and checkpoints see
+# ordinary weights, and an evaluation cannot hang on uneven batches. FSDP version 1 would need this code twice.
 class FSDPBackend(AccelerateBackend):
     """Trains a copy of the model that Accelerate has split over the processes.
 

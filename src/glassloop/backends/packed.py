@@ -85,6 +85,8 @@ class PackedBackend(PlainBackend):
 
     def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
         """Put the savings of a training in place. Gradients that `on_gradients` reads are complete and in full precision."""
+        # Layers are replaced on the instance, not wrapped: names, state_dict, save_pretrained and what a callback
+        # sees stay the same.
         groups = decay_groups(model, use.weight_decay)
         no_decay = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
         low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"

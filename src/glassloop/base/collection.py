@@ -11,6 +11,8 @@ from contextlib import contextmanager
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """Run the block without garbage collection of cycles, unless it was off before. Other memory is freed as usual."""
+    # The collector walks over all objects of all modules several times, which takes half a second of three. Importing
+    # in a thread gains nothing: imports hold the interpreter lock.
     was_on = gc.isenabled()
     gc.disable()
     try:

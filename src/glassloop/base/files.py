@@ -145,6 +145,7 @@ def share_files(folder: Path, pattern: str) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to. On success it is synced and renamed to `path`, on failure removed."""
+    # Follows the umask: safetensors alone would write mode 0600.
     if path.is_dir():
         raise ResourceError(f"{path} is a folder, but a file must be written there", "rename or remove it")
     try:
@@ -208,6 +209,7 @@ def scratch_dir(path: Path) -> Iterator[Path]:
 @contextmanager
 def reserved(path: Path, num_bytes: int) -> Iterator[None]:
     """Reserve disk space in a file without content. Remove the file to use the space; the end of the block removes it too."""
+    # Reserved, not only checked: the disk may fill up during the training.
     try:
         with path.open("wb") as opened, suppress(AttributeError):  # missing on some platforms, where nothing is reserved
             os.posix_fallocate(opened.fileno(), 0, num_bytes)

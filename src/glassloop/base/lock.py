@@ -35,6 +35,7 @@ class Holder(Enum):
 
 def holder(folder: Path) -> Holder:
     """Return who holds the lock of a folder, without taking it even for a moment: a run may be starting right now."""
+    # A reader never takes the lock, not even for a moment: a run that starts at that moment would be refused.
     try:
         handle = open_lock(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -141,6 +142,8 @@ def take_current(folder: Path) -> int:
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Lock the folder while the block runs. Raises `LockedError` if a running process has locked it."""
+    # The file is removed while the lock is held, so no run leaves one behind. Whoever takes a lock compares the opened
+    # file with the file of that name and tries again if they differ.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = take_current(folder)

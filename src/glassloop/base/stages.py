@@ -60,6 +60,7 @@ def show_on(display: Display | None) -> None:
 @contextmanager
 def stage(title: str, total: int | None = None) -> Iterator[None]:
     """Show the block as a stage. A stage inside another one is part of it."""
+    # Shown by the command, never by the library: without a display a stage does nothing.
     display = CHOSEN.display
     if display is None or CHOSEN.running:
         yield

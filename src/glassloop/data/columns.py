@@ -25,6 +25,7 @@ PAIR_NAMES = (
     ("query", "passage"),
 )
 NUMBERS_SAMPLED = 1000
+# More are dropped with a note, except texts and labels.
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
 
 

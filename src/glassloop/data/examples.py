@@ -215,6 +215,8 @@ class Part:
 
 def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
     """Check all texts of a split and collect its label cells. `head` holds its first rows."""
+    # The first of two passes, with 12 bytes per row in memory; eight of them are a hash of the texts that finds
+    # duplicates and overlap.
     names = dict.fromkeys(head.column_names)
     absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
     labelled = all(column in names for column in columns.label)
@@ -308,6 +310,8 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
 
 def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
     """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
+    # After labels and splits are decided, so that a smaller run has the same classes. The first rows of a sorted file
+    # would contain one class.
     rows = np.flatnonzero(part.rows)
     if settings.limit is None or len(rows) <= settings.limit:
         return part
@@ -320,6 +324,8 @@ def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> 
 
 def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
     """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
+    # Equal texts stay on one side, so that the split cannot leak. split_seed is not seed: otherwise the spread over
+    # seeds would mix training and the choice of rows.
     train = parts["train"]
     firsts, groups, strata = grouped(train, slice(None), task)
     random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)

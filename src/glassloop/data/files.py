@@ -28,6 +28,7 @@ from glassloop.data.writers import written_table
 from glassloop.settings.fields import DataSettings
 
 
+# Parsed rows are spooled to an Arrow file, because they are read twice.
 class SpooledSplit:
     """The rows of a split in an Arrow file at `path`. Add all tables, then close it, then read it."""
 

@@ -97,6 +97,7 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
 
     Raise `DataError` if `data_dir` does not contain the task.
     """
+    # If a folder holds MRPC in both forms, the original Microsoft files are used: they contain the test labels.
     task = glue_task(name)
     if data_dir:
         base = user_path(data_dir)

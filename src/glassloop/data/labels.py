@@ -27,6 +27,7 @@ INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0
 
 def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Return the groups of two or more names that look alike."""
+    # Reported, not merged: Good and good may be a typo or two classes.
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(shape_of(name), []).append(name)
@@ -83,6 +84,7 @@ def items_of(text: str) -> list[str] | None:
 
 def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) -> None:
     """Raise `DataError` if label cells seem to contain several labels each: their parts occur in other cells too."""
+    # Cells such as a;b are refused only if their parts occur in other cells too: otherwise they are names.
     values = [*values]
     lists = [value for value in values if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value]
     if lists:
@@ -234,6 +236,7 @@ SCORE_VALUES = 20  # more different fractions than this can only be scores
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
 WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+# One leading zero makes all labels names: numbers are not written like that.
 CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
 MODEL = "the model"  # whose labels a trained model keeps
 OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
@@ -289,6 +292,7 @@ def settle_labels(
     `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
     Raise `DataError` for cells that are missing, negative or fractions, have stray spaces or gaps, or mix words and numbers.
     """
+    # Integer labels must be consecutive and not negative: in this field -1 and -100 mean "no label".
     values = found.values()
     several = found.are_lists or settings.task == SEVERAL
     if None in found.cells:
@@ -334,6 +338,7 @@ def settle_labels(
 
 def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: LabelSet | None) -> tuple[str, ...] | None:
     """Return the names that numbers in the data mean: given by the user, else by the source, else by the model; or None."""
+    # Numbers stand for names only if their order is defined: the alphabetical order does not show what 0 and 1 mean.
     order = settings.label_names or known
     if outputs is None or (order and {*order} == {*outputs.names}):
         return order
@@ -395,6 +400,7 @@ def whole(value: str) -> str:
 
 def are_scores(found: LabelCells) -> bool:
     """Return whether these cells can only be scores: all are numbers, and there are many different fractions."""
+    # A few different fractions could be classes or scores, so the user has to say which.
     values = found.values()
     fractions = [value for value in values if not whole(value).lstrip("-").isdigit()]
     return len(fractions) > SCORE_VALUES and all(map(is_number, values))

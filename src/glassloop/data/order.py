@@ -44,6 +44,8 @@ def epoch_order(
     Raises:
         SettingsError: If `batch_size` is less than 1.
     """
+    # default_rng((seed, epoch)): no two pairs share an order, as they would with seed + epoch, and the line can be
+    # copied into any script.
     if batch_size < 1:
         raise SettingsError(f"the batch size is {batch_size}", "use a whole number of 1 or more")
     order = np.arange(num_examples)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SKIP = "to skip such rows: --bad_rows skip"
 
 
+# The rows are listed in a file, because a number alone cannot be checked.
 class BadRows:
     """The rows of some files that cannot be read.
 
@@ -142,6 +143,7 @@ Units = Callable[[TextIO], Iterable[Sequence[str]]]  # the rows of a text, to nu
 @contextmanager
 def opened_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file as bytes, decompressed. Its first bytes decide, not its name. Raise `DataError` if it is damaged."""
+    # The first bytes decide on the compression, because downloads are often renamed.
     try:
         with path.open("rb") as plain:
             start = plain.read(10)
@@ -396,6 +398,8 @@ def refuse_wrong_names(name: str, first: list[str], given: tuple[str, ...], head
 
 def looks_like_data(head: list[list[str]], settings: DataSettings) -> bool:
     """Return whether the first row is data: one of its cells is a number, or occurs again in its column."""
+    # Refused, not guessed: reading a file without a header on a guess would give its columns names that no later file
+    # has.
     first = head[0]
     cells = [cell.strip() for cell in first]
     named = {*settings.text_columns, *settings.pair_columns, *settings.label_columns}
@@ -448,6 +452,8 @@ def read_delimited(
 
     Rows that cannot be read are reported to `bad`, by default as an error.
     """
+    # Python's csv module: `datasets` turns the cells NA and null into missing values, and pyarrow does not name the row
+    # of an invalid byte.
     bad = bad or BadRows()
 
     def reader_of(lines: TextIO) -> Iterator[list[str]]:

@@ -103,6 +103,7 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
 PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
 
 
+# Whether rows are random is measured, not declared. Random rows are not hashed, counted or read ahead of a checkpoint.
 class Repeats(Enum):
     """What a second reading gives, and what that means for a resumed run."""
 
@@ -422,6 +423,7 @@ class RowReader:
 
 def repeats_of(rows: Rows) -> Repeats:
     """Return whether a data set gives the same rows each time; a reader finds out once."""
+    # Measured, not declared: any draw from a global generator counts as random.
     return rows.repeats if isinstance(rows, RowReader) else rows_repeat(rows)
 
 

@@ -65,6 +65,7 @@ def plain(value: object) -> object:
 
 def table_cell(value: object) -> str:
     """Return a cell of a table: text that starts like a formula gets an apostrophe; several texts are joined with a bar."""
+    # No option switches this off: a reader could not tell a table without apostrophes from one with them.
     value = plain(value)
     if isinstance(value, list) and all(isinstance(part, str) and "|" not in part for part in value):
         value = "|".join(value)

@@ -28,6 +28,8 @@ def base_of(model: Model) -> Model:
 
 def merged(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
     """Return a copy of an adapted model with these `weights`, its adapter merged into the layers it adapts."""
+    # Saved merged, with the adapter next to it: the model then loads in every program without peft. The adapter alone
+    # would need the base model, under a name that may be a path on another machine.
     from torch.nn import Parameter
 
     own = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]

@@ -226,6 +226,9 @@ def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> E
 
     Raise `ModelError` if it cannot be loaded, and `SettingsError` if its runtime is missing or does not run on the device.
     """
+    # torch.export.load unpickles, evaluates and imports what the file names, and reads ZIP files with another parser
+    # than Python's. So the file is read once, checked against what an export needs, and handed to torch as a new
+    # archive written in memory.
     path = folder / MODEL_FILES[record.kind]
     run = torch_runner(path, device) if record.kind == TORCH else onnx_runner(path, device)
     runtime = "torch.export" if record.kind == TORCH else "onnxruntime"

@@ -94,6 +94,8 @@ def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_l
 
 def encoder_weights(config: Config) -> int | None:
     """Return about how many weights the layers of an encoder have, from its config alone; None if it does not say."""
+    # From the config, so that seeds share one choice before any model is loaded. Word vectors do not count: they are
+    # half of MiniLM and say nothing about the learning rate.
     width, layers = (getattr(config, name, None) for name in ("hidden_size", "num_hidden_layers"))
     return 12 * layers * width**2 if isinstance(width, int) and isinstance(layers, int) and width * layers > 0 else None
 
@@ -116,6 +118,7 @@ def accepted_inputs(kind: type) -> set[str]:
 
 def refuse_unknown_tokens(tokenizer: Tokenizer | None, model: Model) -> None:
     """Raise if the tokenizer has tokens for which the model's embedding has no row."""
+    # Whether or not a text contains such a token: on a GPU, the first one would end the process.
     if tokenizer is None or not hasattr(tokenizer, "get_vocab") or not hasattr(model, "get_input_embeddings"):
         return  # not from transformers: it may look up tokens in any way
     rows = int(model.get_input_embeddings().weight.shape[0])

@@ -99,6 +99,8 @@ class LightTokenizer:
 
 def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
     """Return the tokenizer in a folder if its checksum begins with `key`; None if transformers has to load it."""
+    # transformers 5 rebuilds a tokenizer from the settings of its class, so tokenizer.json alone does not determine the
+    # ids: only one with the checksum that the run recorded is used.
     settings = read_json_file(folder / SETTINGS_NAME)
     split_special, side = settings.get("split_special_tokens", False), settings.get("truncation_side", "right")
     if not isinstance(key, str) or not key:
@@ -316,6 +318,8 @@ def weight_shapes(model: LightClassifier) -> dict[str, tuple[int, ...]]:
 
 def load_light(folder: Path, run: RunRecord, device: torch.device) -> tuple[LightTokenizer, LightClassifier] | None:
     """Return the tokenizer and the model of a run, whose folder is checked first; None if transformers has to load them."""
+    # Importing transformers' BERT takes twice as long as importing torch. What this file does not know goes to
+    # transformers, which also reports every error.
     find_model(folder)
     tokenizer = load_light_tokenizer(folder, run.identity.get("tokenizer"))
     model = load_light_model(folder, device) if tokenizer is not None else None

@@ -285,6 +285,8 @@ def refuse_unfit(name: str, encoder: str, report: LoadingReport, new_head: bool)
 
 def refuse_unused_layers(name: str, model: Model, unexpected: Iterable[str]) -> None:
     """Raise if the file has more layers than the model: its config has a smaller number, and the others would be lost."""
+    # transformers drops the other layers with a warning, and the scores are those of a smaller model. Who wants one
+    # says so: load_model(name, num_hidden_layers=6).
     from torch.nn import ModuleList
 
     lists = {path: len(part) for path, part in model.base_model.named_modules() if isinstance(part, ModuleList)}
@@ -334,6 +336,7 @@ def weights_files(place: Place) -> list[Path]:
 
 def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
     """Raise with the first weight that contains NaN or infinity. `where` returns the file of a weight."""
+    # NaN in a pretrained model otherwise looks like a learning rate that is too high, or like an answer.
     import torch
 
     kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)

@@ -209,6 +209,8 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> FileOutcome:
 
     The whole file is checked before the first row is predicted. Parts that an earlier command finished are used again.
     """
+    # A part is written completely or not at all, so a kill loses at most one part. The folder is named by a checksum of
+    # all inputs: other inputs never mix.
     refuse_target(job.target, (*TARGETS, PARQUET))
     layout, num_rows, _ = survey(job)
     rank, num_processes = own_share()
@@ -248,6 +250,7 @@ def new_list(job: FileJob) -> BadRows:
 
 def survey(job: FileJob) -> tuple[Layout, int, BadRows]:
     """Check the whole file. Return the columns to write, the number of rows, and the rows that cannot be read."""
+    # Twice, so that an unusable last row is found before hours of work.
     layout, num_rows, skipped, suffix = Layout(), 0, new_list(job), job.target.suffix.lower()
     with stage(f"reading {job.source.name}"):
         for rows in job.rows(skipped):

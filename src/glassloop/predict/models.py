@@ -125,6 +125,8 @@ def quantize(predictor: Quantizable, folder: Path) -> Agreement:
         ModelError: If the model or the CPU has no int8 form, or if a metric drops by more than a point.
         SettingsError: If the device is no CPU, or if there are no stored predictions to compare with.
     """
+    # Answers are what counts, so a metric has a limit and logits have none. There is no option to skip the comparison:
+    # a model whose answers nobody compared is not worth its speed.
     if (device := predictor.backend.device.type) != "cpu":
         raise SettingsError(f"precision int8 needs a CPU, but the device is {device}", f"use device cpu, or {USE_FP32}")
     if (reason := why_not_int8(predictor.model)) is not None:

@@ -442,6 +442,8 @@ def update_card(run: Path) -> None:
 
     Never raises: a card must not fail a run. An exception becomes one line on standard error.
     """
+    # The card ends with a checksum of its own text: whatever differs was edited by a person, and no second file is
+    # needed.
     try:
         write_card(run / MODEL_NAME, run_card(run))
     except Exception as error:

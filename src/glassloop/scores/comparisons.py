@@ -90,6 +90,8 @@ def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
         rows: The part of the rows.
         alpha: 1 minus the level of the interval.
     """
+    # Satterthwaite's degrees of freedom cover only 87 to 93% with two or three seeds, the fiducial interval up to
+    # 98.8%. This exponent covers 94.7 to 97% by numerical integration, for any ratio of both parts.
     from scipy.special import stdtrit
 
     def reach(part: Part) -> float:
@@ -113,6 +115,8 @@ def spread_of(points: Array, changes: Array) -> Spread:
         points: The metric of each seed, or a difference that is paired by seed.
         changes: What each row contributes to them: seeds x rows.
     """
+    # Equal seeds share the order of the rows, dropout and the new head. Pairing costs degrees of freedom if the scores
+    # are not correlated, but the test is right in both cases.
     number, mean, num_rows = len(points), float(np.mean(points)), changes.shape[1]
     covariance = covariance_of(changes)
     if number == 1:
@@ -536,6 +540,8 @@ def compare_all(
         positive: The class that f1, precision and recall refer to.
         alpha: Level of the tests, and 1 minus the level of the intervals, for all comparisons together.
     """
+    # P-values are corrected by Holm's method, intervals by Bonferroni's: the intervals that belong to Holm's have no
+    # upper end for decided comparisons.
     level = 1 - alpha / max(len(others), 1)
     found = [compare(first, other, key, positive, level=level) for other in others]
     adjusted = holm([difference.p_value for difference in found])
@@ -607,6 +613,7 @@ def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: flo
         margin: The largest difference that does not matter, in units of the metric.
         alpha: Level of the test.
     """
+    # A p-value above 0.05 is no evidence of equality; an interval within the margin is.
     if difference.corrected < alpha:
         improved = (difference.value > 0) != (key in LOWER_IS_BETTER)
         return ComparisonVerdict(BETTER if improved else WORSE, margin)

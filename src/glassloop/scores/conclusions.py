@@ -303,6 +303,7 @@ LEAST_PROBABILITY = 1e-12
 
 def averaged_logits(logits: Sequence[Array], task: str) -> Array:
     """Return logits whose probabilities are the mean of those of several models; for scores, the mean score."""
+    # Seeds as one model average probabilities: a majority vote has ties and no scores.
     if task == SCORE:
         return np.asarray(np.mean(logits, axis=0))
     found = np.mean([probabilities(one, task) for one in logits], axis=0)

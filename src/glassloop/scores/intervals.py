@@ -60,6 +60,7 @@ def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path)
     Raises:
         ModelError: If a row does not have so many finite numbers, in the range of a model's outputs.
     """
+    # Arrow's CSV reader takes 0.8 s for five million numbers of 17 digits, json and numpy.fromstring 2.5 s.
     try:
         found = numbers_of([entry["logits"] for entry in entries])
     except (LookupError, TypeError, ValueError, OverflowError):
@@ -386,6 +387,8 @@ LEVEL = 0.95
 NO_INTERVAL = "too few rows"  # shown instead of an interval
 
 
+# From a simulation (docs/log.md). Correcting the value for its estimated bias instead covers only 50 to 90% for stratified
+# rows.
 LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
 
 
@@ -489,6 +492,9 @@ def metric_interval(found: RowMetric, key: str, level: float = LEVEL) -> Interva
         key: The metric.
         level: The level of the interval.
     """
+    # The jackknife, not the bootstrap: draws of rows miss whole classes if there are few rows of each, which shifts
+    # macro F1 (an interval of 0.354 to 0.378 was seen for a value of 0.390). Leaving out each row once has a closed
+    # form, needs no seed and takes milliseconds.
     if too_few_rows(found, key) or is_biased(found.bias, found.variance) or (key in OF_SCORES and not found.variance):
         return None
     rows, value = len(found.changes), found.value

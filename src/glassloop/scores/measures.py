@@ -20,6 +20,7 @@ LOWER_IS_BETTER = (LOSS, "mse")
 
 
 # Names of two classes that only mean no and yes: F1 is that of the second.
+# F1 refers to a class that somebody chose. An order of names, as in ClassLabel or --labels, is not a choice.
 NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
 
 
@@ -64,6 +65,8 @@ class Measures:
 
 def default_measures(task: str, names: Sequence[str]) -> Measures:
     """Return the default metrics of a task: with F1 of the class 1 (or true) if there is one, else macro-F1."""
+    # The loss alone does not show how good a model is, so a Trainer computes metrics that fit the task if none are
+    # given.
     lowered = [name.lower() for name in names]
     pair = next((pair for pair in NUMBERED if sorted(lowered) == [*pair]), None)
     if task == CLASSES and pair:

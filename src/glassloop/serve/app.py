@@ -311,6 +311,7 @@ class Service:
 
 def as_hub(hosted: Hosted, question: Question, answered: Answered) -> Json:
     """Return labels with scores as the hub's own inference answers: a list for each input, also for a single one."""
+    # A list of lists, because the client of the hub takes the first element of the answer.
     found = hosted.scored(question, answered)
     return [found] if question.single else found
 

@@ -352,6 +352,7 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
 
     Raises `ModelError` if a logit differs from the stored one by more than rounding.
     """
+    # A damaged file, another version of a library or a wrong tokenizer would otherwise be found by users.
     if predictor.agreement is not None:
         return predictor.agreement.rows
     if predictor.run is None:

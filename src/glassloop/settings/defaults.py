@@ -41,6 +41,8 @@ CHOSEN_SETTINGS = {
 }
 
 
+# Recorded as ordinary settings: resume, eject and seeds read these, and a later version with another rule cannot change a
+# run.
 @dataclass(frozen=True)
 class Chosen:
     """Training settings, the names of those that the rule chose, and from what it chose them; empty if it chose none."""
@@ -68,6 +70,8 @@ def choose_settings(
         weights: Number of weights in the layers of the model's encoder; None if unknown.
         processes: Number of processes that share each batch.
     """
+    # A small function of rows, labels and encoder size, so that its choice can be predicted and written on one page. It
+    # looks at no scores: a search would need the validation rows.
     shares = args.gradient_accumulation_steps * processes
     chosen: dict[str, int | float] = {}
     if "per_device_train_batch_size" not in given:

@@ -251,6 +251,8 @@ def compared(
     record: ExportRecord, rows: StoredRows, folder: Path, others: Mapping[str, Predictor], *, stores_texts: bool
 ) -> Exported:
     """Return how the model in `folder` compares with the predictors of its run, and store some rows with its logits."""
+    # Conversion can succeed and be wrong: another mask, another position, a fused kernel. So the export is compared
+    # with the run, on its own validation rows.
     exported, ours = Predictor(folder, device="cpu"), others["glassloop"]
     before, after = ours.logits(*rows.columns), exported.logits(*rows.columns)
     found = changes(rows, record.run, ours.answering, before, after)
@@ -283,6 +285,8 @@ def compared(
 
 def write_reference(folder: Path, rows: StoredRows, exported: Predictor) -> None:
     """Store some validation rows with the logits of the exported model, with which a server checks it at its start."""
+    # With texts: the server's check at its start needs them. Token ids would protect nothing, the tokenizer turns them
+    # back.
     entries = [rows.entries[place] for place in rows.spread(CHECKED_ROWS)]
     logits = exported.logits(*([str(entry[name]) for entry in entries] for name in rows.texts))
     lines = [

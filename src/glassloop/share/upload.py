@@ -57,6 +57,7 @@ def published_files(folder: Path, more: Mapping[str, Path] | None = None) -> lis
     Raises:
         ModelError: If the folder has no model.
     """
+    # By kind instead of exclusion: a new kind of file stays private until somebody decides otherwise.
     found = []
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
@@ -161,6 +162,7 @@ def upload(
 
 def pushed(push: Callable[[], str]) -> str:
     """Upload a trained model and return a line that says where it is. A hub that cannot be reached loses no training."""
+    # Any error: huggingface_hub, its HTTP library and hf_xet share no base class.
     try:
         return f"the model is at {push()}"
     except (ResourceError, SettingsError) as error:

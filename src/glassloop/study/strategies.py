@@ -53,6 +53,8 @@ def next_round(study: StudySettings, seed: int, tried: Sequence[Values], played:
         tried: The settings of earlier rounds.
         played: Those rounds.
     """
+    # In rounds, as a pure function of earlier scores: a killed study replays its rounds and stores nothing else.
+    # Asynchronous halving would use GPUs slightly better, but its choice would depend on timing.
     strategy = study.chosen_strategy
     if not played:
         added = first_settings(study, seed)
@@ -176,6 +178,7 @@ def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], 
     Raises:
         SettingsError: If optuna is not installed.
     """
+    # Several at a time, so that the proposals do not depend on the timing of the runs.
     if len(tried) >= study.num_settings:
         return None
     refuse_without_optuna("strategy optuna")

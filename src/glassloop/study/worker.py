@@ -60,6 +60,7 @@ def train_part(task: Task, shared: SharedParts | None = None) -> Done:
         task: What to train.
         shared: What the runs of this process share.
     """
+    # The runs share what they load and nothing that they change; every run seeds all generators itself.
     if done := found_done(task.folder, task.name, task.fraction):
         return done
     try:
@@ -103,6 +104,8 @@ def trained_alone(task: Task, shared: SharedParts | None) -> Done:
 
 def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
     """Train a run to the wanted fraction; raises if it cannot."""
+    # The scores at a pause are computed outside the loop, so that the run's own history and best step stay those of a
+    # run alone.
     folder, args = task.folder, training_arguments(task.given.training)
     run = assemble(task.given, args, choose_backend(args), shared)
     prepared = time.perf_counter() - began
@@ -179,6 +182,7 @@ def read_tasks(tasks: queue.SimpleQueue[str | None], busy: threading.Event) -> N
 
 def main() -> None:
     """Train the runs that are asked for until the input ends."""
+    # When the input ends, the study is gone: save a checkpoint and stop.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     show_lines()

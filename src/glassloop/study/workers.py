@@ -66,6 +66,7 @@ def cpu_runs_at_once(cores: int) -> int:
     return max(1, cores // CORES_PER_RUN)
 
 
+# Workers stay alive: importing torch and starting CUDA takes longer than a short run.
 class Worker:
     """One worker process. A thread reads its answers.
 

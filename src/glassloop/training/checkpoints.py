@@ -175,6 +175,8 @@ def shapes_of(tensors: Tensors) -> dict[str, str]:
 
 def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
     """Write a snapshot under a temporary name: its files, then the manifest. Then give it the name `path`."""
+    # The layout of transformers, because scripts, callbacks and other programs look for it. The exact state lies beside
+    # the model's files, under names that transformers does not use.
     with replacing_dir(path, replace=True) as writing:
         save_model(writing, dict(snapshot.model))  # save_pretrained empties this dict
         fault_point("write", writing / WEIGHTS_NAME)
@@ -199,6 +201,7 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
 
 def holds(path: Path, weights: Tensors) -> bool:
     """Return whether a safetensors file holds exactly these weights."""
+    # A script's save_model may write other weights; comparing them costs little next to the SHA-256 of the same file.
     if not path.is_file() or names_in(path) != {*weights}:
         return False
     with safe_open(path, framework="pt") as opened:
@@ -375,6 +378,7 @@ class CheckpointFolder:
 
         `skipped` names what the caller has skipped before. Raises `ModelError` with all reasons if nothing can be used.
         """
+        # Unusable checkpoints are an error, not a new start, which would discard hours of training.
         reasons = [*skipped, *(f"{path} was written by an earlier version" for path in self.folder.glob(EARLIER_CHECKPOINTS))]
         for path in checkpoints_in(self.folder):
             try:
@@ -405,6 +409,8 @@ class CheckpointFolder:
 
         Checkpoints of later steps, which exist after a resume from an earlier one, stay until training has passed them.
         """
+        # Only older ones: after resuming from an earlier checkpoint, later ones stay until training has passed
+        # them.
         if keep is None:
             return
         best = None if best_step is None else self.folder / checkpoint_name(best_step)
@@ -418,6 +424,7 @@ class CheckpointFolder:
 
     def restart(self) -> None:
         """Move all checkpoints aside, into one folder, so that a run can start from step 0."""
+        # The newest last, so that a crash in between leaves a run that can be resumed.
         found, gathered = checkpoints_in(self.folder), self.folder / KEPT_CHECKPOINTS_NAME
         if found or any(self.folder.glob(EARLIER_CHECKPOINTS)):
             gathered.mkdir(exist_ok=True)

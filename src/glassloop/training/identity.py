@@ -43,6 +43,8 @@ def digest(text: str | bytes, size: int = 8) -> str:
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
     """Return a hash over names, types, shapes and bytes of all weights, computed on all cores."""
+    # Only compared before the first checkpoint, which replaces all weights: a script that creates a new head without a
+    # seed starts with different ones each time.
     weights = sorted(model.state_dict().items())
 
     def one(entry: tuple[str, torch.Tensor]) -> str:
@@ -105,6 +107,8 @@ def schedule_values(schedule: LRScheduler) -> Identity:
 
 def identified(call: object) -> str:
     """Return the name of a function or callable object, with a hash of its code and of the values it uses."""
+    # Bytecode, defaults, closure and plain values: a change that computes the same is refused too, one that computes
+    # something else is never accepted.
     target = call.func if isinstance(call, partial) else call
     name = getattr(target, "__qualname__", type(target).__qualname__)
     return f"{name} ({digest(text_of(call))})"

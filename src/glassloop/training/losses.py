@@ -36,6 +36,8 @@ def make_loss(
         class_weights: The weight of each class.
         custom: A loss to use instead, which returns one loss per row, or their sum.
     """
+    # A sum over rows; the loop divides by the number of examples, so accumulation and several processes need no special
+    # case.
     weights = class_weights
     if custom is not None:
         return lambda logits, labels: custom(logits, labels).sum()
@@ -64,6 +66,7 @@ def balanced_weights(label_counts: dict[str, int]) -> list[float]:
 
 def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, backend: StepBackend) -> None:
     """Raise `SettingsError` if the loss of one batch is not finite, not a sum over its rows, or has no gradient."""
+    # The loss of a batch must be the sum of the losses of its rows, which detects a mean.
     was_training = model.training
     model.eval()
     with torch.no_grad():
@@ -98,6 +101,8 @@ def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say:
 
     Both losses use the logits of one forward pass. So dropout stays on, and a loss with a term for training is noticed too.
     """
+    # The model's own loss is compared, not used: accumulation, several processes and fast backends need a sum over
+    # rows. Both come from one forward pass, so dropout cannot make them differ.
     accepted = inspect.signature(model.forward).parameters
     has_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     if batch.labels is None or not ("labels" in accepted or has_kwargs) or out_of_range(model, batch.inputs.get("input_ids")):

@@ -56,6 +56,8 @@ class WorkerFiles:
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
     """Run `glassloop` with `arguments` in several processes that find each other, and exit as the one that failed first."""
+    # torch's launcher answers every failure with a traceback and exit status 1. Here each process writes its error to a
+    # file, and the one that caused the others is shown.
     run_together(arguments, ranked_environments(num_processes))
     sys.exit(0)
 

@@ -25,6 +25,8 @@ HEADERS = {
 WRONG_ADDRESS = "Open the complete address that glassloop ui printed. It contains a token, which changes with every start."
 
 
+# The token is part of the path, not a cookie: cookies of 127.0.0.1 are shared by all ports. The Host header is checked
+# against DNS rebinding; any port is accepted, for ssh -L.
 class Guard:
     """Refuses every request that does not come from the user, and answers an unexpected error without details.
 
@@ -73,6 +75,7 @@ def page_answer(html: str, status: int = 200) -> Response:
 
 def secured(response: Response) -> Response:
     """Return a response with the headers of all responses. The content policy of a page is sent as a header, too."""
+    # If escaping failed once, the browser would still not run what a text or a label contains.
     found = POLICY.search(bytes(response.body)[:2000].decode("utf-8", "replace"))
     policy = found[1] if found else "default-src 'none'"
     response.headers.update({**HEADERS, "content-security-policy": f"{policy}; frame-ancestors 'none'"})

@@ -173,6 +173,8 @@ class Seen:
     since: float
 
 
+# Files are looked at: inotify does not see what another machine writes to a shared disk. No clock is compared with another
+# one; the speed of a run is the difference of two times of the disk.
 class Watcher:
     """Follows all runs below a folder. Every method may be called from several threads.
 
@@ -276,6 +278,7 @@ class Report:
     problem: str = ""
 
 
+# Made on request: the report.html of a run folder may have been written by anyone.
 class Reports:
     """Makes reports and comparisons. The report.html of a run folder is not read: anyone may have written it."""
 

@@ -226,6 +226,8 @@ def packs_own_layers(model: Model) -> bool:
 
 def why_not_packed(model: Model) -> str | None:
     """Return why a model cannot take packed batches; None if it can."""
+    # What is supported is listed, not what is excluded: a gap in a list of exclusions would be a wrong result without
+    # an error. The tree built on the meta device takes 10 to 30 ms and no memory.
     kind = type(model).__name__
     if not (has_replaceable_layers(model) or packs_own_layers(model)):
         return f"{kind} is not a classifier that can be packed"

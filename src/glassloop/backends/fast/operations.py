@@ -91,6 +91,7 @@ def compile_kernel(kernel: Kernel, launches: list[Launch], device: int) -> None:
 RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
 
 
+# NumPy's SFC64, seeded from torch in every pass: torch draws one number at a time in one thread.
 class DropoutMasks:
     """Draw dropout masks. On a CPU a generator several times faster than torch's draws them, seeded by torch in each pass."""
 

@@ -95,6 +95,8 @@ class Region:
         return slice(self.start, self.stop)
 
 
+# Weights are fp32 with a bf16 copy of the matrices, which AdamW writes. The residual stream and the head stay fp32, as
+# under autocast.
 class FlatStorage:
     """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
 

@@ -84,6 +84,8 @@ class LayerContext(FunctionCtx):
     kept: Saved
 
 
+# One layer, written out, serves nine families: they compute the same under different names. Gradients go straight into flat
+# storage.
 class PostNormLayer(torch.autograd.Function):
     """y = norm(h + dropout(down(gelu(up(h))))) with h = norm(x + dropout(out(attention(x)))).
 
@@ -183,6 +185,8 @@ def attend_first_tokens(
     query · (K x) is (Kᵀ query) · x, and Σ p (V x + b) is V (Σ p x) + b (Σ p) for attention probabilities p. The bias of the
     keys adds the same number to all scores of a query, so softmax cancels it.
     """
+    # Only on a CPU, where matrix multiplications limit the speed. On a GPU it would add several kernel launches to save
+    # one hundredth of the multiplications.
     heads, width = query.shape[1:]
     key, value = storage.matmul_weight(layer.key.weight, layer.value.weight).view(2, heads, width, -1)
     bias = storage.matmul_bias(layer.value.bias).view(heads, width)
